@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from typer import Option
 
 from launcher.cli.completion import profile_names
+from neobert.errors import EXIT_USAGE, ProjectError
 
 TextOrJson = Literal["text", "json"]
 AnyFormat = Literal["text", "json", "github", "sarif", "junit"]
@@ -61,3 +62,11 @@ FindingsOnly = Annotated[
     bool, Option("--quiet", "-q", help="Print findings only: no counts, no skipped files.")
 ]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
+
+
+def at_most_one(**values: object) -> None:
+    """Raise `ProjectError` if two of these options are set; `prompt_text` is --prompt-text."""
+    given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+    if len(given) > 1:
+        message, hint = f"{' and '.join(given)} are both set", f"remove {given[-1]}"
+        raise ProjectError("options", message, hint, exit_code=EXIT_USAGE)

@@ -1,4 +1,4 @@
-"""Declarations of the commands that use a checkpoint: encode, predict, evaluate, export."""
+"""Declarations of the commands that use a checkpoint: encode, search, predict, evaluate, export."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def _encode(
     folder: use_options.ModelFolder,
     texts: use_options.TextsPath,
     output: use_options.EmbeddingsFile = None,
+    index: use_options.IndexFolder = None,
     column: use_options.Column = None,
     split: use_options.Split = "train",
+    prompt: use_options.Prompt = None,
+    prompt_text: use_options.PromptText = None,
     pooling: use_options.Pooling = None,
     normalize: use_options.Normalize = None,
     max_length: use_options.MaxLength = None,
@@ -36,14 +39,20 @@ def _encode(
     stopped job.
     """
     from launcher.commands import encode
-    from neobert.encoding.request import Request
+    from neobert.encoding.request import EMBEDDINGS, Request
 
+    options.at_most_one(output=output, index=index)
+    options.at_most_one(prompt=prompt, prompt_text=prompt_text)
+    file = output if index is None else index / EMBEDDINGS
     request = Request(
         folder=str(folder),
         texts=str(texts),
-        output="" if output is None else str(output),
+        output="" if file is None else str(file),
+        is_index=index is not None,
         column=column,
         split=split,
+        prompt=prompt,
+        prompt_text=prompt_text,
         pooling=pooling,
         normalize=normalize,
         max_length=max_length,
@@ -52,6 +61,33 @@ def _encode(
         texts_per_shard=texts_per_shard,
     )
     end(encode.run(request, output_format))
+
+
+@app.command(
+    "search",
+    rich_help_panel="Use",
+    epilog=f'Example: {PROGRAM} search notes "how do I resume a run" --top 3',
+)
+def _search(
+    index: use_options.SearchedIndex,
+    query: use_options.Query,
+    top: use_options.Top = 10,
+    model: use_options.IndexModel = None,
+    prompt: use_options.Prompt = None,
+    prompt_text: use_options.PromptText = None,
+    dtype: use_options.InferenceType = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Search the texts of an index.
+
+    The query is encoded by the model of the index and compared with every text, by cosine. Another model,
+    and texts that were edited since, are refused.
+    """
+    from launcher.commands import search
+
+    options.at_most_one(prompt=prompt, prompt_text=prompt_text)
+    settings = {"top": top, "prompt": prompt, "prompt_text": prompt_text, "dtype": dtype}
+    end(search.run(index, query, model, settings, output_format))
 
 
 @app.command(

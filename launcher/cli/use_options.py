@@ -115,6 +115,31 @@ TextsPerShard = Annotated[
     ),
 ]
 
+IndexFolder = Annotated[
+    Path | None,
+    Option("--index", metavar="DIR", help="New folder for an index of the texts, for `search`."),
+]
+Prompt = Annotated[
+    str | None,
+    Option(
+        "--prompt",
+        metavar="NAME",
+        help="Prompt of the model to put before each text. Default: as it declares.",
+    ),
+]
+PromptText = Annotated[
+    str | None, Option("--prompt-text", metavar="TEXT", help="Text before each text, in place of a prompt.")
+]
+
+# search
+SearchedIndex = Annotated[Path, Argument(metavar="DIR", help="Folder written by `encode --index`.")]
+Query = Annotated[str, Argument(metavar="QUERY", help="Text, or - for lines of standard input.")]
+Top = Annotated[int, Option("--top", metavar="N", min=1, help="Texts to print per query.")]
+IndexModel = Annotated[
+    Path | None,
+    Option("--model", metavar="FOLDER", help="The model of the index, if its folder was moved."),
+]
+
 # predict
 RowsPath = Annotated[
     Path,

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
 from launcher.commands.texts_argument import texts_and_output
-from launcher.io.files import expanded
+from launcher.io.files import expanded, make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from neobert.encoding.request import Request
@@ -29,6 +29,8 @@ def run(request: Request, output_format: str) -> int:
     require_working_directory()
     folder = expanded(request.folder)
     require_model_folder(folder)
+    if request.is_index:
+        make_folder(expanded(request.output).parent)
     with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)

@@ -1,4 +1,4 @@
-"""Pooling, normalization and length limit that a model folder declares."""
+"""Pooling, normalization, length limit and prompts that a model folder declares."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neobert.encoding.prompts import Prompts, read_prompts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
@@ -18,11 +19,17 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Embedding settings declared by a model folder; None for an undeclared setting."""
+    """Embedding settings declared by a model folder; None for an undeclared setting.
+
+    Attributes:
+        pools_prompt: whether the tokens of a prompt are pooled like those of the text.
+    """
 
     pooling: str | None
     normalizes: bool
     max_length: int | None
+    prompts: Prompts
+    pools_prompt: bool
 
     def one_pooling(self, requested: str | None, folder: Path) -> str:
         """Return the requested pooling, else the declared one. Raises `ProjectError` without a known one."""
@@ -45,7 +52,8 @@ def read_declared(folder: Path) -> Declared:
     """
     own = read_json(folder / "config.json").get("pooling")
     modules = _modules(folder)
-    pooled = _pooling(folder, modules)
+    settings = _pooling_settings(folder, modules)
+    pooled = None if settings is None else _pooling(settings, folder / modules["Pooling"])
     if own is not None and pooled is not None and own != pooled:
         raise ProjectError(
             CODE,
@@ -59,6 +67,8 @@ def read_declared(folder: Path) -> Declared:
         pooling=pooled or (None if own is None else str(own)),
         normalizes="Normalize" in modules,
         max_length=length if isinstance(length, int) and length > 0 else None,
+        prompts=read_prompts(folder),
+        pools_prompt=settings is None or settings.get("include_prompt") is not False,
     )
 
 
@@ -79,14 +89,18 @@ def _modules(folder: Path) -> dict[str, str]:
     return modules
 
 
-def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
+def _pooling_settings(folder: Path, modules: Mapping[str, str]) -> Mapping[str, Any] | None:
     if "Pooling" not in modules:
         return None
     place = modules["Pooling"]
     if Path(place).name != place:
         message = f"the path of the Pooling module, {printable(place)}, is not a folder next to modules.json"
         raise ProjectError(CODE, message, place=str(folder / "modules.json"))
-    settings = read_json(folder / place / "config.json")
+    settings: Mapping[str, Any] = read_json(folder / place / "config.json")
+    return settings
+
+
+def _pooling(settings: Mapping[str, Any], folder: Path) -> str:
     named = settings.get("pooling_mode")
     names = [named] if isinstance(named, str) else named if isinstance(named, list) else _older(settings)
     if len(names) == 1 and names[0] in POOLINGS:
@@ -95,7 +109,7 @@ def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
         CODE,
         f"declares pooling {printable(', '.join(map(str, names)) or 'none')}",
         f"set exactly one of {', '.join(POOLINGS)}",
-        str(folder / place / "config.json"),
+        str(folder / "config.json"),
     )
 
 

@@ -20,6 +20,7 @@ from neobert.encoding.declared import read_declared
 from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel, load_model
 from neobert.encoding.placement import placement
+from neobert.encoding.prompts import Prompts
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -44,6 +45,8 @@ class Encoder:
 
     Attributes:
         folder: the model folder; empty for a model that was not loaded from one.
+        prompts: prompts that the folder declares.
+        prompt: prompt before each text, unless `encode` gets another one.
         counts: number of texts, tokens and truncated texts so far.
     """
 
@@ -56,6 +59,9 @@ class Encoder:
         normalizes: bool = False,
         tokens_per_run: int | None = None,
         folder: str = "",
+        prompts: Prompts | None = None,
+        prompt: str | None = None,
+        pools_prompt: bool = True,
     ) -> None:
         self.model = model
         self.folder = folder
@@ -63,6 +69,9 @@ class Encoder:
         self.pooling = pooling
         self.normalizes = normalizes
         self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
+        self.prompts = prompts or Prompts()
+        self.prompt = self.prompts.of_texts if prompt is None else prompt
+        self._pools_prompt = pools_prompt
         self.counts = TextCounts()
 
     @classmethod
@@ -76,6 +85,7 @@ class Encoder:
         device: str | None = None,
         dtype: str | None = None,
         tokens_per_run: int | None = None,
+        prompt: str | None = None,
         is_verified: bool = False,
     ) -> Encoder:
         """Load an exported folder, a checkpoint, or the best or newest one of a run directory.
@@ -88,6 +98,7 @@ class Encoder:
             device: None: the first GPU, else the CPU.
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
             tokens_per_run: tokens per forward pass.
+            prompt: text before each text; None: the folder's default prompt, if it has one.
             is_verified: whether `folder` is the result of `model_folder`, whose files are not hashed again.
 
         Raises `ProjectError` for an unusable folder, or if the folder declares no pooling and none is given.
@@ -107,23 +118,31 @@ class Encoder:
             normalizes=declared.normalizes if normalize is None else normalize,
             tokens_per_run=tokens_per_run,
             folder=str(path),
+            prompts=declared.prompts,
+            prompt=prompt,
+            pools_prompt=declared.pools_prompt,
         )
 
-    def encode(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Embeddings:
+    def encode(
+        self, texts: Sequence[str], on_progress: OnProgress = unreported, *, prompt: str | None = None
+    ) -> Embeddings:
         """Return the embeddings [N, D] of texts, fp32, in their order.
 
         Args:
             on_progress: called with the number of texts of each run after the run was queued.
+            prompt: text before each text, in place of the encoder's.
 
         Raises `TypeError` unless `texts` is a sequence of strings; a single string is not one text. Raises
         `ProjectError` if an embedding is NaN or infinite.
         """
         _require_texts(texts)
+        prompt = self.prompt if prompt is None else prompt
+        unpooled = self._length_of(prompt)
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
         waiting: tuple[NDArray[np.int64], Tensor] | None = None
         done = 0
-        for sequences in self._tokenized(texts):
-            started = self._start(sequences, on_progress)
+        for sequences in self._tokenized(texts, prompt):
+            started = self._start(sequences, unpooled, on_progress)
             # A chunk is read back while the device computes the next one.
             if waiting is not None:
                 embeddings[waiting[0]] = waiting[1].cpu().numpy()
@@ -134,9 +153,23 @@ class Encoder:
         require_finite(embeddings, "embeddings", self.folder)
         return embeddings
 
-    def _tokenized(self, texts: Sequence[str]) -> Iterator[list[Tokens]]:
+    def _length_of(self, prompt: str) -> int:
+        """Return the number of tokens before each text that are not pooled: those of an excluded prompt.
+
+        Raises `ProjectError` if the prompt leaves no room for a text.
+        """
+        if not prompt:
+            return 0
+        (tokens,), _ = self.tokenizer.tokenize([prompt])
+        if len(tokens) >= self.tokenizer.max_length:
+            message = f"the prompt leaves no room for a text (limit {self.tokenizer.max_length:,} tokens)"
+            raise ProjectError(CODE, message, "pass a shorter --prompt-text", self.folder, EXIT_USAGE)
+        return 0 if self._pools_prompt else len(tokens) - len(self.tokenizer.bundle.framing.end)
+
+    def _tokenized(self, texts: Sequence[str], prompt: str) -> Iterator[list[Tokens]]:
         """Yield the token ids of each chunk, while a thread tokenizes the next chunk."""
-        chunks = [texts[start : start + TEXTS_PER_CHUNK] for start in range(0, len(texts), TEXTS_PER_CHUNK)]
+        starts = range(0, len(texts), TEXTS_PER_CHUNK)
+        chunks = [[prompt + text for text in texts[start : start + TEXTS_PER_CHUNK]] for start in starts]
         with ThreadPoolExecutor(1) as thread:
             ahead = [thread.submit(self.tokenizer.tokenize, chunk) for chunk in chunks[:1]]
             for following in [*chunks[1:], None]:
@@ -149,23 +182,27 @@ class Encoder:
                 yield sequences
 
     def _start(
-        self, sequences: Sequence[Tokens], on_progress: OnProgress
+        self, sequences: Sequence[Tokens], unpooled: int, on_progress: OnProgress
     ) -> tuple[NDArray[np.int64], Tensor]:
         """Queue a chunk; return the text index of each embedding [n], and the embeddings [n, D]."""
         order: list[NDArray[np.int64]] = []
         parts: list[Tensor] = []
         for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
             order.append(indices)
-            parts.append(self._embed([sequences[index] for index in indices]))
+            parts.append(self._embed([sequences[index] for index in indices], unpooled))
             on_progress(len(indices))
         return np.concatenate(order), torch.cat(parts)
 
     @torch.no_grad()
-    def _embed(self, sequences: Sequence[Tokens]) -> Tensor:
-        """Embed the texts of one run: fp32 [K, D]."""
+    def _embed(self, sequences: Sequence[Tokens], unpooled: int) -> Tensor:
+        """Embed the texts of one run: fp32 [K, D]. The first `unpooled` tokens of each are not pooled."""
         run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
         hidden = self.model.hidden(run).to(torch.float32)
-        pooled = pool(hidden, None, self.pooling, run.cu_seqlens)[: len(sequences)]
+        bounds = run.cu_seqlens
+        if unpooled:
+            hidden = hidden[run.position_ids >= unpooled]
+            bounds = F.pad((bounds.diff() - unpooled).clamp(min=0).cumsum(0, dtype=torch.int32), (1, 0))
+        pooled = pool(hidden, None, self.pooling, bounds)[: len(sequences)]
         return F.normalize(pooled, dim=-1) if self.normalizes else pooled
 
 

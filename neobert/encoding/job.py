@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neobert.encoding.declared import read_declared
+from neobert.encoding.declared import Declared, read_declared
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
 from neobert.encoding.texts import Texts, open_texts, unusable_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
+from neobert.search.index import require_new, write_index
 
 if TYPE_CHECKING:
     from neobert.encoding.share import Share
@@ -27,25 +29,49 @@ def run(request: Request) -> dict[str, Any]:
         message = f"--output {output.name} does not end in {endings}"
         hint = f"choose a file name that ends in {endings}"
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
+    if request.is_index:
+        require_new(output.parent)
+        request = _for_index(request)
     folder = model_folder(Path(request.folder))
-    request = replace(request, folder=str(folder))
-    read_declared(folder).one_pooling(request.pooling, folder)
+    declared = read_declared(folder)
+    declared.one_pooling(request.pooling, folder)
+    request = replace(request, folder=str(folder), prompt=None, prompt_text=_prompt_of(request, declared))
     texts = open_texts(Path(request.texts), request.column, request.split)
     if next(iter(texts), None) is None:
         raise unusable_texts(request.texts, "holds no texts", "pass a file with text")
-    shards = Shards(output)
-    with shards.begin(_identity(request, texts)):
-        return {"source": texts.label, **_encode_all(request, shards)}
+    shards, identity = Shards(output), _identity(request, texts)
+    with shards.begin(identity):
+        shares = _shares(request)
+        if request.is_index:
+            with shards.writing(output.parent):
+                write_index(request, texts, identity["texts"], shares[0].settings)
+        return {"source": texts.label, **_merged(request, shards, shares)}
 
 
-def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
-    shares = _shares(request)
+def _for_index(request: Request) -> Request:
+    """Return the request with embeddings of unit length, whose product is their cosine."""
+    if request.normalize is False:
+        message = "--no-normalize and --index are both set, but search compares directions"
+        raise ProjectError("search-index", message, "remove --no-normalize", exit_code=EXIT_USAGE)
+    return replace(request, normalize=True)
+
+
+def _prompt_of(request: Request, declared: Declared) -> str:
+    """Return the prompt before each text: the requested one, else that of the model."""
+    if request.prompt_text is not None:
+        return request.prompt_text
+    if request.prompt is not None:
+        return declared.prompts.named(request.prompt)
+    return declared.prompts.of_documents if request.is_index else declared.prompts.of_texts
+
+
+def _merged(request: Request, shards: Shards, shares: Sequence[Share]) -> dict[str, Any]:
     first = shares[0]
     counts = shards.counts(first.num_shards)
     suffix = shards.output.suffix
     shards.merge(first.num_shards, partial(write_arrays, width=first.hidden_size, suffix=suffix))
     return {
-        "output": str(shards.output),
+        "output": str(shards.output.parent if request.is_index else shards.output),
         "embeddings": [counts.texts, first.hidden_size],
         **asdict(counts),
         **first.settings,
@@ -58,7 +84,7 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
     settings = asdict(request)
-    for name in ("folder", "texts", "output", "processes", "dtype"):
+    for name in ("folder", "texts", "output", "processes", "dtype", "is_index", "prompt"):
         del settings[name]
     return {
         "texts": texts.identity(),

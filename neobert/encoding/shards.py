@@ -68,14 +68,14 @@ class Shards:
         Raises `ProjectError` for shards of another job, if another process holds the lock, or if the folder
         cannot be written. A folder without shards is removed at the end.
         """
-        with self._writing(self.folder):
+        with self.writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with held(self.folder):
                 self._refuse_another_job(identity)
                 content = json.dumps(identity, indent=1, sort_keys=True)
                 try:
-                    with self._writing(self.folder / MANIFEST):
+                    with self.writing(self.folder / MANIFEST):
                         write_atomically(self.folder / MANIFEST, content.encode())
                     yield
                 finally:
@@ -122,7 +122,7 @@ class Shards:
     def write(self, number: int, values: Any, counts: TextCounts) -> None:
         """Write a shard. Raises `ProjectError` if that fails."""
         path = self._file(number, self._suffix)
-        with self._writing(path):
+        with self.writing(path):
             write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
             write_atomically(path, self._to_bytes(values))
 
@@ -144,7 +144,7 @@ class Shards:
         """
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
         try:
-            with self._writing(self.output):
+            with self.writing(self.output):
                 write(partial, self.files(num_shards))
                 partial.replace(self.output)
         finally:
@@ -152,7 +152,7 @@ class Shards:
         shutil.rmtree(self.folder)
 
     @contextmanager
-    def _writing(self, path: Path) -> Iterator[None]:
+    def writing(self, path: Path) -> Iterator[None]:
         """Convert an `OSError` in the `with` block to a `ProjectError` about this file."""
         try:
             yield

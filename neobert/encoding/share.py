@@ -46,6 +46,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         device=device,
         dtype=request.dtype,
         tokens_per_run=request.tokens_per_run,
+        prompt=request.prompt_text,
         is_verified=True,
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
@@ -61,6 +62,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         "pooling": encoder.pooling,
         "normalized": encoder.normalizes,
         "max_length": encoder.tokenizer.max_length,
+        "prompt": encoder.prompt,
         "device": str(encoder.model.device),
         "kernels": encoder.model.kernels,
     }

@@ -49,7 +49,7 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
     [
         "", "init", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
-        "tokenizer train", "report", "bench", "export", "encode", "bench speed", "bench speedrun",
+        "tokenizer train", "report", "bench", "export", "encode", "search", "bench speed", "bench speedrun",
         "evaluate", "evaluate glue", "evaluate blimp", "evaluate pseudo-perplexity",
         "evaluate retrieval", "evaluate mteb",
     ],

@@ -27,8 +27,14 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
 )
-SETTINGS = (CONFIG, "generation_config.json", "modules.json", "sentence_bert_config.json")
-"""Settings of the model, of generated text and, from sentence-transformers, of pooling and length."""
+SETTINGS = (
+    CONFIG,
+    "generation_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+"""Settings of the model, of generated text and, from sentence-transformers, of embeddings."""
 UNREADABLE_HINT = "give this user read permission, or use another checkpoint by its path"
 
 _sums: dict[tuple[object, ...], str] = {}

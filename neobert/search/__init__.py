@@ -1,0 +1,1 @@
+"""Search for the texts of an index that are closest to a query."""

@@ -1,0 +1,62 @@
+"""Exact search by cosine, in blocks: the documents may be larger than memory.
+
+Shapes: Q queries, N documents, D hidden size, K documents found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+BLOCK_ROWS = 8192
+QUERIES_AT_ONCE = 1024
+TIE_DIGITS = 6
+"""Digits after which scores are equal: copies of a text have sums that differ by their place in a block."""
+
+
+def best_rows(
+    queries: NDArray[np.float32], documents: NDArray[np.float32], most: int, device: torch.device
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return scores and rows [Q, K] of the documents with the highest product, the best first.
+
+    K is `most`, or N if that is less. Equal scores are in the order of rows.
+
+    Args:
+        documents: [N, D]; of a file mapped into memory, only one block is held.
+    """
+    sources = torch.from_numpy(queries).to(device)
+    most = min(most, len(documents))
+    scores = torch.full((len(queries), most), -torch.inf, device=device)
+    rows = torch.zeros((len(queries), most), dtype=torch.int64, device=device)
+    for start, block in _blocks(documents):
+        columns = torch.from_numpy(block).to(device).T
+        for place in range(0, len(queries), QUERIES_AT_ONCE):
+            part = slice(place, place + QUERIES_AT_ONCE)
+            found = (sources[part] @ columns).topk(min(most, len(block)), dim=1)
+            merged = torch.cat([scores[part], found.values], 1).topk(most, dim=1)
+            known = torch.cat([rows[part], found.indices + start], 1)
+            scores[part], rows[part] = merged.values, known.gather(1, merged.indices)
+    return _ordered(scores, rows)
+
+
+def _blocks(documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield the first row of each block, and the block; pages of a mapped file are released after it."""
+    mapped = documents if isinstance(documents, np.memmap) else None
+    for start in range(0, len(documents), BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, len(documents))
+        if mapped is None:
+            yield start, documents[start:stop]
+            continue
+        offset = mapped.offset + start * mapped.strides[0]
+        shape = (stop - start, *mapped.shape[1:])
+        yield start, np.memmap(str(mapped.filename), np.dtype(np.float32), "c", offset, shape)
+
+
+def _ordered(scores: Tensor, rows: Tensor) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    values, places = scores.cpu().numpy(), rows.cpu().numpy()
+    order = np.lexsort((places, -values.round(TIE_DIGITS)), axis=1)
+    return np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)

@@ -1,0 +1,189 @@
+"""Index of texts on disk: what `encode --index` writes and `search` reads, in bounded memory.
+
+index.json       model, settings and digests of files
+texts.jsonl      an object with the key `text` per row of the embeddings
+offsets.npy      int64 [N + 1]: first byte of each row of texts.jsonl, and its size
+embeddings.npy   float32 [N, D], rows of unit length; written last
+
+Shapes: N texts, D hidden size.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.atomic_write import replacing, write_atomically
+from neobert.data.sources.unreadable import unopened
+from neobert.encoding.request import EMBEDDINGS, Request
+from neobert.encoding.texts import Texts, whole_digest
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.model_files import model_digests
+from neobert.runfiles.model_folder import read_json
+from neobert.runfiles.typed_json import read_as
+
+CODE = "search-index"
+INDEX, TEXTS, OFFSETS = "index.json", "texts.jsonl", "offsets.npy"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """A file as it was when the index was written; one of the same size and time is not read again."""
+
+    size: int
+    mtime_ns: int
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Read a file."""
+        state, (size, digest) = path.stat(), whole_digest(path)
+        return cls(size=size, mtime_ns=state.st_mtime_ns, digest=digest)
+
+    def is_state_of(self, path: Path) -> bool:
+        """Return whether a file has this content. Raises `ProjectError` if it cannot be read."""
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise unopened(path, error) from error
+        if (state.st_size, state.st_mtime_ns) == (self.size, self.mtime_ns):
+            return True
+        return state.st_size == self.size and whole_digest(path)[1] == self.digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Content of index.json.
+
+    Attributes:
+        rows: number of texts.
+        model: absolute path of the model folder.
+        model_files: SHA-256 of each of its files that determine embeddings.
+        source: absolute path of the file of the texts; None for a folder or a Hub dataset.
+        files: states of texts.jsonl, offsets.npy and `source`, by path from the folder of the index.
+    """
+
+    schema_version: int
+    rows: int
+    model: str
+    model_files: dict[str, str]
+    pooling: str
+    max_length: int
+    prompt: str
+    source: str | None
+    files: dict[str, FileState]
+
+
+def require_new(folder: Path) -> None:
+    """Raise `ProjectError` if a folder has an index; one that is not complete yet is continued."""
+    if (folder / EMBEDDINGS).exists():
+        hint = "choose a new folder, or remove this one"
+        raise ProjectError(CODE, "has an index already", hint, str(folder), EXIT_USAGE)
+
+
+def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> None:
+    """Write the files of an index next to its embeddings, which are written later. Raises `OSError`.
+
+    Raises `ProjectError` if `identity`, that of the texts when they were encoded, is another one by now.
+    """
+    folder, source = Path(request.output).parent, Path(request.texts).absolute()
+    rows = _write_texts(folder, texts)
+    if texts.identity() != identity:
+        hint = f"remove {folder}, and encode the texts again"
+        raise ProjectError(CODE, "was edited while it was encoded", hint, texts.label, EXIT_CHECK_FAILED)
+    named = [TEXTS, OFFSETS, *([str(source)] if source.is_file() else [])]
+    header = Header(
+        schema_version=SCHEMA_VERSION,
+        rows=rows,
+        model=str(Path(request.folder).absolute()),
+        model_files=model_digests(Path(request.folder)),
+        **{name: settings[name] for name in ("pooling", "max_length", "prompt")},
+        source=str(source) if source.is_file() else None,
+        files={name: FileState.of(folder / name) for name in named},
+    )
+    write_atomically(folder / INDEX, json.dumps(asdict(header), indent=1).encode())
+
+
+def _write_texts(folder: Path, texts: Texts) -> int:
+    """Write the texts and their offsets; return the number of texts."""
+    offsets = array("q", [0])
+    with replacing(folder / TEXTS) as file:
+        for text in texts:
+            file.write(json.dumps({"text": text}).encode() + b"\n")
+            offsets.append(file.tell())
+    with replacing(folder / OFFSETS) as file:
+        np.save(file, np.frombuffer(offsets, np.int64))
+    return len(offsets) - 1
+
+
+class Index:
+    """An index that was opened for search: texts and embeddings are read where they are needed."""
+
+    def __init__(self, folder: Path, header: Header) -> None:
+        self.header = header
+        self._texts = folder / TEXTS
+        self._offsets = _open_array(folder / OFFSETS, np.dtype(np.int64), (header.rows + 1,))
+        self.embeddings = _open_array(folder / EMBEDDINGS, np.dtype(np.float32), (header.rows, None))
+
+    def text(self, row: int) -> str:
+        """Return one text."""
+        start, stop = map(int, self._offsets[row : row + 2])
+        with self._texts.open("rb") as file:
+            file.seek(start)
+            return str(json.loads(file.read(stop - start))["text"])
+
+    def require_model(self, folder: Path) -> None:
+        """Raise `ProjectError` unless this is the model of the index."""
+        now, then = model_digests(folder), self.header.model_files
+        changed = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+        if changed:
+            message = f"is not the model of the index: {printable(changed[0])} differs"
+            hint = "pass the model of the index as --model, or encode the texts again"
+            raise ProjectError(CODE, message, hint, str(folder), EXIT_CHECK_FAILED)
+
+
+def open_index(folder: Path) -> Index:
+    """Open an index. Raises `ProjectError` for another folder, or if a file was edited since."""
+    if not all((folder / name).is_file() for name in (INDEX, EMBEDDINGS)):
+        hint = "write one: neobert-launch encode MODEL TEXTS --index DIR"
+        raise ProjectError(CODE, "has no complete index", hint, str(folder), EXIT_USAGE)
+    content = read_json(folder / INDEX, code=CODE)
+    if content.get("schema_version") != SCHEMA_VERSION:
+        version = printable(str(content.get("schema_version")))
+        raise _damaged(folder / INDEX, f"has schema_version {version} (supported: {SCHEMA_VERSION})")
+    try:
+        header = read_as(Header, content)
+    except ValueError as error:
+        raise _damaged(folder / INDEX, printable(str(error))) from None
+    for name, state in header.files.items():
+        file = folder / name
+        # The index has the texts, so that their file may be moved; one that was edited has other texts.
+        if (name != header.source or file.is_file()) and not state.is_state_of(file):
+            raise _damaged(file, "was edited after the index was written")
+    return Index(folder, header)
+
+
+def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """Map an array into memory. Raises `ProjectError` for another type or shape; None is any size."""
+    try:
+        found = np.load(file, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(file, f"cannot be read: {printable(str(error))}") from error
+    fits = found.dtype == dtype and len(found.shape) == len(shape) and found.flags.c_contiguous
+    if not fits or any(size not in (None, real) for size, real in zip(shape, found.shape, strict=True)):
+        raise _damaged(file, f"has the type {found.dtype} and the shape {list(found.shape)}")
+    return cast("NDArray[Any]", found)
+
+
+def _damaged(file: Path, message: str) -> ProjectError:
+    hint = "encode the texts again: neobert-launch encode MODEL TEXTS --index NEW_DIR"
+    return ProjectError(CODE, message, hint, str(file), EXIT_CHECK_FAILED)

@@ -1,0 +1,77 @@
+"""Search of an index for the texts that are closest to queries."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.encoding import Encoder
+from neobert.encoding.declared import read_declared
+from neobert.runfiles.model_folder import model_folder
+from neobert.search.exact import best_rows
+from neobert.search.index import Index, open_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Arguments of a search.
+
+    Attributes:
+        model: model folder; None: the path in the index.
+        prompt, prompt_text: name of the prompt before each query, or the prompt itself; None: that of the
+            model for queries.
+        top: number of texts per query.
+    """
+
+    index: str
+    queries: list[str]
+    model: str | None = None
+    prompt: str | None = None
+    prompt_text: str | None = None
+    dtype: str | None = None
+    top: int = 10
+
+
+def run(request: Request) -> dict[str, Any]:
+    """Return the closest texts of each query, with their scores. Raises `ProjectError`."""
+    index = open_index(Path(request.index))
+    encoder = _encoder_of(index, request)
+    embeddings = encoder.encode(request.queries)
+    started_s = time.perf_counter()
+    scores, rows = best_rows(embeddings, index.embeddings, request.top, encoder.model.device)
+    found = [
+        {
+            "query": query,
+            "found": [
+                {"row": int(row), "score": round(float(score), 6), "text": index.text(int(row))}
+                for score, row in zip(scores[place], rows[place], strict=True)
+            ],
+        }
+        for place, query in enumerate(request.queries)
+    ]
+    return {
+        "index": request.index,
+        "texts": index.header.rows,
+        "prompt": encoder.prompt,
+        "search_s": round(time.perf_counter() - started_s, 4),
+        "results": found,
+    }
+
+
+def _encoder_of(index: Index, request: Request) -> Encoder:
+    """Load the model of the index. Raises `ProjectError` if it is another one."""
+    folder = model_folder(Path(request.model or index.header.model))
+    index.require_model(folder)
+    prompts = read_declared(folder).prompts
+    prompt = prompts.of_queries if request.prompt is None else prompts.named(request.prompt)
+    return Encoder.load(
+        folder,
+        pooling=index.header.pooling,
+        normalize=True,
+        max_length=index.header.max_length,
+        dtype=request.dtype,
+        prompt=prompt if request.prompt_text is None else request.prompt_text,
+        is_verified=True,
+    )

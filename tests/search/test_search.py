@@ -1,0 +1,152 @@
+"""Indexes: what they hold, what is refused, continuation; the commands of docs/search.md."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.cli import app
+from neobert.encoding import Encoder, job
+from neobert.encoding.job import run
+from neobert.encoding.shards import Shards
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import read_json
+from neobert.search import job as search_job
+from neobert.search.index import TEXTS, open_index
+from neobert.search.job import Request
+from tests.search.conftest import TEXTS as SOURCE
+
+PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+PROMPTS = {"prompts": {"query": "a ", "passage": "b "}, "default_prompt_name": None}
+
+
+def found(index: Path, query: str, **settings):
+    (result,) = search_job.run(Request(index=str(index), queries=[query], **settings))["results"]
+    return result["found"]
+
+
+def test_the_rows_are_those_of_the_whole_product(index, model_folder):
+    encoder = Encoder.load(model_folder, normalize=True)
+    scores = encoder.encode(SOURCE) @ encoder.encode(["text a"])[0]
+    order = np.argsort(-scores.round(6), kind="stable")
+    results = found(index, "text a", top=99)
+    assert [each["row"] for each in results] == order.tolist()
+    assert [each["score"] for each in results] == pytest.approx(scores[order], abs=2e-6)
+    assert [each["text"] for each in results] == [SOURCE[row] for row in order]
+
+
+def test_copies_of_a_text_are_found_in_their_order(index):
+    assert [each["row"] for each in found(index, "the model reads", top=2)] == [0, 5]
+
+
+def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, monkeypatch):
+    again = replace(request_of, output=str(tmp_path / "again" / Path(request_of.output).name))
+    kept = Shards.write
+    monkeypatch.setattr(Shards, "write", lambda *arguments: (kept(*arguments), _interrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        run(again)
+    with pytest.raises(ProjectError, match="has no complete index"):
+        open_index(tmp_path / "again")
+    monkeypatch.undo()
+    run(again)
+    for name in (TEXTS, "offsets.npy", "embeddings.npy"):
+        assert (tmp_path / "again" / name).read_bytes() == (index / name).read_bytes()
+    with pytest.raises(ProjectError, match="has an index already"):
+        run(again)
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        ("texts.txt", "texts.txt: was edited after the index was written"),
+        ("index/texts.jsonl", "texts.jsonl: was edited after the index was written"),
+        ("folder/config.json", "folder: is not the model of the index: config.json differs"),
+        ("index/index.json", "index.json: rows should be a valid integer, got 'many'"),
+        ("index/embeddings.npy", "embeddings.npy: has the type float32 and the shape [2, 32]"),
+    ],
+)
+def test_what_was_edited_is_refused(edited, message, index, tmp_path):
+    file = tmp_path / edited
+    if edited.endswith(".npy"):
+        np.save(file, np.load(file)[:2])
+    elif edited.endswith("index.json"):
+        file.write_text(json.dumps(read_json(file) | {"rows": "many"}))
+    elif edited.endswith("config.json"):
+        file.write_text(json.dumps(read_json(file) | {"rope_theta": 20_000.0}))
+    else:
+        file.write_bytes(file.read_bytes().replace(b"model", b"MODEL"))  # as long as before
+    with pytest.raises(ProjectError) as caught:
+        found(index, "text")
+    assert f"{caught.value.place}: {caught.value.message}".endswith(message)
+    assert caught.value.exit_code == EXIT_CHECK_FAILED
+
+
+def test_moved_files_are_found(index, tmp_path):
+    """An index holds its texts, and its model may be given."""
+    wanted = found(index, "text")
+    (tmp_path / "texts.txt").unlink()
+    shutil.move(tmp_path / "folder", tmp_path / "moved")
+    shutil.copytree(index, tmp_path / "copied")
+    assert found(tmp_path / "copied", "text", model=str(tmp_path / "moved")) == wanted
+
+
+def test_texts_that_are_edited_while_they_are_encoded_are_refused(request_of, monkeypatch):
+    right = job._shares
+
+    def edited(request):
+        shares = right(request)
+        Path(request.texts).write_text("other\n" * len(SOURCE))
+        return shares
+
+    monkeypatch.setattr(job, "_shares", edited)
+    with pytest.raises(ProjectError, match="was edited while it was encoded"):
+        run(request_of)
+    assert not Path(request_of.output).exists()
+
+
+def test_the_prompts_of_the_model_are_before_texts_and_queries(request_of, model_folder, tmp_path):
+    (model_folder / "config_sentence_transformers.json").write_text(json.dumps(PROMPTS))
+    assert run(request_of)["prompt"] == "b "
+    index = tmp_path / "index"
+    encoder = Encoder.load(model_folder, normalize=True)
+    scores = encoder.encode([f"b {text}" for text in SOURCE]) @ encoder.encode(["a text"])[0]
+    assert found(index, "text", top=1)[0]["score"] == pytest.approx(scores.max(), abs=2e-6)
+    scores = encoder.encode([f"b {text}" for text in SOURCE]) @ encoder.encode(["text"])[0]
+    assert found(index, "text", top=1, prompt_text="")[0]["score"] == pytest.approx(scores.max(), abs=2e-6)
+    with pytest.raises(ProjectError, match=r"no prompt 'title' \(prompts: passage, query\)"):
+        found(index, "text", prompt="title")
+
+
+@pytest.mark.e2e
+def test_the_commands_of_the_page(model_folder, tmp_path, monkeypatch, capsys, warm):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(model_folder, "embedder")
+    Path("notes.txt").write_text("\n".join(SOURCE), encoding="utf-8")
+    Path("questions.txt").write_text("the model\n\ntext\n", encoding="utf-8")
+    commands = re.findall(r"^neobert-launch (.*)$", PAGE.read_text("utf-8"), re.M)
+    for command in commands:
+        words = shlex.split(command)
+        if words[-2:-1] == ["<"]:
+            monkeypatch.setattr("sys.stdin", io.StringIO(Path(words[-1]).read_text("utf-8")))
+            words = words[:-2]
+        capsys.readouterr()
+        assert app.run(words) == EXIT_OK, command
+    report = json.loads(capsys.readouterr().out)
+    assert [result["query"] for result in report["results"]] == ["the model", "text"]
+    assert {len(result["found"]) for result in report["results"]} == {3}
+    assert app.run(["search", "notes", " "]) == EXIT_USAGE
+    assert app.run(["search", "embedder", "text"]) == EXIT_USAGE
+    assert app.run(["encode", "embedder", "notes.txt", "--index", "a", "--output", "b.npy"]) == EXIT_USAGE
+    assert "--output and --index are both set" in capsys.readouterr().err
