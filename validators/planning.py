@@ -62,9 +62,9 @@ def why_not_downloaded(run: ResolvedRun) -> tuple[str, str]:
     if is_pinned(name, revision):
         message = f"{name} at {revision[:12]} is not in the local Hub cache"
         command = f"hf download {name} --revision {revision}"
-        return message, f"run `{command}`; neobert-launch train and preflight download it too"
+        return message, f"run `{command}`; neobert-launch train and preflight download {name} too"
     if revision:
-        hint = f"set model.revision to a commit of {name}; `neobert-launch init --from {name}` writes it"
+        hint = f"set model.revision to a commit of {name}; `neobert-launch init --from {name}` writes the key"
         return f"model.revision {revision} is not a commit", hint
     pin = f"set model.revision to a commit; `neobert-launch init --from {name}` writes it"
     return f"{name} is not a folder here", f"if it is a name on the Hub, {pin}"

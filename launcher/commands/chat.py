@@ -58,7 +58,7 @@ def run(
     """Talk until standard input ends.
 
     source: model folder, checkpoint, run directory, or URL of a server.
-    model, api_key_variable: of a server: its model, and the environment variable that holds the key.
+    model, api_key_variable: for a server: name of its model, and of the environment variable with the key.
     """
     conversation = Conversation(system)
     if is_url(source):

@@ -154,7 +154,7 @@ def _require_same(request: Request) -> None:
             return
     again = shlex.quote(str(request.file))
     message = "the file exists, and another command wrote it"
-    hint = f"train it: neobert-launch train {again}; or rename it, and run the same command again"
+    hint = f"to train it: neobert-launch train {again}; or rename the file, and run this command again"
     raise ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 

@@ -30,7 +30,7 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
         content = {"rules": [_as_json(rule) for rule in rules]}
         console.write(result_json(content) if output_format == "json" else _list(rules))
         return EXIT_OK
-    rule = find(code or "")
+    rule = find_rule(code or "")
     note_retired(code or "")
     console.write(result_json(_as_json(rule)) if output_format == "json" else page_text(rule))
     return EXIT_OK
@@ -42,7 +42,7 @@ def family_of(letters: str) -> list[Rule]:
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
 
-def find(code: str) -> Rule:
+def find_rule(code: str) -> Rule:
     """Find a rule by its name, its code or a code that it replaces. Raises ProjectError with a near match."""
     by_name = {rule.name: rule for rule in RULES.values()}
     rule = RULES.get(current_code(code.upper())) or by_name.get(code.lower())

@@ -45,7 +45,7 @@ def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Findi
     """
     for check in reused:
         if check.status is Status.WARN and not check.message.startswith(WAIVED):
-            hint = f"measured at {since_utc}; `neobert-launch preflight` measures it again"
+            hint = f"measured at {since_utc}; `neobert-launch preflight` measures {check.id} again"
             yield Finding(check.id, check.name, Severity.WARN, "", check.message, hint)
 
 

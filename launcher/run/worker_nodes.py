@@ -106,7 +106,7 @@ def _taken(port: str) -> ProjectError:
     return ProjectError(
         code="port-taken",
         message=f"rendezvous port {port} is already in use",
-        hint=f"choose a free port, or find the process that uses it: ss -ltnp 'sport = :{port}'",
+        hint=f"choose a free port, or find the process that uses port {port}: ss -ltnp 'sport = :{port}'",
         place="--rdzv-endpoint",
         exit_code=EXIT_CHECK_FAILED,
     )

@@ -53,7 +53,7 @@ class Shards:
     """The shards of one output file. Several processes may write different ones.
 
     Args:
-        suffix: of a shard's name.
+        suffix: suffix of a shard's file name.
         to_bytes: returns the content of a shard, which holds the results of its texts.
     """
 

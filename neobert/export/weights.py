@@ -27,7 +27,7 @@ class LoadReport:
     """Summary of loaded weights.
 
     Attributes:
-        layout: of the feed-forward's matrices.
+        layout: layout of the feed-forward's matrices.
         initialized: names of weights of the model that keep their initial values.
         unused: names of tensors of the file that the model lacks.
     """

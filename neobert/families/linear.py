@@ -12,8 +12,8 @@ class Layout(NamedTuple):
     """Layout of a weight, which Muon splits into matrices (`neobert.optim.fused_rows`).
 
     Attributes:
-        name: of its matrices. whole; projection: q, k or v alone; qkv: the three of head 0, then of head 1;
-            stacked_qkv: the three one after the other; gate_up: two one after the other.
+        name: kind of its matrices. whole; projection: q, k or v alone; qkv: the three of head 0, then of
+            head 1; stacked_qkv: the three one after the other; gate_up: two one after the other.
         num_heads: heads of a projection, or of each of the three.
     """
 

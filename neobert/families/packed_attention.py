@@ -37,7 +37,7 @@ def packed_attention(
         cu_seqlens: bounds of the documents, int32 [documents + 1], from 0 to T; empty documents included.
         max_seqlen: upper bound of their lengths.
         spec: attention of the block (`AttentionSpec.of_layer`).
-        dropout: of attention probabilities; only `sdpa` has it.
+        dropout: dropout of attention probabilities; only `sdpa` has it.
     """
     assert kernel == "sdpa" or not dropout, f"{kernel} has no dropout"
     if not spec.features and not dropout:

@@ -113,7 +113,7 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
     # A rehearsal leaves out hooks, and so does not need all files of the run.
     changes = changed_files(plugins.code, code.lines())
     if changed := [each for each in changes if not each.endswith(REMOVED)]:
-        hint = "restore it, or run the command again, which checks the files as they are now"
+        hint = "restore the file, or run the command again, which checks the edited file"
         raise ProjectError(CHANGED, f"{changed[0]} since the run was checked", hint, "plugins.code")
     digests = {str(path): digest for path, digest in code.files.values()}
     folders = {each.place.folder.resolve() for each in code.located if each.place.folder is not None}
@@ -167,7 +167,7 @@ def _unknown(file: Path) -> tuple[str, str]:
     message = (
         f"{file.name} is imported by a plug-in, but not by an import statement: it is not in plugins.code"
     )
-    return message, f"write an import statement for {file.stem}, so that edits of it are noticed"
+    return message, f"import {file.stem} by an import statement, so that edits of {file.name} are noticed"
 
 
 class _Finder(MetaPathFinder):

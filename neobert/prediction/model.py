@@ -36,7 +36,7 @@ class HeadModel:
     """A model with a head, without gradients.
 
     Attributes:
-        kernels: of attention, for reports.
+        kernels: name of the attention kernel, for reports.
     """
 
     objective: LabelledObjective

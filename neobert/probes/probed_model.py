@@ -30,7 +30,7 @@ def probed_model(
     """Return the model of an objective for `attention_answers`.
 
     Args:
-        objective: on the device; in evaluation mode if the model has dropout.
+        objective: objective on the device; in evaluation mode if the model has dropout.
         inputs: converts a microbatch to arguments of the objective, see `Task.inputs`.
         spec: attention that the shape of the model declares.
     """

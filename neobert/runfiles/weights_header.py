@@ -93,7 +93,7 @@ def _header(file: Path) -> dict[str, Any]:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(LENGTH_BYTES), "little")
             if not 0 < size <= MAX_HEADER_BYTES:
-                raise ValueError(f"a header of {size:,} bytes")
+                raise ValueError(f"the header has {size:,} bytes (limit {MAX_HEADER_BYTES:,})")
             content = json.loads(opened.read(size))
         return {name: each for name, each in content.items() if name != "__metadata__"}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
@@ -108,5 +108,5 @@ def _unreadable(file: Path, error: Exception) -> ProjectError:
 def _shape(tensor: Any) -> Shape:
     shape = tensor["shape"]
     if not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError("a shape that is not a list of sizes")
+        raise ValueError("the shape of a tensor is not a list of sizes")
     return tuple(shape)

@@ -114,7 +114,7 @@ class Card(NamedTuple):
     """Parts of the model card of a NeoBERT with the head of the task.
 
     Attributes:
-        tag: of the task on the Hub.
+        tag: tag of the task on the Hub.
         purpose: text after the name of the model.
         metrics: names of the metrics on the Hub.
         usage: how to load and call the model.
@@ -155,7 +155,7 @@ class TaskSpec:
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         predicted: columns that a prediction adds to its row, besides those of each class.
-        card: of a NeoBERT with the head; None: `neobert.export.card` has it.
+        card: model card of a NeoBERT with the head; None: that of `neobert.export.card`.
     """
 
     keys: TaskKeys[Any]

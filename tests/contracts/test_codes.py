@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.commands.rule import ERROR_FAMILIES, find
+from launcher.commands.rule import ERROR_FAMILIES, find_rule
 from launcher.report.report import findings_of_error
 from neobert.errors import ProjectError
 from validators.rule import RULES
@@ -36,7 +36,7 @@ def test_no_error_is_taken_for_a_misspelt_rule() -> None:
     assert {code[:3] for code in errors} >= set(ERROR_FAMILIES)
     for code in errors:
         with pytest.raises(ProjectError) as caught:
-            find(code)
+            find_rule(code)
         assert "codes of errors have no page" in caught.value.hint, code
 
 

@@ -72,7 +72,7 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command: Callable[
     write_model(Path("base"), "llama")
     done = command("train", "--from", "base", "--text", "talks.jsonl")
     assert "talks.jsonl:301: message 1 has no role" in done.err
-    assert "= hint: correct the row, or remove it" in done.err
+    assert "= hint: correct or remove the row" in done.err
     assert not Path("base-talks.yaml").exists()
 
 

@@ -191,7 +191,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "bare"], "bare: has no tokenizer"),
         (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
-        (["--from", "header"], "model.safetensors: is not a readable safetensors file: a header of"),
+        (["--from", "header"], "model.safetensors: is not a readable safetensors file: the header has"),
         (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
         (["--from", "missing"], "missing: no such folder"),
         (["--from", "notes"], "notes: is not a model folder: it has no config.json"),

@@ -197,4 +197,4 @@ def test_a_name_without_a_commit_is_a_warning(
     answer = command("lint", path)
     assert "DAT034" in answer.out
     assert "model.revision main is not a commit" in answer.out
-    assert f"`neobert-launch init --from {NAME}` writes it" in answer.out
+    assert f"`neobert-launch init --from {NAME}` writes the key" in answer.out

@@ -129,7 +129,7 @@ def test_settings_of_answers_that_no_run_has_written_are_refused(saved, tmp_path
         (folder / "config.json").write_text(json.dumps(settings | {"question_answering": wrong}))
         with pytest.raises(ProjectError, match=r"config\.json: question_answering") as refusal:
             predict(folder, [{"question": "a", "context": "b"}], tmp_path)
-        assert refusal.value.hint == "correct question_answering in config.json, or remove it"
+        assert refusal.value.hint == "correct question_answering in config.json, or remove question_answering"
 
 
 @torch.no_grad()

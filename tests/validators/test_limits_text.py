@@ -55,7 +55,7 @@ def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None
     [
         (("datacollator.pack_sequences=false",), 10**9, "set datacollator.pack_sequences to true"),
         ((), 10**9, "raise trainer.per_device_train_batch_size"),
-        ((), 100, "use more text, or lower trainer.per_device_train_batch_size"),
+        ((), 100, "add text, or lower trainer.per_device_train_batch_size"),
     ],
 )
 def test_the_way_to_fuller_microbatches(overrides: tuple[str, ...], num_tokens: int, hint: str) -> None:

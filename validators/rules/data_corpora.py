@@ -239,5 +239,5 @@ def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(
                 "dataset.mixture",
                 f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",
-                "lower the weight of this corpus, add text to it, or lower trainer.max_steps",
+                "lower the weight of this corpus, add text to this corpus, or lower trainer.max_steps",
             )

@@ -253,7 +253,7 @@ def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple
         return PACKING, f"set {PACKING} to true"
     few = FEW_MICROBATCHES * plan.tokens_per_microbatch.value
     if prepared.num_tokens is not None and prepared.num_tokens < few:
-        return rows, f"use more text, or lower {rows}: it fills fewer than {FEW_MICROBATCHES} microbatches"
+        return rows, f"add text, or lower {rows}: the text fills fewer than {FEW_MICROBATCHES} microbatches"
     return rows, f"raise {rows}: larger microbatches are packed more densely"
 
 

@@ -239,4 +239,4 @@ def _way_to_keep(run: ResolvedRun, key: str) -> str:
     if (weights := initial_weights(run.config)) is not None:
         return f"replace model.pretrained_checkpoint {weights} by weights whose tokenizer keeps the text"
     named = "tokenizer.path" if tokenizer.path is not None else "tokenizer.name"
-    return f"set {named} to null: the run then trains a tokenizer on its text, which keeps it"
+    return f"set {named} to null: the run then trains a tokenizer that keeps the text"

@@ -191,7 +191,7 @@ def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(column, f"all training scores are {scores['min']:g}", f"check {column}")
     elif abs(scores["mean"]) >= FAR_MEAN:
         message = f"the mean of the training scores is {scores['mean']:.3g}, far from zero"
-        hint = "subtract the mean from the scores, and add it to the predictions"
+        hint = "subtract the mean from the scores, and add the mean to the predictions"
         yield Violation(column, message, hint, Severity.WARN)
 
 

@@ -114,7 +114,7 @@ def why_not_text(file: Path) -> str:
 
 def _raise(error: OSError) -> None:
     raise unreadable(
-        Path(error.filename), f"cannot be listed: {error.strerror}", "check its permissions"
+        Path(error.filename), f"cannot be listed: {error.strerror}", "fix the permissions of the folder"
     ) from error
 
 

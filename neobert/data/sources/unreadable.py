@@ -28,7 +28,10 @@ _OTHER_TEXT = (
     "is not read: its suffix is not one of a text format",
     "if it is plain text: cp {name} {stem}.txt",
 )
-_PICKLE = ("may run code when it is opened", "write its text as .jsonl or .parquet where you trust the file")
+_PICKLE = (
+    "may run code when it is opened",
+    "on a machine where you trust the file, save the text as .jsonl or .parquet",
+)
 
 PARQUET_MARK = b"PAR1"
 _MARKS = {

@@ -175,7 +175,7 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
         return task.labels[int(text)]
     known = f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1}"
     message = f"label {printable(text)!r} is unknown (labels: {known})"
-    raise ProjectError(CODE, message, f"check the file of task {task.name}", place)
+    raise ProjectError(CODE, message, "correct the label, or remove the row", place)
 
 
 def _score(text: str, place: str) -> float:

@@ -57,7 +57,7 @@ class Architecture(NamedTuple):
 
     Attributes:
         shape: returns the shape for settings, embedding rows and the longest sequence.
-        prefix: of the encoder's weights in a model with a head.
+        prefix: name prefix of the encoder's weights in a model with a head.
         blocks: name of the list of blocks in the encoder.
         embedding: name of the token embedding in the encoder.
         positions: name of the embedding of positions in the encoder; empty without one.

@@ -53,7 +53,7 @@ class Blocks(NamedTuple):
     """Attention of a model, and the weights of each of its blocks and around them.
 
     Attributes:
-        attention: of all blocks.
+        attention: attention of all blocks.
         linear: linear layers.
         biased: those with a bias.
         norms: vectors of width D: scales and shifts of norms.

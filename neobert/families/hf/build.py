@@ -97,7 +97,7 @@ def backbone_of(
     """Return the backbone of a transformers model with the head of an auto class, or with none.
 
     Args:
-        kernel: of attention over packed rows; None: rows are padded.
+        kernel: attention kernel of packed rows; None: rows are padded.
     """
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     architecture = architecture_of(model)

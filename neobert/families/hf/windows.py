@@ -13,7 +13,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 def sliding_layers(settings: Settings, layers: int, default: Iterable[int]) -> tuple[int, ...]:
     """Return the numbers of the blocks with a window: those of `layer_types`, or by default `default`.
 
-    Raises `ProjectError` for a list that is not one of known types, one for each block.
+    Raises `ProjectError` unless `layer_types` has a known type for each block.
     """
     types = settings.values.get("layer_types")
     if types is None:

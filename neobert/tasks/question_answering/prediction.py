@@ -93,7 +93,7 @@ def _section_of(saved: object, folder: Path) -> QuestionAnsweringConfig:
     try:
         return QUESTION_ANSWERING.of(from_dict({"task": SPEC.name, SPEC.name: saved}))
     except ConfigError as error:
-        hint = f"correct {SETTINGS} in config.json, or remove it"
+        hint = f"correct {SETTINGS} in config.json, or remove {SETTINGS}"
         raise ProjectError(CODE, f"config.json: {error.message}", hint, str(folder), EXIT_USAGE) from error
 
 

@@ -195,7 +195,7 @@ def _parsed(text: str, name: str, place: str) -> Any:
 
 
 def _unreadable(problem: str, expected: str, place: str) -> ProjectError:
-    return ProjectError(CODE, f"{problem}, expected {expected}", "correct the row, or remove it", place)
+    return ProjectError(CODE, f"{problem}, expected {expected}", "correct or remove the row", place)
 
 
 def _of_column(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
