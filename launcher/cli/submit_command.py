@@ -47,7 +47,13 @@ Output = Annotated[
     Path | None, Option("--output", "-o", metavar="FILE", help="Write the job to a file, queue nothing.")
 ]
 Parallel = Annotated[
-    int, Option("--parallel", metavar="N", min=0, help="Points of a sweep at the same time. Default: all.")
+    int,
+    Option(
+        "--parallel",
+        metavar="N",
+        min=0,
+        help="Maximum number of sweep points that run at the same time. Default: all.",
+    ),
 ]
 
 

@@ -21,7 +21,7 @@ MODELING_CODE = "modeling_neobert.py"
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the use of a finished run's model, else the command that resumes the run.
 
-    A model of labels predicts them, and one of conversations chats; of another one, it is the Python code
+    A model with labels predicts them, and one of conversations chats; of another one, it is the Python code
     that loads it. The model is that of `checkpoints/best` where the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:

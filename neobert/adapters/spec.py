@@ -44,7 +44,7 @@ def adapter_parameters(adapter: AdapterConfig, shape: ModelShape) -> int:
 
 
 def trains_head(config: RunConfig) -> bool:
-    """Return whether the head is trained: next to an adapter, only one of labels, which starts untrained."""
+    """Return whether the head is trained: with an adapter, only a head of labels."""
     return config.adapter.type is None or not spec_of(config).reads_text
 
 

@@ -1,4 +1,4 @@
-"""Known-answer test of tasks of labels: planted labels are learned, and belong to their place."""
+"""Known-answer test for tasks with labels: planted labels are learned at their own places."""
 
 from __future__ import annotations
 

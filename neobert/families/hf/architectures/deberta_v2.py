@@ -30,7 +30,7 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     if settings.size("conv_kernel_size", 0, least=0):
         raise settings.wrong("conv_kernel_size", "0: the convolution of the first block is not supported")
     if not settings.flag("legacy", True):
-        raise settings.wrong("legacy", "true: the other head has no layer of its own for the vocabulary")
+        raise settings.wrong("legacy", "true: the newer head for masked words is not supported")
     sizes = Sizes(
         settings.size("hidden_size", 1536),
         settings.size("num_hidden_layers", 24),
