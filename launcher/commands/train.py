@@ -39,6 +39,7 @@ from launcher.run.worker_nodes import (
     with_node_rank,
     withdraw_receipt,
 )
+from launcher.rundir.attempt import require_newest, take_over
 from launcher.rundir.changed_text import changed_files
 from launcher.rundir.directory import (
     CreatedMeanwhileError,
@@ -208,7 +209,9 @@ def _lead_once(node: NodeLaunch) -> int:
             FIRST_STEP: max(0, first_step),
             NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
         }
+        require_newest(folder)
         write_run(examination, request.selection.files, folder, staging, entry)
+        launch = replace(launch, attempt=take_over(folder))
         if node.output_format == "text" and not request.quiet:
             console.write(_opening(examination, folder, verbose=request.verbose))
             if first_step < 0 and (loading := _loading(resolved)):

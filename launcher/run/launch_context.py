@@ -14,6 +14,7 @@ from launcher.run.stages import Stages
 from launcher.rundir.records import Record, last_beat
 from neobert.clock import since_boot_s
 from neobert.config.schema import WatchdogConfig
+from neobert.runfiles.attempt import is_replaced
 from neobert.runfiles.phases import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
 from neobert.runfiles.run_dir import LOGS
 from neobert.units import SECONDS_PER_HOUR
@@ -32,6 +33,7 @@ class Launch:
         held: descriptor of the lock on the run directory, which the trainer keeps open.
         deadlines: times before which the trainer must stop by itself.
         stages: checks of the metrics at given steps; None without --stages.
+        attempt: token of the launch in the run directory; empty on a worker node.
         owns_run: whether this launch owns the run directory and may restart the run.
         waiting: process that has imported torch and waits for the first session; None under torchrun.
     """
@@ -44,6 +46,7 @@ class Launch:
     held: tuple[int, ...] = ()
     deadlines: tuple[Deadline, ...] = ()
     stages: Stages | None = None
+    attempt: str = ""
     owns_run: bool = True
     waiting: WaitingChild | None = None
 
@@ -51,6 +54,11 @@ class Launch:
     def has_agent(self) -> bool:
         """Return whether torchrun runs between the launcher and the ranks."""
         return self.topology.needs_torchrun
+
+    @property
+    def is_replaced(self) -> bool:
+        """Return whether a later launch has taken over the run, so that this one may not change it."""
+        return is_replaced(self.folder, self.attempt)
 
     @property
     def log(self) -> Path:

@@ -24,6 +24,7 @@ from launcher.terminal import console
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
+from neobert.runfiles.attempt import TOKEN_ENV
 from neobert.runfiles.run_dir import LOGS, OUTCOME, RESOLVED
 
 # torchrun's report of each rank that had ended when it looked, at the end of its log.
@@ -127,7 +128,7 @@ def run_session(
 
 def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
     """Start the trainer in the waiting process, or in a new one for a restart or if there is none."""
-    environment, child = environment_of(launch.deadlines), None
+    environment, child = {TOKEN_ENV: launch.attempt, **environment_of(launch.deadlines)}, None
     if launch.waiting is not None and not is_again:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
         child = launch.waiting.start(arguments, launch.log, launch.error_file, launch.held, environment)

@@ -37,6 +37,7 @@ from neobert.errors import (
     read_error_file,
 )
 from neobert.printable import printable
+from neobert.runfiles.attempt import replaced_error
 from neobert.runfiles.checkpoint.folders import latest
 from neobert.runfiles.run_dir import CHECKPOINTS, OUTCOME
 
@@ -53,6 +54,8 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     forwarder.keep_for_trainer(has_agent=launch.has_agent)
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
+        if launch.is_replaced:
+            return conclude_replaced(launch, session, forwarder)
         verdict_of_stage = failed_stage(launch)
         is_over = verdict_of_stage is not None or _was_stopped(forwarder)
         failure = None if is_over else failure_of(launch, session)
@@ -65,6 +68,13 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
         if not verdict.restarts:
             return give_up(launch, session, forwarder, failure, verdict)
         restart(launch, failure, restarts)
+
+
+def conclude_replaced(launch: Launch, session: Session, forwarder: Forwarder) -> Summary:
+    """Summarize a session that a later launch has replaced; the run directory is left to that launch."""
+    error = replaced_error(launch.folder)
+    outcome = {"status": "failed", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
+    return conclude(launch.folder, session.trainer_code, forwarder.seen, None, verdict=outcome)
 
 
 def why_no_restart(launch: Launch, session: Session) -> str:

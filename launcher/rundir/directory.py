@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from launcher.io.files import absolute, make_folder
+from launcher.rundir.attempt import follows_lost_attempt, take_over
 from launcher.rundir.records import Record, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.activity import announce
@@ -95,11 +96,17 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _hold(folder: Path) -> int:
-    """Open and lock a directory; try again if it was moved and replaced before it was locked."""
+    """Open and lock a directory; try again if it was moved and replaced before it was locked.
+
+    An attempt of this job that a lost node may still continue is replaced first, so that it stops.
+    """
+    is_lost = follows_lost_attempt(folder)
+    if is_lost:
+        take_over(folder)
     while True:
         descriptor = _opened(folder)
         try:
-            _lock(descriptor, folder)
+            _lock(descriptor, folder, is_lost=is_lost)
             if _is_still(descriptor, folder):
                 return descriptor
         except BaseException:
@@ -134,14 +141,21 @@ def _is_still(descriptor: int, folder: Path) -> bool:
         return False
 
 
-def _lock(descriptor: int, folder: Path) -> None:
-    """Lock the folder, with retries: a launch that was just stopped may still be saving."""
+def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
+    """Lock the folder, with retries: a launch that was just stopped may still be saving.
+
+    Args:
+        is_lost: whether the lock may be that of an attempt that was replaced, which changes nothing any more:
+            after the retries, this launch continues without the lock.
+    """
     start_s, is_waiting = time.monotonic(), False
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > start_s + LOCK_TIMEOUT_S:
+                if is_lost:
+                    return None
                 raise _occupied(folder) from None
             if not is_waiting:
                 is_waiting = True

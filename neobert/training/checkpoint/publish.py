@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.runfiles.attempt import require_current
 from neobert.runfiles.checkpoint.folders import (
     BEST,
     COPY,
@@ -39,7 +40,8 @@ def publish(
 
     `write` writes the files into the folder that it receives. A failure removes the temporary folder. If only
     `latest` cannot be updated, the checkpoint is kept and a warning is logged.
-    Raises `ProjectError` CKP004 if writing fails, or if the bytes read back differ.
+    Raises `ProjectError` CKP004 if writing fails, or if the bytes read back differ; TRN004 if a later launch
+    has taken over the run.
     """
     partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
     folder = root / str(step)
@@ -49,6 +51,7 @@ def publish(
         partial.mkdir()
         write(partial)
         seal(partial, step, config_digest, created_utc, metrics, kind)
+        require_current(root.parent)
         # An older folder of this step is renamed, not replaced: rename() cannot replace a folder that is not
         # empty, and until the new one verifies the old one may be all that is left.
         set_aside(folder)
@@ -60,6 +63,7 @@ def publish(
         raise refused(root, step, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    require_current(root.parent)
     try:
         point(root, LATEST, folder.name)
     except OSError as error:

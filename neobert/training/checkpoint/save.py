@@ -38,6 +38,7 @@ from neobert.config import digest
 from neobert.errors import ProjectError
 from neobert.metric_names import EVAL
 from neobert.parallel.sharding import own_part
+from neobert.runfiles.attempt import require_current
 from neobert.runfiles.checkpoint.manifest import WHOLE
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
@@ -258,6 +259,7 @@ class Saver:
             draft.metrics,
             draft.kind.name,
         )
+        require_current(root.parent)
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
     def _follow(self, draft: Draft, *, is_sharded: bool) -> None:

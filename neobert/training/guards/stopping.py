@@ -1,4 +1,4 @@
-"""Early ends of a run: a moved or deleted directory, a `.HALT` file in it, early stopping."""
+"""Early ends of a run: a moved, deleted or replaced directory, a `.HALT` file in it, early stopping."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from neobert.config.schema import RunConfig
 from neobert.plurals import counted
+from neobert.runfiles.attempt import require_current
 from neobert.runfiles.run_dir import (
     HALT,
     METRICS,
@@ -39,12 +40,14 @@ class DirectoryWatch:
     def check(self, trainer: Trainer) -> None:
         """Request a stop if the directory has a `.HALT` file.
 
-        Raises `ProjectError` TRN002 if the directory was moved or deleted.
+        Raises `ProjectError` TRN002 if the directory was moved or deleted, TRN004 if a later launch has taken
+        it over.
         """
         if not trainer.world.is_main:
             return
         if not is_at(self._run_dir, self._descriptor):
             raise missing_error(self._run_dir, trainer.progress.step)
+        require_current(self._run_dir)
         if trainer.signals.requested is None and (self._run_dir / HALT).exists():
             log.info("%s found: stopping", self._run_dir / HALT)
             trainer.signals.request(signal.SIGINT)

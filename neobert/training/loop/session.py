@@ -22,6 +22,7 @@ from neobert.plan.size import peak_at_precision
 from neobert.plugins.loop import fit_with_plugins, notify_saved
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
+from neobert.runfiles.attempt import is_replaced, require_current
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
 from neobert.runfiles.run_dir import (
@@ -118,8 +119,10 @@ def run_session(
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
     """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only.
 
-    A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` CKP007.
+    A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` CKP007, or TRN004
+    if a later launch has taken over the run.
     """
+    require_current(run_dir)
     start = choose_start(config, run_dir, is_again=is_again)
     if start is None:
         require_intact_weights(config)
@@ -140,7 +143,7 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 
     Only the first rank to fail writes it: the other ranks fail as a consequence.
     """
-    if has_outcome(run_dir):
+    if has_outcome(run_dir) or is_replaced(run_dir):
         return
     if not isinstance(error, ProjectError):
         error = ProjectError("", f"{type(error).__name__}: {error}", exit_code=EXIT_TRAINING_FAILED)
@@ -201,6 +204,7 @@ def build_hooks(
             return {}
         heartbeat.beat(trainer, EVALUATION)
         metrics = evaluate(trainer)
+        directory.check(trainer)  # the evaluation may have taken long
         guess_log.add(trainer)
         return metrics
 

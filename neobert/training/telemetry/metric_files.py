@@ -16,6 +16,7 @@ from typing import Any
 
 from neobert.atomic_write import replacing, write_atomically
 from neobert.metric_names import EVAL, EVAL_LOSS, PACE, TRAIN_LOSS
+from neobert.runfiles.attempt import is_replaced
 from neobert.runfiles.json_values import is_count, is_number
 from neobert.runfiles.run_dir import METRICS
 from neobert.tasks.specs import known_metrics
@@ -37,7 +38,12 @@ IS_HIGHER_BETTER = {
 
 
 def write_metric_files(run_dir: Path) -> None:
-    """Write the three files from metrics.jsonl. An `OSError` is logged and does not fail the run."""
+    """Write the three files from metrics.jsonl, unless a later launch does.
+
+    An `OSError` is logged and does not fail the run.
+    """
+    if is_replaced(run_dir):
+        return
     source = run_dir / METRICS
     try:
         columns, summary = _survey(iter_rows(source))

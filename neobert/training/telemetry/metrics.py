@@ -16,6 +16,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.metric_names import CORPUS_SHARE, PACE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
+from neobert.runfiles.attempt import require_current
 from neobert.tasks.metric import Metric
 from neobert.tasks.specs import metrics_of
 from neobert.trackers.background import BackgroundTracker
@@ -195,6 +196,7 @@ class MetricsLine:
             return
         log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
         if self._writer is not None:
+            require_current(trainer.run_dir)
             self._writer.append(row)
         for tracker in self._trackers:
             tracker.log(row)
