@@ -150,6 +150,7 @@ class TaskSpec:
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
+        corpus_weight: returns the weight of a corpus of a mixture, from that of its entry and its examples.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         reports: returns whether a run with this config reports a metric.
@@ -169,6 +170,7 @@ class TaskSpec:
     labels_texts: bool = False
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
+    corpus_weight: Callable[[RunConfig, float, int], float] = lambda _config, weight, _examples: weight
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

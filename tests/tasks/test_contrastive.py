@@ -213,10 +213,19 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(make_run, f
     np.testing.assert_allclose(found["pooled"], expected, atol=1e-5)
 
 
-def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact):
-    whole, killed = (make_run(name, **options(file)) for name in ("whole", "killed"))
+@pytest.mark.parametrize("num_sources", [1, 2])
+def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, num_sources):
+    sections = options(file)
+    if num_sources == 2:
+        other = write(file.parent / "other.jsonl", pairs(200, 2))
+        mixture = [{"path": str(file)}, {"path": str(other)}]
+        sections = options(file, dataset={"path": None, "mixture": mixture, "eval_samples": 24})
+    whole, killed = (make_run(name, **sections) for name in ("whole", "killed"))
     run(whole)
     with killed_before(9):
         run(killed)
     run(killed)
     assert exact(killed) == exact(whole)
+    assert [line.get("eval/mrr") for line in metrics(killed)] == [
+        line.get("eval/mrr") for line in metrics(whole)
+    ]

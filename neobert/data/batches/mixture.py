@@ -86,7 +86,7 @@ class MixedText:
     def draw(self, seed: int, tokens: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw about `tokens` tokens for a window; return shuffled examples [n] and the pass of each [n]."""
         parts = [
-            _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *_range(per_token * tokens, window))
+            _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *range_of(per_token * tokens, window))
             for number, (corpus, per_token) in enumerate(
                 zip(self.corpora, self.examples_per_token(), strict=True)
             )
@@ -156,7 +156,7 @@ class MixedWindows:
         return replace(window, corpus_stops=np.array([corpus.stop for corpus in self.text.corpora]))
 
 
-def _range(examples_per_window: Fraction, window: int) -> tuple[int, int]:
+def range_of(examples_per_window: Fraction, window: int) -> tuple[int, int]:
     """Return the start and stop of a window in a corpus's sequence, exact for any window number."""
     return int(examples_per_window * window), int(examples_per_window * (window + 1))
 

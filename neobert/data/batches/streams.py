@@ -23,6 +23,7 @@ from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.mixture import MixedText, MixedWindows
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape
+from neobert.data.batches.stepped import SteppedText, SteppedWindows
 from neobert.data.batches.windows import (
     Cursor,
     FixedWindows,
@@ -168,7 +169,9 @@ class TrainStream(_Stream):
         if isinstance(text, MixedText):
             start = text.counting(start)
         shape = training_shape(config, text, start.packer).value
-        source = _windows_of(text, shape, config.seed)
+        # The order of the data is that of any number of ranks which makes as many microbatches a step.
+        microbatches = world_size * config.trainer.gradient_accumulation_steps
+        source = _windows_of(text, shape, config.seed, microbatches)
         super().__init__(
             partial(microbatch_places, source, start),
             _assembler(config, tokenizer, shape, config.seed),
@@ -230,9 +233,11 @@ class EvalStream:
         return islice(places, self._config.trainer.eval_max_batches)
 
 
-def _windows_of(text: TrainingText, shape: BatchShape, seed: int) -> WindowSource:
+def _windows_of(text: TrainingText, shape: BatchShape, seed: int, microbatches: int) -> WindowSource:
     if isinstance(text, DocumentStream):
         return StreamedWindows(text, shape, seed)
+    if isinstance(text, SteppedText):
+        return SteppedWindows(text, shape, seed, microbatches)
     if isinstance(text, MixedText):
         return MixedWindows(text, shape, seed)
     return PreparedWindows(text, shape, seed)

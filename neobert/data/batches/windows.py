@@ -253,16 +253,20 @@ def pack_window(
     after: Cursor | None,
 ) -> Window:
     """Pack examples into microbatches and shuffle these by `seed`; None keeps the packing order."""
-    if shape.is_packed:
-        plan = packer(store.lengths(examples), shape.capacity, shape.max_examples)
-    else:
-        is_sorted = seed is not None and start.packer >= FIRST_WITH_SIMILAR_ROWS
-        plan = _rows(store.lengths(examples), shape, is_sorted=is_sorted)
+    is_sorted = seed is not None and start.packer >= FIRST_WITH_SIMILAR_ROWS
+    plan = plan_of(store.lengths(examples), shape, packer, is_sorted=is_sorted)
     order = np.arange(plan.num_bins, dtype=np.int64)
     if seed is not None:
         # The packer puts leftovers into the last bins.
         order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
     return Window(start, store, examples, plan, order, sample_offset, after)
+
+
+def plan_of(lengths: NDArray[np.int64], shape: BatchShape, packer: Packer, *, is_sorted: bool) -> PackPlan:
+    """Assign examples of `lengths` [n] tokens to microbatches, packed or of padded rows."""
+    if shape.is_packed:
+        return packer(lengths, shape.capacity, shape.max_examples)
+    return _rows(lengths, shape, is_sorted=is_sorted)
 
 
 def _rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:

@@ -20,6 +20,7 @@ from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.mixture import CorpusSlice, MixedText
 from neobert.data.batches.shape import BatchShape, segment_length
+from neobert.data.batches.stepped import SteppedText
 from neobert.data.batches.windows import training_shape
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
@@ -183,13 +184,17 @@ def _mixture(config: RunConfig, train: TokenStore | DocumentStream, split: dict[
     described = split["corpora"]
     # Text without examples of several segments has no count of them.
     sizes = [corpus.get("examples", corpus["segments"]) for corpus in described]
-    corpora = [
-        CorpusSlice(_name_of(entry), entry.weight, stop - size, stop, corpus["tokens"])
-        for corpus, entry, size, stop in zip(
-            described, config.dataset.mixture, sizes, accumulate(sizes), strict=True
-        )
+    spec = spec_of(config)
+    weights = [
+        spec.corpus_weight(config, entry.weight, size)
+        for entry, size in zip(config.dataset.mixture, sizes, strict=True)
     ]
-    return MixedText(train, tuple(corpora))
+    rows = zip(described, config.dataset.mixture, weights, sizes, accumulate(sizes), strict=True)
+    corpora = [
+        CorpusSlice(_name_of(entry), weight, stop - size, stop, corpus["tokens"])
+        for corpus, entry, weight, size, stop in rows
+    ]
+    return (SteppedText if spec.predicts == "pairs" else MixedText)(train, tuple(corpora))
 
 
 def _name_of(corpus: MixtureCorpus) -> str:

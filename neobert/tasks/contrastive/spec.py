@@ -29,6 +29,11 @@ def model_settings(config: RunConfig) -> Mapping[str, Any]:
     return {"pooling": CONTRASTIVE.of(config).pooling}
 
 
+def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
+    """Return the weight of a source of this many pairs: its share of the steps, relative to the others'."""
+    return float(weight * pairs ** CONTRASTIVE.of(config).alpha)
+
+
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield columns of negatives of which some are never read, and a batch size that grows over sources."""
     section, trainer = CONTRASTIVE.of(config), config.trainer
@@ -53,5 +58,6 @@ SPEC = TaskSpec(
     model_settings=model_settings,
     rows=rows_of,
     texts=texts_of,
+    corpus_weight=source_weight,
     contradictions=contradictions,
 )
