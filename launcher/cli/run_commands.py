@@ -147,7 +147,7 @@ def _train(
     )
     given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
     stated = Selection.of(profile, config, given)
-    chosen = run_file_options.chosen_run(str(context.info_name), stated, weights, text)
+    chosen = run_file_options.chosen_run(str(context.info_name), stated, weights, text, steps)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
     request = train.Request(

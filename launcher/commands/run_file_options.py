@@ -21,6 +21,8 @@ from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun, resolve_run
 
+INTERVALS = ("eval_steps", "logging_steps")
+
 
 def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     """Return `--batch-size` and `--steps` as overrides."""
@@ -28,11 +30,13 @@ def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def chosen_run(command: str, stated: Selection, weights: str | None, text: Path | None) -> Selection:
+def chosen_run(
+    command: str, stated: Selection, weights: str | None, text: Path | None, steps: int | None = None
+) -> Selection:
     """Return the run to train: the stated one, or the file that --from and --text write.
 
-    The keys of weights, and the task of a short command, are overrides of it. Raises `ProjectError` if no run
-    is named, and for options that contradict each other.
+    The keys of weights, the task of a short command, and intervals within --steps are overrides of it. Raises
+    `ProjectError` if no run is named, and for options that contradict each other.
     """
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
         from launcher.commands.from_weights import run_file_of
@@ -46,7 +50,20 @@ def chosen_run(command: str, stated: Selection, weights: str | None, text: Path 
     elif weights is not None:
         stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
     stated.check_named()  # --resume alone names no run
-    return replace(stated, overrides=(*stated.overrides, *_of_task(command, stated)))
+    stated = replace(stated, overrides=(*stated.overrides, *_of_task(command, stated)))
+    return replace(stated, overrides=(*stated.overrides, *_within(steps, stated)))
+
+
+def _within(steps: int | None, stated: Selection) -> list[str]:
+    """Return the intervals of a run file that exceed --steps as overrides: they are due at the last step."""
+    run = None if steps is None else _readable(stated)
+    if run is None or steps is None:
+        return []
+    return [
+        f"trainer.{name}={steps}"
+        for name in INTERVALS
+        if getattr(run.config.trainer, name) > steps and run.origin(f"trainer.{name}").kind != "override"
+    ]
 
 
 def _of_weights(requested: str, stated: Selection) -> list[str]:

@@ -33,13 +33,6 @@ def run_file(**more: Any) -> Path:
     return file
 
 
-def config_of(answer: Any) -> dict[str, Any]:
-    """Return the config that a dry run prints."""
-    assert answer.code == 0, answer.out + answer.err
-    planned: dict[str, Any] = answer.json["config"]
-    return planned
-
-
 def test_every_short_command_trains_known_tasks() -> None:
     assert {task for short in SHORT_COMMANDS.values() for task in short.tasks} <= set(SPECS)
 
@@ -68,6 +61,16 @@ def test_a_rate_of_the_run_file_stays(command: Callable[..., Any]) -> None:
     file = run_file(task="causal", optimizer={"lr": 1e-5})
     answer = command("pretrain", f"@{file}", "--model-name", "model", "--dry-run")
     assert (answer.code, "optimizer.lr" in answer.err) == (0, False), answer.out + answer.err
+
+
+@pytest.mark.parametrize(("given", "is_found"), [((), False), (("--trainer.eval_steps", "50"), True)])
+def test_intervals_end_with_the_steps(
+    given: tuple[str, ...], is_found: bool, command: Callable[..., Any]
+) -> None:
+    write_model(Path("model"), "llama")
+    file = run_file(trainer={"eval_steps": 50})
+    answer = command("pretrain", file, "--model-name", "model", "--steps", "4", *given, "--dry-run", "--json")
+    assert ("SCH004" in [each["code"] for each in answer.json["findings"]]) is is_found
 
 
 def test_a_wrong_run_file_is_reported_as_by_train(command: Callable[..., Any]) -> None:
