@@ -31,7 +31,8 @@ from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 LONGEST_COMMAND = 2**16
-MALFORMED_ROW = "DAT020"
+OF_CONVERSATIONS = ("DAT020", "SFT001")
+"""Errors about the rows of a table whose columns are those of conversations."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -190,7 +191,7 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
             try:
                 import_module(f"{each.keys.package}.inferred").infer(request.text)
             except ProjectError as error:
-                if error.code != MALFORMED_ROW:
+                if error.code not in OF_CONVERSATIONS:
                     continue
             return each
     return None

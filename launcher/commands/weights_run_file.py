@@ -45,8 +45,12 @@ FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
-CHAT_RATE, CHAT_FACTOR = 2e-5, 8
-"""Learning rate of fine-tuning on conversations, and their length relative to that of texts."""
+CHAT_RATE, CHAT_FACTOR = 2e-5 * 4096, 8
+"""Product for conversations, of Llama 2 (arXiv:2307.09288), and their length relative to that of texts."""
+MOST_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
+"""Most tokens of a microbatch of conversations; a step has as many microbatches as its texts need."""
+MOST_LOST = 0.1
+"""Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
 COMPILED_FLOPS = 3e16
 """Work that repays the compilation: on an H100, a ModernBERT of 149M parameters compiles in 62 s, trains 1.9
 times as fast, and saves them within 2e16. Measured for packed rows and masked words."""
@@ -115,9 +119,9 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry(*request.text)
     yield from _of_documents(request)
     is_chat = spec_of(config).stores_targets
-    yield from _of_conversations(request) if is_chat else ()
     length = _length(request, shape, is_chat=is_chat)
-    yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
+    yield from _of_conversations(request, shape, length) if is_chat else ()
+    yield Entry("dataset.max_seq_length", length, _length_comment(request, shape, length))
     can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
@@ -129,9 +133,12 @@ def _entries(request: Content) -> Iterator[Entry]:
     reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else reason)
     of_example = spec_of(config).texts(config)
-    texts_per_step, rows = TEXTS_PER_STEP * of_example, rows_per_step(config.trainer)
+    texts_per_step, rows, microbatches = TEXTS_PER_STEP * of_example, rows_per_step(config.trainer), 1
     if request.table is not None and is_packed:
         rows = max(of_example, round(texts_per_step * _mean_tokens(request, length) / length))
+    if is_chat:
+        microbatches = math.ceil(rows * length / MOST_MICROBATCH[request.device])
+        rows = math.ceil(rows / microbatches) * microbatches
     if request.weights is not None and not is_chat:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
@@ -143,7 +150,9 @@ def _entries(request: Content) -> Iterator[Entry]:
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, "a minute before the first step, then about twice as fast")
     if request.table is not None and is_packed:
-        yield Entry("trainer.per_device_train_batch_size", rows, f"about {texts_per_step} texts")
+        size = f"about {texts_per_step} texts{' a step' if microbatches > 1 else ''}"
+        yield Entry("trainer.per_device_train_batch_size", rows // microbatches, size)
+        yield Entry("trainer.gradient_accumulation_steps", microbatches)
 
 
 def _of_documents(request: Content) -> Iterator[Entry]:
@@ -157,12 +166,17 @@ def _of_documents(request: Content) -> Iterator[Entry]:
         yield Entry("dataset.eval_samples", held_out, f"of {request.documents} documents, for the evaluation")
 
 
-def _of_conversations(request: Content) -> Iterator[Entry]:
+def _of_conversations(request: Content, shape: ModelShape, length: int) -> Iterator[Entry]:
     """Yield the template of a tokenizer without one, and a recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
-    yield Entry("dataset.long_documents", "drop", "or split, after a turn")
-    yield Entry("optimizer.lr", CHAT_RATE, "of trained weights; adapters take about ten times as much")
+    if _lost(request.lengths, length) > MOST_LOST:
+        yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
+    else:
+        yield Entry("dataset.long_documents", "drop", "or split, after a turn")
+    rate = float(f"{CHAT_RATE / shape.hidden_size:.0e}")
+    of_width = f"for a width of {shape.hidden_size:,}; adapters take about ten times as much"
+    yield Entry("optimizer.lr", rate, of_width)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
     yield Entry("scheduler.name", "cosine")
@@ -188,13 +202,23 @@ def _of_model(request: Content) -> Iterator[Entry]:
 
 
 def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
-    """Return the smallest power of two that covers the texts, within the model's positions."""
+    """Return the smallest power of two that covers the texts, within the model's positions.
+
+    Conversations may be longer than the limit of the device, because those that do not fit are lost.
+    """
     most = MOST_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
+    while is_chat and _lost(request.lengths, most) > MOST_LOST:
+        most *= 2
     lengths = sorted(request.lengths)
     covered = lengths[int(COVERED * (len(lengths) - 1))] if lengths else BYTES_PER_TOKEN * MOST_TOKENS["gpu"]
     needed: int = 2 ** math.ceil(math.log2(max(LEAST_TOKENS, _tokens(covered))))
     positions = shape.max_positions if request.weights is not None else needed
     return min(needed, most, positions)
+
+
+def _lost(lengths: Sequence[int], length: int) -> float:
+    """Return the share of the bytes that are in texts of more than `length` tokens."""
+    return sum(each for each in lengths if _tokens(each) > length) / max(1, sum(lengths))
 
 
 def _tokens(num_bytes: int) -> int:
@@ -251,11 +275,12 @@ def _mean_tokens(request: Content, length: int) -> float:
     return sum(tokens) / len(tokens)
 
 
-def _length_comment(request: Content, length: int) -> str:
+def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
     if request.table is None:
         return "tokens; longer documents are split"
+    tokens = "the model's positions" if request.weights and length == shape.max_positions else "tokens"
     num_longer = sum(_tokens(each) > length for each in request.lengths)
-    return f"tokens; about {percent(num_longer / len(request.lengths))} of the texts are longer"
+    return f"{tokens}; about {percent(num_longer / len(request.lengths))} of the texts are longer"
 
 
 def _matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,15 @@ import yaml
 
 from launcher.report.conversation_view import HEAD, conversation_text
 from launcher.report.prepared_view import prepared_text
+from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_model
 
 TALK = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A test."}]
 SHAREGPT = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A test."}]
 
 
-def write_rows(row: dict[str, Any], name: str = "talks.jsonl") -> None:
-    Path(name).write_text(f"{json.dumps(row)}\n" * 300, encoding="utf-8")
+def write_rows(row: dict[str, Any], name: str = "talks.jsonl", number: int = 300) -> None:
+    Path(name).write_text(f"{json.dumps(row)}\n" * number, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -42,8 +44,8 @@ def test_conversations_are_recognized_for_a_causal_model(
     assert written["task"] == "sft"
     assert written.get("sft", {}).get("messages_column") == column
     assert written["tokenizer"]["chat_template"] == "turns"
-    assert written["optimizer"]["lr"] == "2e-5"
-    assert command("lint", "run.yaml").code == 0
+    assert written["optimizer"]["lr"] == "1e-3"
+    assert command("lint", "run.yaml", "--strict").code == 0
 
 
 def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command: Callable[..., Any]) -> None:
@@ -74,6 +76,50 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command: Callable[
     assert "talks.jsonl:301: message 1 has no role" in done.err
     assert "= hint: correct or remove the row" in done.err
     assert not Path("base-talks.yaml").exists()
+
+
+def test_a_table_with_columns_in_csv_is_read(command: Callable[..., Any]) -> None:
+    with Path("talks.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["messages", "id"], *([json.dumps(TALK), at] for at in range(300))])
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.csv", "run.yaml")
+    assert "conversations: messages in column 'messages', 300 rows, 2.0 messages each" in done.out
+
+
+def test_conversations_without_the_assistant_are_refused(command: Callable[..., Any]) -> None:
+    write_rows({"messages": TALK[:1]})
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    reason = "the conversation has no message of the assistant"
+    assert f"talks.jsonl: no token of 300 conversations is supervised: {reason}" in done.err
+    assert (done.code, Path("run.yaml").exists()) == (2, False)
+
+
+TOOLS = [{"type": "function", "function": {"name": "now", "description": "x " * 3000}}]
+CALL = {"type": "function", "function": {"name": "now", "arguments": {"place": "x " * 3000}}}
+
+
+@pytest.mark.parametrize(
+    ("row", "length", "is_split"),
+    [
+        ({"messages": TALK}, 128, False),
+        ({"messages": TALK, "tools": TOOLS}, 4096, False),
+        ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [CALL]}]}, 4096, False),
+        ({"messages": [TALK[0], {"role": "assistant", "content": "x " * 12_000}]}, 8192, False),
+        ({"messages": TALK * 600}, 8192, True),
+    ],
+)
+def test_the_length_covers_the_conversations(
+    row: dict[str, Any], length: int, is_split: bool, command: Callable[..., Any]
+) -> None:
+    write_rows(row, number=120)
+    write_model(Path("base"), "llama", max_position_embeddings=8192)
+    assert command("init", "--from", "base", "--text", "talks.jsonl", "--device", "gpu").code == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    assert (config.dataset.max_seq_length, config.dataset.long_documents == "split") == (length, is_split)
+    trainer = config.trainer
+    assert (trainer.per_device_train_batch_size or 0) * length <= 32_768
+    assert command("lint", "run.yaml", "--strict").code == 0
 
 
 def test_supervised_text_is_marked_and_escaped() -> None:

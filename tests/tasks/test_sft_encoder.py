@@ -204,10 +204,19 @@ def test_nothing_supervised_is_an_error_with_the_first_reason() -> None:
     assert "tokenizer.chat_template" in caught.value.hint
 
 
-def test_conversations_without_the_assistant_are_no_fault_of_the_template() -> None:
+@pytest.mark.parametrize(
+    ("messages", "hint"),
+    [
+        (talk("Hi"), "set dataset.path to conversations with messages of the assistant"),
+        (talk("Hi", "x" * 50), "set dataset.max_seq_length to the length of the conversations, or"),
+    ],
+)
+def test_conversations_without_the_assistant_or_cut_are_no_fault_of_the_template(
+    messages: list[dict[str, Any]], hint: str
+) -> None:
     from neobert.config.schema import RunConfig
     from neobert.tasks.sft.examples import Conversations
 
     with pytest.raises(ProjectError) as caught:
-        Conversations(RunConfig()).check("t.jsonl", encode(talk("Hi")).counts)
-    assert caught.value.hint == "set dataset.path to conversations with messages of the assistant"
+        Conversations(RunConfig()).check("t.jsonl", encode(messages, length=30).counts)
+    assert caught.value.hint.startswith(hint)

@@ -168,7 +168,7 @@ def _open(folder: Path, request: Request) -> PreparedData:
     if mixture is not None:
         # The weights shape the order of the text, and the cache does not depend on them.
         fingerprint = hash_of([fingerprint, [str(share) for share in mixture.shares]])
-    report |= _batch_report(config, mixture or train) | {
+    report |= _batch_report(config, mixture or train, report["train"]) | {
         "folder": str(folder),
         "fingerprint": fingerprint,
         "tokenizer": tokenizer.summary(),
@@ -217,27 +217,29 @@ def _by_class_name(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     return counts | {"labels": {classes[int(each)]: size for each, size in counts["labels"].items()}}
 
 
-def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:
+def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]) -> dict[str, Any]:
     shape = training_shape(config, train)
     microbatch = shape_report(shape, train.statistics)
     if isinstance(train, DocumentStream):
         return {"microbatch": microbatch}
-    _check_enough(train, shape.value)
+    _check_enough(train, shape.value, counts.get("tokens_lost", 0))
     fill = fill_of(train, shape.value)
     tokens = tokens_read(config, train, shape.value, fill)
     report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(tokens / train.num_tokens, 3)}
     return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
 
 
-def _check_enough(train: TokenStore | MixedText, shape: BatchShape) -> None:
-    """Raise DAT004 if the training text does not fill one microbatch."""
+def _check_enough(train: TokenStore | MixedText, shape: BatchShape, num_lost: int) -> None:
+    """Raise DAT004 if the training text, without what is lost to its length, does not fill a microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
     if has < holds:
         unit = "token" if shape.is_packed else "document"
+        lost = f"; {counted(num_lost, 'token')} of longer documents are lost" if num_lost else ""
+        raised = "raise dataset.max_seq_length, " if num_lost else ""
         raise ProjectError(
             "DAT004",
-            f"the training text has {counted(has, unit)}, but one microbatch holds {holds:,}",
-            "add text, or lower trainer.per_device_train_batch_size",
+            f"the training text has {counted(has, unit)}, but one microbatch holds {holds:,}{lost}",
+            f"{raised}add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
 

@@ -15,7 +15,8 @@ from neobert.data.sources.rows import kind_text
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
-CODE = "DAT020"
+CODE, NOTHING_SUPERVISED = "DAT020", "SFT001"
+NO_ASSISTANT = "the conversation has no message of the assistant"
 Message = dict[str, Any]
 ROLES = ("system", "user", "assistant", "tool", "developer")
 _FROM = {

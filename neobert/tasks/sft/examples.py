@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,18 @@ from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.next_tokens import NextTokens
+from neobert.tasks.sft.conversation import NOTHING_SUPERVISED
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
 from neobert.tasks.sft.rows import rows_of
 from neobert.tasks.sft.section import SFT, TYPICAL_SHARE
 from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
-NOTHING = "SFT001"
+ONLY = {
+    Fault.NO_TURN: "set dataset.path to conversations with messages of the assistant",
+    Fault.CUT: "set dataset.max_seq_length to the length of the conversations, or dataset.long_documents to "
+    "truncate",
+}
+"""Hints for conversations that have no other fault."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +69,16 @@ class Conversations:
         if counts.documents and not counts.conversations.get("supervised"):
             faults = sorted(counts.faults.values(), key=lambda each: each.first)
             reason = f": {faults[0].detail} (conversation {faults[0].first:,})" if faults else ""
-            hint = (
-                "set dataset.path to conversations with messages of the assistant"
-                if set(counts.faults) == {Fault.NO_TURN.value}
-                else "set tokenizer.chat_template to a template that renders the assistant's messages, or "
-                "dataset.max_seq_length to the length of the conversations"
-            )
+            kinds = {Fault(kind) for kind in counts.faults}
+            hint = ONLY.get(next(iter(kinds))) if len(kinds) == 1 else None
+            hint = hint or "set tokenizer.chat_template to a template that renders the assistant's messages"
             message = f"no token of {counted(counts.documents, 'conversation')} is supervised{reason}"
-            raise ProjectError(NOTHING, message, hint, label)
+            raise ProjectError(NOTHING_SUPERVISED, message, hint, label)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and supervised text that affect the prepared data."""
         section = SFT.of(self.config)
-        settings = {name: getattr(section, name) for name in section.__dataclass_fields__}
+        settings = asdict(section)
         left_out = "weight 0, without content"  # earlier prepared data has these turns as supervised
         return rows_of(self.config).identity() | {"sft": settings, "left_out": left_out}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -11,14 +12,25 @@ from neobert.config.text_formats import TEXT, kind_of
 from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import TRAIN, select_files
 from neobert.data.sources.text_files import ALL_COLUMNS, read_table
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import MOST_ROWS, LabelledTable, note_on_rows, quoted, unclear
-from neobert.tasks.sft.conversation import FORMS, Form, form_of, form_of_column, messages_of
+from neobert.tasks.sft.conversation import (
+    FORMS,
+    NO_ASSISTANT,
+    NOTHING_SUPERVISED,
+    Form,
+    Message,
+    form_of,
+    form_of_column,
+    messages_of,
+    tools_of,
+)
 from neobert.tasks.sft.rows import SETTING
 
-HEADER_BYTES = 32
-"""Of a message: its role and its control tokens, as bytes of text with as many tokens."""
+HEADER_BYTES, PROMPT_BYTES = 32, 160
+"""Of a message: its role and its control tokens; of a conversation: the system prompt of many templates, and
+the date. As bytes of text with as many tokens."""
 
 
 def infer(text: Path) -> LabelledTable:
@@ -28,16 +40,31 @@ def infer(text: Path) -> LabelledTable:
     if first is None:
         raise unclear(text, "has no rows", "pass a file with a conversation per row")
     form, keys = _form(first[1], text)
-    lengths, num_messages = [], 0
+    lengths, num_messages, num_answers = [], 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MOST_ROWS):
         messages = form.read(values, place)
-        sizes = (len(str(each.get("content", "")).encode("utf-8", "replace")) for each in messages)
-        lengths.append(sum(sizes) + HEADER_BYTES * len(messages))
+        tools = tools_of(values.get("tools"), place) if "tools" in form.optional else []
+        lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
         num_messages += len(messages)
+        num_answers += sum(each["role"] == "assistant" for each in messages)
+    if not num_answers:
+        message = f"no token of {counted(len(lengths), 'conversation')} is supervised: {NO_ASSISTANT}"
+        hint = "pass conversations with messages of the assistant"
+        raise ProjectError(NOTHING_SUPERVISED, message, hint, str(text), EXIT_USAGE)
     is_whole = next(rows, None) is None
     per_row = f"{num_messages / len(lengths):.1f} messages each"
     notes = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
     return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), tuple(lengths))
+
+
+def _size_of_message(message: Message) -> int:
+    content = len(str(message.get("content", "")).encode("utf-8", "replace"))
+    return HEADER_BYTES + content + _size(message.get("tool_calls", []))
+
+
+def _size(objects: list[Any]) -> int:
+    """Return the size of tools or of their calls, which templates write as JSON, in bytes."""
+    return len(json.dumps(objects)) if objects else 0
 
 
 def _form(values: Mapping[str, Any], text: Path) -> tuple[Form, dict[str, Any]]:
@@ -66,5 +93,5 @@ def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     found = select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
     for file in [file.path for file in found if file.split == TRAIN] or [file.path for file in found]:
         if kind_of(file) == TEXT:
-            raise unclear(file, "is plain text without conversations", "pass JSON lines or parquet")
+            raise unclear(file, "is plain text without conversations", "pass JSON lines, CSV or parquet")
         yield from read_table(file, ALL_COLUMNS)

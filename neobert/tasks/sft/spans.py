@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.contents import lost, python_form, text_of, with_contents
-from neobert.tasks.sft.conversation import Message, is_empty
+from neobert.tasks.sft.conversation import NO_ASSISTANT, Message, is_empty
 from neobert.tasks.sft.rendered import (
     SHOWN,
     Renderer,
@@ -49,7 +49,7 @@ def supervise(
     found.num_turns = len(wanted)
     if not wanted:
         which = " with content and weight 1" if places else ""
-        found.faults.append((Fault.NO_TURN, f"the conversation has no message of the assistant{which}"))
+        found.faults.append((Fault.NO_TURN, f"{NO_ASSISTANT}{which}"))
         return found
     try:
         messages, found.text = with_contents(messages, renderer)
