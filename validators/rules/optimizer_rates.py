@@ -58,7 +58,8 @@ def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     For labels or conversations from `model.pretrained_checkpoint` with AdamW, both limits are products.
     Published rates for training all weights are 1e-5 at a width of 1,024 (RoBERTa-large, arXiv:1907.11692)
     and 3e-4 at 256 (ELECTRA-small, arXiv:2003.10555); 2e-5 at 4,096 (Llama 2 on conversations,
-    arXiv:2307.09288) is 7 % above the second. Rates of LoRA are 6e-5 at 1,536 and 5e-4 at 768 (arXiv:2106.09685).
+    arXiv:2307.09288) is 7 % above the second. Rates of LoRA are 6e-5 at 1,536 and 5e-4 at 768
+    (arXiv:2106.09685).
 
     For continued pretraining, the product is divided by the root of the tokens of a step, with which the best
     rate grows (arXiv:2205.10287). Published are 5e-5 with 192 rows (BioBERT, arXiv:1901.08746), 1e-4 with 256
