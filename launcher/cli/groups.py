@@ -163,7 +163,7 @@ def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
 
 app = make_group(
     PROGRAM,
-    "Launch NeoBERT training with preflight checks of config, machine and data.",
+    "Train encoders and decoders, with preflight checks of config, machine and data.",
     epilog=f"Start with: {PROGRAM} init; or {PROGRAM} train --profile cpu-demo",
     add_completion=True,
 )
