@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
+
+# TRITON_INTERPRET=1 runs test_kernels.py on a CPU.
+HAS_DEVICE = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests of this folder, and skip them without a CUDA device."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.gpu)
+            item.add_marker(pytest.mark.skipif(not HAS_DEVICE, reason="needs a CUDA device"))
 
 
 @contextmanager

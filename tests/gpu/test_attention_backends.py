@@ -13,12 +13,8 @@ from neobert.model.attention import recording
 from neobert.model.backends import BackendError, choose_backend, this_environment
 from neobert.objectives.step_kernels import resolve_modules
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # Of what FlashAttention 4 is built on.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
-]
+# Of what FlashAttention 4 is built on.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 VICTIM = 6

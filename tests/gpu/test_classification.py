@@ -16,11 +16,7 @@ from neobert.training.loop.signals import Signals
 from tests.killed_run import killed_before
 from tests.training.conftest import receipt_for
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 STEPS = 20
 
 

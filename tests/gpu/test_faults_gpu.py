@@ -30,11 +30,7 @@ from validators.finding import Level
 
 __all__ = ["corpus", "make_run", "run"]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler, and of operators that add in any order
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler, and of operators that add in any order
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 ROOT = Path(__file__).parents[2]

@@ -23,10 +23,6 @@ from validators.facts import NO_FACTS, Facts
 from validators.finding import CheckResult, Level, Status
 from validators.planning import plan_run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 MIB = 2**20
 TENANT = """
 import sys, torch

@@ -16,10 +16,6 @@ from neobert.optim import build_optimizer
 from neobert.optim.attention_logits import LogitMeter
 from neobert.optim.qk_clip import build_qk_clip
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 SHAPE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 3}
 CONFIG = OptimizerConfig(name="muonclip", lr=1e-3, weight_decay=0.1, qk_clip_threshold=5.0)
 LENGTHS = [300, 7, 1024, 200, 500]

@@ -24,10 +24,7 @@ SCRIPT = Path(__file__).parent / "parallel_ranks.py"
 
 
 FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,7 @@ from validators.finding import Level
 
 __all__ = ["rehearsal", "text"]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 ON_A_GPU = {
     "model": {
         "hidden_size": 256,

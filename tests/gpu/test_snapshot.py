@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from neobert.training.checkpoint.tensors import Snapshot
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 
 
 def parts(num_values=2**24):

@@ -13,10 +13,7 @@ from tests.training.conftest import read_lines
 
 __all__ = ["corpus", "launch", "make_run"]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 SECTIONS = {
     "model": {

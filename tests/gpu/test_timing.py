@@ -15,11 +15,7 @@ from neobert.training.loop.hooks import collecting_between_steps
 from neobert.training.loop.steps import run_step
 from neobert.training.telemetry.stopwatch import BREAKDOWN, Stopwatch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 CUDA = torch.device("cuda")
 
 

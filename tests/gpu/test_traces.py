@@ -11,10 +11,6 @@ import torch
 from neobert.training.telemetry.memory import peak_percent
 from neobert.training.telemetry.traces import KernelRecorder, MemoryRecorder
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 CUDA = torch.device("cuda", 0)
 
 

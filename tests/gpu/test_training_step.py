@@ -33,11 +33,7 @@ MASKED = 0.2
 
 FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
 KERNELS = ["triton", FUSED]
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 
 
 @pytest.fixture(autouse=True)

@@ -33,11 +33,7 @@ from validators.planning import plan_run
 
 HIDDEN, HEADS, INTERMEDIATE = 256, 4, 768
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 
 
 WITHOUT_TRITON = importlib.util.find_spec("triton") is None

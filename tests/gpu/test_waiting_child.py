@@ -5,18 +5,10 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-import torch
-
 from launcher.process.trainer_process import packages_of
 from launcher.process.waiting_child import waiting
 from neobert.config import replace
 from neobert.config.schema import RunConfig
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 
 NOTE = """
 import json, os, sys
