@@ -13,6 +13,8 @@ import yaml
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.launcher.model_folders import SIZES, write_header, write_model
 
+pytestmark = pytest.mark.child
+
 CODES = ("DAT036", "MOD007", "TSK011")
 MASK = 4
 
