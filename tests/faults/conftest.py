@@ -16,9 +16,9 @@ from launcher.process.trainer_process import Topology, trainer_command
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
 from neobert.config.schema import WatchdogConfig
-from tests.training.conftest import corpus, exact, make_run, metrics, outcome, run, uninterrupted
+from tests.training.conftest import corpus, exact, finished, make_run, metrics, outcome, run, uninterrupted
 
-__all__ = ["corpus", "exact", "make_run", "metrics", "outcome", "run", "uninterrupted"]
+__all__ = ["corpus", "exact", "finished", "make_run", "metrics", "outcome", "run", "uninterrupted"]
 
 TIGHT = {
     "step_limit_s": 3.0,

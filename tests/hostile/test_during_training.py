@@ -25,11 +25,11 @@ from neobert.training.loop.hooks import Hook
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
 from tests.launcher.conftest import _away_from_the_repository, command, run_child, start_child
-from tests.training.conftest import corpus, exact_lines, make_run, run, uninterrupted
+from tests.training.conftest import corpus, exact_lines, finished, make_run, run, uninterrupted
 
 __all__ = [
-    "_away_from_the_repository", "command", "corpus", "make_run", "run", "run_child", "start_child",
-    "uninterrupted",
+    "_away_from_the_repository", "command", "corpus", "finished", "make_run", "run", "run_child",
+    "start_child", "uninterrupted",
 ]  # fmt: skip
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")

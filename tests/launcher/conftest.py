@@ -169,20 +169,6 @@ def start_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def hang_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Have git hang, so that the checks of a command are not over before a test asks it to stop."""
-
-    def hang() -> None:
-        git = tmp_path / "bin" / "git"
-        git.parent.mkdir()
-        git.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
-        git.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
-
-    return hang
-
-
-@pytest.fixture
 def run_child() -> Callable[..., Answer]:
     """Run a command in a child to its end."""
     return _run

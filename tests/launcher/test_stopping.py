@@ -125,7 +125,7 @@ def nothing_is_left(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "number", "code"),
     [
-        *((name, signal.SIGTERM, 143) for name in COMMANDS if name != "train"),
+        *((name, signal.SIGTERM, 143) for name in ("prepare", "validate-gpu", "rehearsal")),
         ("bench", signal.SIGINT, 130),
         ("bench", signal.SIGHUP, 129),
     ],

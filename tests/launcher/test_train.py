@@ -159,7 +159,6 @@ def test_an_end_is_one_object_in_json(launch: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("number", "received", "code"),
     [
-        (signal.SIGTERM, signal.SIGTERM, 75),
         (signal.SIGINT, signal.SIGINT, 130),
         (signal.SIGHUP, signal.SIGTERM, 75),
     ],

@@ -246,19 +246,12 @@ def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
     assert {each.pid for each in psutil.Process().children()} <= before
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 75), (None, 1)],
-    ids=["Ctrl-C", "TERM", "fails"],
-)
-def test_a_launch_that_ends_before_its_trainer_starts_leaves_nothing(
-    number: int | None, code: int, start_child: Any, hang_git: Any, tmp_path: Path
+def test_a_launch_whose_check_fails_before_its_trainer_starts_leaves_nothing(
+    start_child: Any, tmp_path: Path
 ) -> None:
-    """A check that fails, Ctrl-C or SIGTERM: exit code as without a waiting trainer, and no run directory."""
-    broken = () if number else ("--set", "optimizer.lr=9")
-    if number:
-        hang_git()
-    launch = start_child("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", *broken, fake="finish")
+    """Exit code as without a waiting trainer, and no run directory."""
+    words = ("--set", "trainer.output_dir=run", "--set", "optimizer.lr=9")
+    launch = start_child("train", "-p", "cpu-demo", *words, fake="finish")
     waits: list[psutil.Process] = []
 
     def has_trainer() -> bool:
@@ -268,10 +261,8 @@ def test_a_launch_that_ends_before_its_trainer_starts_leaves_nothing(
         return bool(waits)
 
     assert reached(has_trainer)
-    if number:
-        launch.send_signal(number)
     out, err = launch.communicate(timeout=PATIENCE_S)
-    assert launch.returncode == code, (out, err)
+    assert launch.returncode == 1, (out, err)
     assert reached(lambda: has_ended(waits[0])), "it ends with its launcher, perhaps a moment later"
     assert not (tmp_path / "run").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,23 @@ def run():
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(tmp_path_factory, corpus) -> list[dict[str, Any]]:
-    """What the tiny run says where nothing stops it."""
-    run_dir = write_run(tmp_path_factory.mktemp("uninterrupted") / "run", corpus, {})
+def finished(tmp_path_factory, corpus) -> Path:
+    """The tiny run that nothing stopped."""
+    run_dir = write_run(tmp_path_factory.mktemp("finished") / "run", corpus, {})
     train(run_dir)
-    return exact_lines(run_dir)
+    return run_dir
+
+
+@pytest.fixture
+def source(finished, tmp_path) -> Path:
+    """A copy of the tiny run, to start from or to damage."""
+    return Path(shutil.copytree(finished, tmp_path / "source", symlinks=True))
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(finished) -> list[dict[str, Any]]:
+    """What the tiny run says where nothing stops it."""
+    return exact_lines(finished)
 
 
 def exact_lines(run_dir: Path) -> list[dict[str, Any]]:

@@ -236,9 +236,7 @@ def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics,
     assert all("eval/loss" not in line for line in metrics(run_dir))
 
 
-def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
-    source = make_run("source")
-    run(source)
+def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics, source):
     folder = source / "checkpoints" / "12"
     run_dir = make_run("next", model={"pretrained_checkpoint": str(folder)})
     run(run_dir)
@@ -247,10 +245,8 @@ def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
     assert lines[1]["train/learning_rate"] == metrics(source)[1]["train/learning_rate"]
 
 
-def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, run):
+def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, run, source):
     key, value = "norm_eps", 1e-3
-    source = make_run("source")
-    run(source)
     weights = str(source / "checkpoints" / "12")
     with pytest.raises(ProjectError, match=f"model.{key} is {value}") as caught:
         run(make_run("next", model={"pretrained_checkpoint": weights, key: value}))
@@ -263,10 +259,8 @@ def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, r
     assert re.fullmatch(r"set model.hidden_size to \d+, model.num_hidden_layers to \d+", caught.value.hint)
 
 
-def test_damaged_weights_start_no_run_and_do_not_matter_to_one_that_resumes(make_run, run):
+def test_damaged_weights_start_no_run_and_do_not_matter_to_one_that_resumes(make_run, run, source):
     """They were trained on silently, or the run ended in NAN001 with the hint to lower the rate."""
-    source = make_run("source")
-    run(source)
     weights = source / "checkpoints" / "12" / "model.safetensors"
     model = {"pretrained_checkpoint": str(source / "checkpoints" / "12" / "model.safetensors")}
     run_dir = make_run("next", model=model, trainer={"max_steps": 4})
@@ -284,10 +278,8 @@ def test_damaged_weights_start_no_run_and_do_not_matter_to_one_that_resumes(make
     assert run(run_dir) == 0
 
 
-def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tmp_path):
+def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, source, tmp_path):
     """A tokenizer that is trained from other text has the size of the first, and other words under it."""
-    source = make_run("source")
-    run(source)
     text = tmp_path / "other.jsonl"
     documents = [" ".join(f"{a}{b}" for b in "xyz") + " ba" for a in "qwvzj" for _ in range(60)]
     text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
