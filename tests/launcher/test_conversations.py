@@ -95,6 +95,18 @@ def test_conversations_without_the_assistant_are_refused(command: Callable[..., 
     assert (done.code, Path("run.yaml").exists()) == (2, False)
 
 
+def test_a_model_that_is_not_causal_is_refused_with_one_that_is(command: Callable[..., Any]) -> None:
+    write_rows({"messages": TALK})
+    write_model(Path("base"), "bert")
+    done = command("init", "--task", "sft", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    assert "task sft needs a causal model, and a bert attends in both directions" in done.err
+    assert "hint: pass as --from a causal model, such as a llama or a qwen2" in done.err
+    Path("run.yaml").write_text(
+        "task: sft\nmodel: {type: hf, pretrained_checkpoint: base}\ndataset: {path: talks.jsonl}\n"
+    )
+    assert command("lint", "run.yaml").out.count("MOD005") == 1
+
+
 TOOLS = [{"type": "function", "function": {"name": "now", "description": "x " * 3000}}]
 CALL = {"type": "function", "function": {"name": "now", "arguments": {"place": "x " * 3000}}}
 

@@ -285,10 +285,12 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       pack_sequences: true
     ```
     """
-    for key, problem, hint in family_of(run.config).unsupported(run.config):
+    unsupported = [*family_of(run.config).unsupported(run.config)]
+    for key, problem, hint in unsupported:
         yield Violation(key, problem, hint)
     yield from _unknown_matrices(run.config, plan.shape)
-    yield from _other_direction(run.config, plan.shape)
+    if all(key != "task" for key, *_ in unsupported):  # one reason is enough
+        yield from _other_direction(run.config, plan.shape)
 
 
 def _unknown_matrices(config: RunConfig, shape: ModelShape) -> Violations:

@@ -9,7 +9,7 @@ from pathlib import Path
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.family import Family, Unsupported
-from neobert.families.hf.architecture import Architecture
+from neobert.families.hf.architecture import CAUSAL, Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
 from neobert.families.hf.heads import heads_of
 from neobert.families.hf.rotation import unsupported_rotation
@@ -17,7 +17,7 @@ from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
 
-DROPOUT_KEY = "model.attention_dropout"
+DROPOUT_KEY, WEIGHTS = "model.attention_dropout", "model.pretrained_checkpoint"
 
 
 def section_of(config: RunConfig) -> HfModelConfig:
@@ -134,7 +134,10 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
     if not task.has_head:
         return
     pooling = task.model_settings(config).get("pooling")
-    if task.auto_class not in heads:
+    if task.predicts == "next" and CAUSAL not in heads:
+        problem = f"task {task.name} needs a causal model, and a {name} attends in both directions"
+        yield Unsupported("task", problem, f"set {WEIGHTS} to a causal model, such as a llama or a qwen2")
+    elif task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
         known = [name for name, each in SPECS.items() if each.auto_class in heads]
         hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
