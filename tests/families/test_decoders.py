@@ -108,15 +108,21 @@ def test_embeddings_looked_up_for_a_compiled_step_are_the_model_s(backbone):
 
 
 @torch.no_grad()
-def test_the_residual_stream_has_the_type_that_the_plan_assumes(backbone, tmp_path):
-    shape = shape_of(config_of(backbone.model.config.model_type, tmp_path), ROWS)
+def test_the_residual_stream_has_the_compute_type_as_the_plan_assumes(backbone, tmp_path):
     types = []
     last = next(each for each in backbone.model.base_model.modules() if isinstance(each, nn.ModuleList))[-1]
-    hook = last.register_forward_pre_hook(lambda _, args: types.append(args[0].dtype))
+    hooks = [
+        last.register_forward_pre_hook(lambda _, args: types.append(args[0].dtype)),
+        last.register_forward_hook(
+            lambda _, args, out: types.append((out if isinstance(out, torch.Tensor) else out[0]).dtype)
+        ),
+    ]
     with torch.autocast("cpu", torch.bfloat16):
         backbone.hidden(packed())
-    hook.remove()
-    assert types == [torch.float32 if shape.has_fp32_stream else torch.bfloat16]
+    for hook in hooks:
+        hook.remove()
+    assert types == [torch.bfloat16] * 2
+    assert not shape_of(config_of(backbone.model.config.model_type, tmp_path), ROWS).has_fp32_stream
 
 
 def test_recomputed_blocks_give_the_same_gradients(backbone):

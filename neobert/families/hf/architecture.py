@@ -61,6 +61,7 @@ class Architecture(NamedTuple):
         blocks: name of the list of blocks in the encoder.
         embedding: name of the token embedding in the encoder.
         positions: name of the embedding of positions in the encoder; empty without one.
+        added_norms: norms of a block whose output, of the type of their weights, is added to the stream.
         heads: heads by the auto class of the model.
         attention_dropout: setting of the dropout of attention, and its default.
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of
@@ -82,6 +83,7 @@ class Architecture(NamedTuple):
     heads: Mapping[str, HeadPath]
     attention_dropout: tuple[str, float]
     positions: str = ""
+    added_norms: tuple[str, ...] = ()
     poolings: Mapping[str, str] = {"cls": ""}
     names: Mapping[str, str] = {}
     file_names: Mapping[str, str] = {}

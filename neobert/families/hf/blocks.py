@@ -64,7 +64,6 @@ class Blocks(NamedTuple):
         is_tied: default of tie_word_embeddings.
         initial_rms, embedding_multiplier: as in `ModelShape`.
         stored: activations of a block, without torch.compile.
-        widens_stream: adds fp32 values to a causal model's residual stream, which becomes fp32.
         is_transposed: weights are [inputs, outputs], for which Muon and adapters have no layouts.
     """
 
@@ -81,7 +80,6 @@ class Blocks(NamedTuple):
     embedding_multiplier: float = 1.0
     # Of a Llama: keys and values are repeated for all heads, and norms and rotations are in fp32.
     stored: Stored = Stored()
-    widens_stream: bool = False
     is_transposed: bool = False
 
 
@@ -205,12 +203,8 @@ def described_shape(
         initial_rms=settings.number(names.get("initializer_range", "initializer_range"), blocks.initial_rms),
         embedding_multiplier=blocks.embedding_multiplier,
         kept=_kept(settings, sizes, blocks),
-        has_fp32_stream=_has_fp32_stream(blocks),
+        has_fp32_stream=not blocks.attention.is_causal,
     )
-
-
-def _has_fp32_stream(blocks: Blocks) -> bool:
-    return blocks.widens_stream or not blocks.attention.is_causal
 
 
 def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
@@ -224,7 +218,7 @@ def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
     )
     if stored == Stored() and not settings.is_eager:
         values, stream = 3 * width + 4 * queries + 2 * keys + 2 * hidden, 2 * hidden
-        wide = stream if _has_fp32_stream(blocks) else 0
+        wide = 0 if blocks.attention.is_causal else stream
         found["compiled"] = Kept(values + stream - wide, wide + sizes.heads, COMPILED_REASON)
     return found
 

@@ -8,17 +8,23 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from neobert.families.hf.parts import architecture_of
+
 
 def prepare_causal(model: PreTrainedModel) -> dict[str, Any]:
     """Prepare a causal model for training; return the arguments of its forward.
 
     The padding token, which often ends texts too, gets gradients. Under autocast the residual stream has the
-    compute type: in fp32 it would cost memory and time in every block.
+    compute type: in fp32 it would cost memory and time in every block. What is added to it has that type too:
+    the embedding of positions, and the norms after the parts of a block.
     """
     table: Any = model.get_input_embeddings()
     table.padding_idx = None
     model.base_model.register_forward_pre_hook(_embeds_in_compute_type, with_kwargs=True)
-    table.register_forward_hook(lambda _table, _arguments, embedded: _in_compute_type(embedded))
+    norms = architecture_of(model).added_norms
+    for name, module in model.base_model.named_modules():
+        if isinstance(module, nn.Embedding) or name.rpartition(".")[2] in norms:
+            module.register_forward_hook(lambda _module, _arguments, added: _in_compute_type(added))
     return {"use_cache": False}  # keys and values of earlier calls are for generation
 
 

@@ -26,8 +26,12 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         biased,
         norms=4,
         stored=STORED,
-        widens_stream=True,  # the norms after attention and feed-forward
     )
 
 
-GLM4 = model_of_blocks("glm4", Sizes(4096, 40, 32, 2, 128, 13_696), describe)
+GLM4 = model_of_blocks(
+    "glm4",
+    Sizes(4096, 40, 32, 2, 128, 13_696),
+    describe,
+    added_norms=("post_self_attn_layernorm", "post_mlp_layernorm"),
+)

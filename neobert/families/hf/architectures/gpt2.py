@@ -40,7 +40,6 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         unused_positions=0,
         is_tied=True,
         stored=STORED,
-        widens_stream=True,  # the embedding of positions
         is_transposed=True,
     )
 

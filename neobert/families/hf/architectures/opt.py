@@ -40,7 +40,6 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         unused_positions=2,
         is_tied=True,
         stored=Stored(width=1, hidden=6, queries=0, wide_hidden=4),
-        widens_stream=True,  # the embedding of positions
     )
 
 
