@@ -206,9 +206,15 @@ Prompts = Annotated[Path, Option("--prompts", metavar="FILE", help="Prompts, .tx
 MaxTokens = Annotated[
     int, Option("--max-tokens", metavar="N", min=1, help="Maximum number of new tokens per prompt.")
 ]
-QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text to put before each query.")]
+QueryPrefix = Annotated[
+    str | None,
+    Option("--query-prefix", metavar="TEXT", help="Text before each query. Default: the model's prompt."),
+]
 DocumentPrefix = Annotated[
-    str, Option("--document-prefix", metavar="TEXT", help="Text to put before each document.")
+    str | None,
+    Option(
+        "--document-prefix", metavar="TEXT", help="Text before each document. Default: the model's prompt."
+    ),
 ]
 Benchmark = Annotated[
     str | None, Option("--benchmark", metavar="NAME", help="MTEB benchmark, e.g. 'MTEB(eng, v2)'.")

@@ -14,6 +14,7 @@ from neobert.runfiles.model_folder import CODE, read_json
 
 POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
 """Pooling names of sentence-transformers, and the equivalent values of `config.pooling`."""
+MODULES = "modules.json"
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -74,16 +75,16 @@ def read_declared(folder: Path) -> Declared:
 
 def _modules(folder: Path) -> dict[str, str]:
     """Return the folder of each module of sentence-transformers, by the name of its class."""
-    listed = read_json(folder / "modules.json", may_lack=True, is_list=True)
+    listed = read_json(folder / MODULES, may_lack=True, is_list=True)
     modules: dict[str, str] = {}
     for module in listed:
         name = str(module.get("type", "")).rpartition(".")[2]
         if name not in KNOWN_MODULES:
             raise ProjectError(
                 CODE,
-                f"modules.json has a module {printable(name)}, which this command cannot run",
+                f"{MODULES} has a module {printable(name)}, which this command cannot run",
                 f"supported modules: {', '.join(KNOWN_MODULES)}; use sentence-transformers for others",
-                str(folder / "modules.json"),
+                str(folder / MODULES),
             )
         modules[name] = str(module.get("path", ""))
     return modules
@@ -95,7 +96,7 @@ def _pooling_settings(folder: Path, modules: Mapping[str, str]) -> Mapping[str, 
     place = modules["Pooling"]
     if Path(place).name != place:
         message = f"the path of the Pooling module, {printable(place)}, is not a folder next to modules.json"
-        raise ProjectError(CODE, message, place=str(folder / "modules.json"))
+        raise ProjectError(CODE, message, place=str(folder / MODULES))
     settings: Mapping[str, Any] = read_json(folder / place / "config.json")
     return settings
 

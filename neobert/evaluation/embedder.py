@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from neobert.encoding.placement import model_identity
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import WEIGHTS
+
+QUERY_PREFIX, DOCUMENT_PREFIX = "query_prefix", "document_prefix"
 
 
 def load_embedder(model: EmbeddingModel) -> Encoder:
@@ -24,14 +27,22 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
     )
 
 
+def prompts_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, str]:
+    """Return the text before each query and before each document, for `Encoder.encode` and for reports."""
+    query, document = model.query_prefix, model.document_prefix
+    return {
+        QUERY_PREFIX: encoder.prompts.of_queries if query is None else query,
+        DOCUMENT_PREFIX: encoder.prompts.of_documents if document is None else document,
+    }
+
+
 def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     """Return the digest of the weights and the settings that affect a score, for reports."""
     return {
         WEIGHTS: weights_digest(Path(encoder.folder)),
         "pooling": encoder.pooling,
         "max_length": encoder.tokenizer.max_length,
-        "query_prefix": model.query_prefix,
-        "document_prefix": model.document_prefix,
+        **prompts_of(encoder, model),
         "kernels": encoder.model.kernels,
     }
 
@@ -45,7 +56,7 @@ def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     }
 
 
-def prompts_note(model: EmbeddingModel) -> list[str]:
+def prompts_note(prompts: Mapping[str, str]) -> list[str]:
     """Return notes about the prefixes of queries and documents; empty without prefixes."""
-    prefixes = {"queries": model.query_prefix, "documents": model.document_prefix}
-    return [f"prefix of {kind}: {prefix!r}" for kind, prefix in prefixes.items() if prefix]
+    kinds = {QUERY_PREFIX: "queries", DOCUMENT_PREFIX: "documents"}
+    return [f"prefix of {kinds[name]}: {prefix!r}" for name, prefix in prompts.items() if prefix]

@@ -14,7 +14,8 @@ class EmbeddingModel:
         pooling: "avg", "cls" or "max".
         max_length: longest text in tokens, special tokens included.
         dtype: "bf16" or "fp32".
-        query_prefix, document_prefix: text prepended to each query and to each document.
+        query_prefix, document_prefix: text prepended to each query and to each document; None: the
+            prompts that the folder declares.
     """
 
     folder: str
@@ -22,5 +23,5 @@ class EmbeddingModel:
     max_length: int | None = None
     dtype: str | None = None
     device: str | None = None
-    query_prefix: str = ""
-    document_prefix: str = ""
+    query_prefix: str | None = None
+    document_prefix: str | None = None

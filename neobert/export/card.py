@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.markdown import escaped
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.tasks.spec import Card
@@ -59,12 +60,13 @@ EMBEDDER = """
 ```python
 from sentence_transformers import SentenceTransformer
 
-encoder = SentenceTransformer("PATH_OR_NAME", trust_remote_code=True)
-embeddings = encoder.encode(["one text", "another"])
+encoder = SentenceTransformer("PATH_OR_NAME"{trust})
+queries, documents = encoder.encode_query(["one text"]), encoder.encode_document(["another"])
 ```
 
-An embedding is {pooling}, as `1_Pooling` declares. The folder also loads with transformers:
-`AutoModel` returns the hidden states, `AutoModelForMaskedLM` the logits of the decoder.
+An embedding is {pooling}, as `1_Pooling` declares. Prompts are those of
+`config_sentence_transformers.json`. The folder also loads with transformers: `AutoModel` returns the hidden
+states.
 """
 
 POOLED = {
@@ -175,9 +177,12 @@ def model_card(model: PreTrainedModel) -> str:
     return _filled(model, {"library": "transformers", **of_head})
 
 
-def embedder_card(model: NeoBERTPreTrainedModel) -> str:
+def embedder_card(model: PreTrainedModel, embedding: EmbeddingFiles) -> str:
     """Return the text of README.md for a sentence-transformers folder."""
-    usage = EMBEDDER.format(pooling=POOLED[model.config.pooling])
+    is_own = isinstance(model, NeoBERTPreTrainedModel)
+    usage = EMBEDDER.format(pooling=POOLED[embedding.pooling], trust=TRUST if is_own else "")
+    if not is_own:
+        return _transformers_card(model, "sentence-transformers", usage)
     of_library = {
         "library": "sentence-transformers",
         "task": "sentence-similarity",

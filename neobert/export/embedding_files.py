@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neobert.encoding.prompts import PROMPTS_FILE
+
 POOLING_FOLDER, NORMALIZE_FOLDER = "1_Pooling", "2_Normalize"
-PROMPTS_FILE = "config_sentence_transformers.json"
 MODES = {"cls": "pooling_mode_cls_token", "avg": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
 
 
@@ -26,6 +27,8 @@ class EmbeddingFiles:
         max_length: longest text in tokens; longer ones are truncated.
         prompts: text before each text, by kind: query and document; empty ones are not written.
         normalizes: vectors have the length 1.
+        default_prompt: name of the prompt before texts of no kind; None for no prompt.
+        pools_prompt: the tokens of a prompt are pooled like those of the text.
     """
 
     pooling: str
@@ -33,6 +36,8 @@ class EmbeddingFiles:
     max_length: int
     prompts: Mapping[str, str] = field(default_factory=dict)
     normalizes: bool = False
+    default_prompt: str | None = None
+    pools_prompt: bool = True
 
     def write(self, folder: Path) -> None:
         """Write the files into the folder of a model."""
@@ -47,13 +52,16 @@ class EmbeddingFiles:
         longest = {"max_seq_length": self.max_length, "do_lower_case": False}
         write_json(folder / "sentence_bert_config.json", longest)
         prompts = {name: text for name, text in self.prompts.items() if text}
-        settings = {"prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+        default = self.default_prompt if self.default_prompt in prompts else None
+        settings = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
         write_json(folder / PROMPTS_FILE, settings)
-        self.write_pooling(folder)
+        self._write_pooling(folder)
 
-    def write_pooling(self, folder: Path) -> None:
+    def _write_pooling(self, folder: Path) -> None:
         """Write the config of the pooling module, which text-embeddings-inference reads too."""
-        modes = {mode: mode == MODES[self.pooling] for mode in MODES.values()}
+        modes: dict[str, object] = {mode: mode == MODES[self.pooling] for mode in MODES.values()}
+        if not self.pools_prompt:
+            modes["include_prompt"] = False
         (folder / POOLING_FOLDER).mkdir()
         write_json(folder / POOLING_FOLDER / "config.json", {"word_embedding_dimension": self.width} | modes)
 

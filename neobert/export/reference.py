@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
@@ -43,16 +44,19 @@ class Reference:
 
 
 def make_reference(source: Source) -> Reference:
-    """Return the model's outputs for `TEXTS`, truncated to 128 tokens or the tokenizer's maximum length."""
+    """Return the model's outputs for `TEXTS`, truncated to 128 tokens or the length limit of its users."""
     limit = min(128, int(source.tokenizer.model_max_length))
+    if source.embedding is not None:
+        limit = min(limit, source.embedding.max_length)
     texts = [fit(text, source.tokenizer, limit) for text in TEXTS]
     batch = source.tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
     with torch.no_grad():
         hidden = source.encoder(ids, attention_mask=mask, return_dict=True).last_hidden_state
         tensors = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
-        if source.is_neobert:
-            tensors["pooled"] = pool(hidden, mask, source.model.config.pooling)
+        if source.embedding is not None:
+            pooled = pool(hidden, mask, source.embedding.pooling)
+            tensors["pooled"] = F.normalize(pooled, dim=-1) if source.embedding.normalizes else pooled
         if source.model is not source.encoder:
             tensors["logits"] = logits_of(source.model, ids, mask)
     return Reference(texts, {name: tensor.numpy() for name, tensor in tensors.items()})

@@ -16,7 +16,9 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
+from neobert.encoding.declared import MODULES, read_declared
 from neobert.errors import ProjectError
+from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import in_dtype, read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, own_weights
@@ -53,6 +55,8 @@ class Source:
         tokenizer_files: content of the tokenizer files by name, written to each exported folder.
         origin: name, step and digests of each checkpoint (`origin_of`), for conversion.json.
         dtype: dtype of the weights to write, to which the model's are rounded.
+        embedding: how texts become vectors; None for a model that declares no pooling, or has a task's head.
+        is_embedder: the folder has the files of sentence-transformers.
     """
 
     model: PreTrainedModel
@@ -60,6 +64,8 @@ class Source:
     tokenizer_files: dict[str, bytes]
     origin: list[dict[str, Any]]
     dtype: torch.dtype = torch.float32
+    embedding: EmbeddingFiles | None = None
+    is_embedder: bool = False
 
     @property
     def is_neobert(self) -> bool:
@@ -82,7 +88,7 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
     """Load the model and tokenizer of one checkpoint folder, or the mean of several checkpoints.
 
     Args:
-        pooling: value that replaces `config.pooling`; None keeps it.
+        pooling: value that replaces the declared pooling; None keeps it.
         dtype: dtype of the weights to write. The model computes in fp32 with weights rounded to it, so that a
             reader in fp32 must give the same outputs.
 
@@ -93,22 +99,51 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
     _check_same(folders)
     load_mean(model, folders)
     round_weights(model, dtype)
+    has_head = hasattr(model, "classifier") or model.can_generate()
     if pooling is not None:
-        if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
-            raise ProjectError(
-                "EXP009",
-                "--pooling applies to NeoBERT encoders only, not to classifiers or transformers models",
-                "remove --pooling",
-                str(folders[0]),
-            )
-        model.config.pooling = pooling
+        if has_head:
+            message = "--pooling applies to encoders only, not to classifiers or causal models"
+            raise ProjectError("EXP009", message, "remove --pooling", str(folders[0]))
+        if isinstance(model, NeoBERTPreTrainedModel):
+            model.config.pooling = pooling
     tokenizer = _tokenizer_of(folders[0], model)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
         unused = 0 if isinstance(model, NeoBERTPreTrainedModel) else first_position(model)
         # Consumers truncate at this length, and the model refuses longer rows.
         tokenizer.model_max_length = min(int(limit) - unused, tokenizer.model_max_length)
-    return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders], dtype)
+    return Source(
+        model,
+        tokenizer,
+        _files_of(tokenizer),
+        [origin_of(folder) for folder in folders],
+        dtype,
+        None if has_head else embedding_of(folders[0], model, pooling, tokenizer.model_max_length),
+        is_embedder=not has_head and (folders[0] / MODULES).is_file(),
+    )
+
+
+def embedding_of(
+    folder: Path, model: PreTrainedModel, pooling: str | None, longest: int
+) -> EmbeddingFiles | None:
+    """Return the pooling, length limit and prompts that a folder declares; None without a pooling.
+
+    Args:
+        pooling: value that replaces the declared pooling; None keeps it.
+        longest: longest text of the tokenizer, in tokens.
+    """
+    declared = read_declared(folder)
+    if (pooling or declared.pooling) is None:
+        return None
+    return EmbeddingFiles(
+        declared.one_pooling(pooling, folder),
+        model.config.hidden_size,
+        min(declared.max_length or longest, longest),
+        declared.prompts.by_name,
+        declared.normalizes,
+        declared.prompts.default,
+        declared.pools_prompt,
+    )
 
 
 def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:

@@ -174,11 +174,11 @@ def test_a_folder_is_scored_as_by_hand(score, model_folder):
 def test_a_stopped_evaluation_encodes_only_what_is_missing(score, monkeypatch):
     right, encoded = Encoder.encode, []
 
-    def encode(self, texts, *rest):
+    def encode(self, texts, *rest, **prompt):
         if len(encoded) == 3:  # the queries and two of three shards
             raise KeyboardInterrupt
         encoded.append(len(texts))
-        return right(self, texts, *rest)
+        return right(self, texts, *rest, **prompt)
 
     monkeypatch.setattr(Encoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
@@ -201,6 +201,16 @@ def test_embeddings_that_are_not_finite_are_not_ranked(score, model_folder, monk
     assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, str(model_folder))
     monkeypatch.undo()
     assert 0 <= score()["metrics"]["ndcg@10"] <= 1
+
+
+def test_prompts_that_the_folder_declares_are_the_prefixes(score, model_folder):
+    stated = score("stated.npy", query_prefix="a ", document_prefix="b ")
+    content = {"prompts": {"query": "a ", "document": "b "}, "default_prompt_name": None}
+    (model_folder / "config_sentence_transformers.json").write_text(json.dumps(content))
+    declared, without = score("declared.npy"), score("without.npy", query_prefix="", document_prefix="")
+    assert (declared["query_prefix"], declared["document_prefix"]) == ("a ", "b ")
+    assert declared["summary"] == stated["summary"]
+    assert (without["query_prefix"], without["document_prefix"]) == ("", "")
 
 
 @pytest.mark.parametrize("prefix", ["document_prefix", "query_prefix"])

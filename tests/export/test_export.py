@@ -15,9 +15,12 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
+from neobert.encoding import Encoder
+from neobert.encoding.declared import read_declared
 from neobert.errors import ProjectError
 from neobert.export import read_weights, verify, write_hf_folder
 from neobert.export import run as export_run
+from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.formats import fork, gguf, onnx
 from neobert.export.formats import hf as hf_format
 from neobert.export.readers import transformers_folder
@@ -296,6 +299,32 @@ def test_a_classifier_is_refused_where_its_head_would_be_lost(make_model, save, 
     assert not writer_of("hf").refusal(source)
     with pytest.raises(ProjectError, match="--pooling"):
         open_source([save(source.model, "again")], "avg")
+
+
+@pytest.mark.parametrize(("name", "is_own"), [("hf", True), (ST, False), ("onnx", False)])
+def test_an_embedder_keeps_pooling_length_and_prompts(make_model, save, tokenizer_dir, name, is_own):
+    """An exported folder had empty prompts, and the folder of a transformers model no pooling."""
+    config = BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=1, num_attention_heads=4)
+    folder = save(make_model(**LARGE, pooling="max") if is_own else BertForMaskedLM(config))
+    prompts = {"query": "the a ", "passage": "c "}
+    EmbeddingFiles("max", 64, 24, prompts, True, "passage", False).write(folder)
+    exported = run(folder, name)
+    assert read_declared(exported) == read_declared(folder)
+    if name == ST:
+        sentence_transformers = pytest.importorskip("sentence_transformers")
+        peer = sentence_transformers.SentenceTransformer(str(exported), device="cpu")
+        encoder = Encoder.load(folder, device="cpu")
+        wanted = encoder.encode(["text", "b c"], prompt=encoder.prompts.of_queries)
+        np.testing.assert_allclose(peer.encode_query(["text", "b c"]), wanted, atol=1e-5)
+
+
+def test_a_transformers_encoder_gets_the_pooling_of_the_option(save):
+    config = BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=1, num_attention_heads=4)
+    folder = save(BertForMaskedLM(config))
+    assert writer_of(ST).refusal(open_source([folder], None)) == (
+        "BertForMaskedLM declares no pooling: pass --pooling avg, cls or max"
+    )
+    assert read_declared(run(folder, ST, "cls")).pooling == "cls"
 
 
 def test_the_mean_of_checkpoints_is_taken_in_fp32(make_model, save):

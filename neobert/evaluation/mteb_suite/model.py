@@ -48,7 +48,7 @@ class MtebModel:
         """Return the embeddings [N, D] of the texts of a data loader, all of them at once."""
         kind = getattr(prompt_type, "value", prompt_type)
         prefix = self._query_prefix if kind == QUERY else self._document_prefix
-        return self._encoder.encode([prefix + text for batch in inputs for text in batch["text"]])
+        return self._encoder.encode([text for batch in inputs for text in batch["text"]], prompt=prefix)
 
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Return the cosine similarity of each row of `first` with each row of `second`."""

@@ -13,7 +13,15 @@ from mteb.cache import ResultCache
 
 from neobert.encoding import Encoder
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
+from neobert.evaluation.embedder import (
+    DOCUMENT_PREFIX,
+    QUERY_PREFIX,
+    describe,
+    identity_of,
+    load_embedder,
+    prompts_note,
+    prompts_of,
+)
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.model import MtebModel, name_of
 from neobert.evaluation.mteb_suite.summary import (
@@ -45,7 +53,8 @@ def evaluate_tasks(
     """
     tasks = _tasks(benchmark, names)
     encoder = load_embedder(model)
-    prefixes = (model.query_prefix, model.document_prefix)
+    prompts = prompts_of(encoder, model)
+    prefixes = (prompts[QUERY_PREFIX], prompts[DOCUMENT_PREFIX])
     revision = revision_of(identity_of(encoder, model), prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
     _announce(tasks, estimate_s)
@@ -60,7 +69,7 @@ def evaluate_tasks(
     scores = {each.task_name: float(each.get_score()) for each in results.task_results}
     types = {task.metadata.name: str(task.metadata.type) for task in tasks}
     means = averages(scores, types)
-    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(model)]
+    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(prompts)]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import numpy as np
 from neobert.encoding import Encoder
 from neobert.encoding.encoder import Embeddings
 from neobert.encoding.shards import Shards
-from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
+from neobert.evaluation.embedder import (
+    DOCUMENT_PREFIX,
+    QUERY_PREFIX,
+    describe,
+    identity_of,
+    load_embedder,
+    prompts_note,
+    prompts_of,
+)
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection
 from neobert.evaluation.retrieval.metrics import mean_metrics
@@ -34,7 +43,8 @@ def evaluate_collection(
     """
     encoder = load_embedder(model)
     started_s = time.perf_counter()
-    queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
+    prompts = prompts_of(encoder, model)
+    queries = encoder.encode(list(collection.queries.values()), prompt=prompts[QUERY_PREFIX])
     corpus = _corpus_embeddings(collection, encoder, model, output, texts_per_shard)
     ranked = rank(queries, corpus, collection.corpus, encoder.model.device)
     own = collection.own_documents
@@ -49,7 +59,7 @@ def evaluate_collection(
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
-        SUMMARY: summary("Retrieval", figures, [sizes, *prompts_note(model)]),
+        SUMMARY: summary("Retrieval", figures, [sizes, *prompts_note(prompts)]),
         "metrics": metrics,
         "queries": len(collection.queries),
         "documents": len(corpus),
@@ -70,18 +80,19 @@ def _corpus_embeddings(
     Other queries or judgements are an error, although the embeddings do not depend on them: the report of
     the earlier evaluation would be overwritten.
     """
+    prompts = prompts_of(encoder, model)
     identity = {
         **dict(zip(("texts", "queries", "judgements"), collection.identity, strict=True)),
         **identity_of(encoder, model),
-        "prefix": model.document_prefix,
-        "query_prefix": model.query_prefix,
+        "prefix": prompts[DOCUMENT_PREFIX],
+        QUERY_PREFIX: prompts[QUERY_PREFIX],
         "texts_per_shard": texts_per_shard,
     }
     shards, of_queries = Shards(output), encoder.counts
-    texts = (model.document_prefix + text for text in collection.corpus.values())
+    encode = partial(encoder.encode, prompt=prompts[DOCUMENT_PREFIX])
     progress = Progress("encoding the corpus", "documents", len(collection.corpus))
     with shards.begin(identity):
-        num_shards, _ = shards.fill(texts, texts_per_shard, encoder, encoder.encode, progress)
+        num_shards, _ = shards.fill(collection.corpus.values(), texts_per_shard, encoder, encode, progress)
         # Earlier sessions may have encoded some of the shards.
         encoder.counts = shards.counts(num_shards)
         encoder.counts.add(of_queries)

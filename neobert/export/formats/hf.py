@@ -13,6 +13,8 @@ from neobert.export.source import Source
 def write(source: Source, folder: Path) -> dict[str, Any]:
     """Write the files of a checkpoint without the trainer state."""
     write_hf_folder(source.model, source.tokenizer_files, folder, dtype=source.dtype)
+    if source.is_embedder and source.embedding is not None:
+        source.embedding.write(folder)
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Writer of an ONNX folder: onnx/model.onnx, config, tokenizer, model card and an embedding model's pooling.
+"""Writer of an ONNX folder: onnx/model.onnx, config, tokenizer, model card and an embedding model's files.
 
 transformers.js and text-embeddings-inference read this layout. The graph is the encoder or, for a classifier,
 the whole model.
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from neobert.export.card import graph_card
 from neobert.export.embedding_files import write_json
 from neobert.export.folder import portable_config
-from neobert.export.formats.sentence_transformers import files_of
 from neobert.export.formats.writer import ROWS, Writer
 from neobert.export.modeling_code import CONFIGURATION, modeling_code
 from neobert.export.reference import OF_CHOICES, OF_SPANS, Arrays, Reference
@@ -86,8 +85,8 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     (folder / "README.md").write_text(card, encoding="utf-8")
     for name, content in source.tokenizer_files.items():
         (folder / name).write_bytes(content)
-    if source.is_neobert and not source.is_classifier:
-        files_of(source).write_pooling(folder)
+    if source.embedding is not None:
+        source.embedding.write(folder)
     return {
         "opset": OPSET,
         "inputs": {name: ["batch", "sequence"] for name in INPUTS},

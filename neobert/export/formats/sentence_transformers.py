@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from neobert.export.card import embedder_card
-from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import write_hf_folder
 from neobert.export.formats.writer import Writer, outputs
 from neobert.export.source import Source
@@ -16,11 +15,11 @@ SCORES_TEXTS = "ForSequenceClassification"
 
 def refusal(source: Source) -> str:
     """Return the reason for which the model has no such export (classifier, no pooling), or empty text."""
-    if not source.is_neobert:
-        return f"{type(source.model).__name__} does not define a pooling"
     if source.is_classifier:
         use = " for CrossEncoder" if type(source.model).__name__.endswith(SCORES_TEXTS) else ""
         return f"the checkpoint is a classifier, not an embedding model: pass --to hf{use}"
+    if source.embedding is None:
+        return f"{type(source.model).__name__} declares no pooling: pass --pooling avg, cls or max"
     return ""
 
 
@@ -29,16 +28,12 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
     Returns entries for conversion.json.
     """
+    assert source.embedding is not None
     write_hf_folder(source.model, source.tokenizer_files, folder)
-    (folder / "README.md").write_text(embedder_card(source.model), encoding="utf-8")
-    files_of(source).write(folder)
-    return {"pooling": source.model.config.pooling}
-
-
-def files_of(source: Source) -> EmbeddingFiles:
-    """Return how the model's `config.pooling` makes embeddings."""
-    settings = source.model.config
-    return EmbeddingFiles(settings.pooling, settings.hidden_size, source.tokenizer.model_max_length)
+    card = embedder_card(source.model, source.embedding)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    source.embedding.write(folder)
+    return {"pooling": source.embedding.pooling}
 
 
 WRITER = Writer(write, "sentence_transformers_folder", outputs("pooled"), refusal)

@@ -7,6 +7,6 @@ DISTRIBUTIONS = ("sentence-transformers", "transformers", "torch")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the embeddings [texts, D] of the texts, encoded in batches of 3, which differ in padding."""
+    """Return the embeddings [texts, D] without a prompt, in batches of 3, which differ in padding."""
     model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
-    return {"pooled": model.encode(texts, batch_size=3, show_progress_bar=False)}
+    return {"pooled": model.encode(texts, prompt="", batch_size=3, show_progress_bar=False)}
