@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from launcher.cli import config_options, options
+from launcher.cli import config_options, options, use_options
 from launcher.cli.arguments import ConfigCommand, PathsCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
 from launcher.commands.selection import Selection
 from launcher.terminal import console
 
 profiles_app = make_group("profiles", "Named profiles: list, show, diff.")
-data_app = make_group("data", "Training data: prepare.")
+data_app = make_group("data", "Training data: prepare, mine.")
 tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
 app.add_typer(profiles_app, rich_help_panel="Config")
 app.add_typer(data_app, rich_help_panel="Data")
@@ -172,6 +172,41 @@ def _data_prepare(
     from launcher.commands import data
 
     end(data.prepare(Selection.of(profile, config, overrides), output, output_format))
+
+
+@data_app.command("mine", epilog=f"Example: {PROGRAM} data mine embedder pairs.jsonl -o triples.jsonl")
+def _data_mine(
+    folder: use_options.ModelFolder,
+    pairs: config_options.PairsFile,
+    output: config_options.MinedFile,
+    query_column: config_options.QueryColumn = None,
+    positive_column: config_options.PositiveColumn = None,
+    corpus: config_options.NegativesCorpus = None,
+    negatives: config_options.NumNegatives = 1,
+    max_share: config_options.MaxShare = 0.95,
+    dtype: use_options.InferenceType = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Add hard negatives to pairs of a query and its document.
+
+    A negative is a document that is close to the query and that no row has as its document. One that is
+    nearly as close as the query's own document probably answers it, too, and is passed over.
+    """
+    from launcher.commands import mine
+    from neobert.mining.request import Request
+
+    request = Request(
+        folder=str(folder),
+        pairs=str(pairs),
+        output=str(output),
+        query_column=query_column,
+        positive_column=positive_column,
+        corpus=None if corpus is None else str(corpus),
+        negatives=negatives,
+        max_share=max_share,
+        dtype=dtype,
+    )
+    end(mine.run(request, output_format))
 
 
 @tokenizer_app.command(

@@ -63,6 +63,39 @@ Key = Annotated[
     Argument(metavar="KEY", autocompletion=keys, help="Config key, or a value of the plan."),
 ]
 
+# data mine
+PairsFile = Annotated[
+    Path, Argument(metavar="PAIRS", help="Table with a query and its document per row (.jsonl, .csv, ...).")
+]
+MinedFile = Annotated[
+    Path, Option("--output", "-o", metavar="FILE", help="Output file, .jsonl, with columns of negatives.")
+]
+QueryColumn = Annotated[
+    str | None,
+    Option("--query-column", metavar="NAME", help="Column of the query. Default: query, anchor, ..."),
+]
+PositiveColumn = Annotated[
+    str | None,
+    Option(
+        "--positive-column", metavar="NAME", help="Column of its document. Default: positive, answer, ..."
+    ),
+]
+NegativesCorpus = Annotated[
+    Path | None,
+    Option("--corpus", metavar="FILE", help="Further texts that may be negatives: a text file or a table."),
+]
+NumNegatives = Annotated[int, Option("--negatives", metavar="N", min=1, help="Negatives per pair.")]
+MaxShare = Annotated[
+    float,
+    Option(
+        "--max-share",
+        metavar="SHARE",
+        min=0.0,
+        max=1.0,
+        help="Highest score of a negative, as a share of the score of the query's document.",
+    ),
+]
+
 # data prepare, tokenizer train
 PreparedFolder = Annotated[
     Path | None,

@@ -19,7 +19,11 @@ TIE_DIGITS = 6
 
 
 def best_rows(
-    queries: NDArray[np.float32], documents: NDArray[np.float32], most: int, device: torch.device
+    queries: NDArray[np.float32],
+    documents: NDArray[np.float32],
+    most: int,
+    device: torch.device,
+    ceilings: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return scores and rows [Q, K] of the documents with the highest product, the best first.
 
@@ -27,16 +31,21 @@ def best_rows(
 
     Args:
         documents: [N, D]; of a file mapped into memory, only one block is held.
+        ceilings: [Q] highest score of each query; higher ones are -inf.
     """
     sources = torch.from_numpy(queries).to(device)
     most = min(most, len(documents))
+    limits = None if ceilings is None else torch.from_numpy(ceilings).to(device)[:, None]
     scores = torch.full((len(queries), most), -torch.inf, device=device)
     rows = torch.zeros((len(queries), most), dtype=torch.int64, device=device)
     for start, block in _blocks(documents):
         columns = torch.from_numpy(block).to(device).T
         for place in range(0, len(queries), QUERIES_AT_ONCE):
             part = slice(place, place + QUERIES_AT_ONCE)
-            found = (sources[part] @ columns).topk(min(most, len(block)), dim=1)
+            products = sources[part] @ columns
+            if limits is not None:
+                products.masked_fill_(products > limits[part], -torch.inf)
+            found = products.topk(min(most, len(block)), dim=1)
             merged = torch.cat([scores[part], found.values], 1).topk(most, dim=1)
             known = torch.cat([rows[part], found.indices + start], 1)
             scores[part], rows[part] = merged.values, known.gather(1, merged.indices)

@@ -134,6 +134,8 @@ def test_the_commands_of_the_page(model_folder, tmp_path, monkeypatch, capsys, w
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model_folder, "embedder")
     Path("notes.txt").write_text("\n".join(SOURCE), encoding="utf-8")
+    rows = [{"query": text, "positive": SOURCE[place - 1]} for place, text in enumerate(SOURCE)]
+    Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Path("questions.txt").write_text("the model\n\ntext\n", encoding="utf-8")
     commands = re.findall(r"^neobert-launch (.*)$", PAGE.read_text("utf-8"), re.M)
     for command in commands:
@@ -143,7 +145,10 @@ def test_the_commands_of_the_page(model_folder, tmp_path, monkeypatch, capsys, w
             words = words[:-2]
         capsys.readouterr()
         assert app.run(words) == EXIT_OK, command
-    report = json.loads(capsys.readouterr().out)
+        if "--json" in words:
+            report = json.loads(capsys.readouterr().out)
+    triples = [json.loads(line) for line in Path("triples.jsonl").read_text("utf-8").splitlines()]
+    assert any("negative_1" in row for row in triples)
     assert [result["query"] for result in report["results"]] == ["the model", "text"]
     assert {len(result["found"]) for result in report["results"]} == {3}
     assert app.run(["search", "notes", " "]) == EXIT_USAGE

@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, text_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
 
 POSITIVE, NEGATIVES = "positive", "negatives"
 POSITIVE_SETTING, NEGATIVE_SETTING = "contrastive.positive_column", "contrastive.negative_columns"
-QUERIES = ("query", "anchor", "question", "sentence1", "question1", "text1", "sent0", "premise", "text")
-POSITIVES = (
-    "positive", "pos", "document", "corpus", "passage", "answer", "sentence2", "question2", "text2", "sent1",
-    "hypothesis",
-)  # fmt: skip
 FIRST_NEGATIVES = (
     "negative",
     "negatives",
@@ -26,7 +22,7 @@ FIRST_NEGATIVES = (
     "hard_neg",
     "negative_1",
 )
-"""Usual names of columns, such as those of data for sentence-transformers."""
+"""Usual names of the column of the first hard negative."""
 SEPARATOR = "\x1e"
 """Between the negatives of a row, which becomes a space in a text: a row holds strings."""
 

@@ -1,0 +1,20 @@
+"""`python -m neobert.mining REQUEST.json`: prints a JSON report; progress is on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from neobert.json_program import serve
+from neobert.mining.request import Request
+
+
+def mine(request: dict[str, Any]) -> dict[str, Any]:
+    """Mine negatives for the requested pairs."""
+    from neobert.mining.job import run
+
+    return run(Request(**request))
+
+
+if __name__ == "__main__":
+    sys.exit(serve(mine, sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""Mining of hard negatives for a table of pairs, written as rows of query, document and negatives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from neobert.atomic_write import replacing, write_problem
+from neobert.encoding import Encoder
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.mining.negatives import choose_negatives
+from neobert.mining.pairs import Pairs, read_pairs
+from neobert.mining.request import Request
+from neobert.progress import Progress
+
+
+def run(request: Request) -> dict[str, Any]:
+    """Write the pairs with their negatives, and return the counts. Raises `ProjectError`."""
+    pairs = read_pairs(request)
+    encoder = Encoder.load(request.folder, normalize=True, dtype=request.dtype)
+    documents = pairs.documents.texts
+    progress = Progress("encoding", "texts", len(documents) + len(pairs.answers))
+    prompts = encoder.prompts
+    found = choose_negatives(
+        encoder.encode(pairs.queries.texts, progress.advance, prompt=prompts.of_queries),
+        encoder.encode(documents, progress.advance, prompt=prompts.of_documents),
+        pairs.answers,
+        pairs.excluded(),
+        request.negatives,
+        request.max_share,
+        encoder.model.device,
+    )
+    rows = list(_rows(pairs, found.rows, request.negatives))
+    _write(Path(request.output), rows)
+    return {
+        "output": request.output,
+        "rows": pairs.rows,
+        "rows_without_a_text": pairs.empty,
+        "copies_removed": pairs.copies,
+        "queries": len(pairs.answers),
+        "documents": len(documents),
+        "pairs": len(rows),
+        "negatives": sum(map(len, found.rows)),
+        "passed_over_as_likely_answers": found.too_close,
+        "queries_with_too_few": sum(len(each) < request.negatives for each in found.rows),
+        "truncated": encoder.counts.truncated,
+    }
+
+
+def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str]]:
+    """Yield the rows of each query; a query with fewer negatives has fewer columns."""
+    names = ["negative"] if most == 1 else [f"negative_{number}" for number in range(1, most + 1)]
+    texts = pairs.documents.texts
+    for query, answers, rows in zip(pairs.queries.texts, pairs.answers, negatives, strict=True):
+        found = {name: texts[row] for name, row in zip(names, rows, strict=False)}
+        for answer in answers:
+            yield {"query": query, "positive": texts[answer], **found}
+
+
+def _write(path: Path, rows: list[dict[str, str]]) -> None:
+    try:
+        with replacing(path) as file:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+    except OSError as error:
+        hint = "choose another --output"
+        raise ProjectError(
+            "mine-write", write_problem(error), hint, str(path), EXIT_TRAINING_FAILED
+        ) from error

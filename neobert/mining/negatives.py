@@ -1,0 +1,69 @@
+"""Choice of hard negatives: the closest documents that are not too close to be answers themselves.
+
+Shapes: Q queries, N documents, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.search.exact import best_rows
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Negatives:
+    """Negatives of each query.
+
+    Attributes:
+        rows: numbers of documents of each query, the closest first.
+        too_close: documents that were passed over because they may be answers that no row declares.
+    """
+
+    rows: list[list[int]]
+    too_close: int
+
+
+def choose_negatives(
+    queries: Vectors,
+    documents: Vectors,
+    answers: Sequence[Sequence[int]],
+    excluded: Sequence[set[int]],
+    most: int,
+    max_share: float,
+    device: torch.device,
+) -> Negatives:
+    """Return the closest `most` documents of each query, with a score up to a share of that of its answers.
+
+    That score is the lowest of its answers. Of a score s below 0, the share is s - |s| (1 - max_share).
+
+    Args:
+        queries, documents: unit vectors [Q, D] and [N, D].
+        answers: documents that answer each query, one or more.
+        excluded: documents that cannot be negatives of each query, answers included.
+    """
+    lowest = np.array(
+        [(documents[rows] @ query).min() for query, rows in zip(queries, answers, strict=True)], np.float32
+    )
+    ceilings = (lowest - np.abs(lowest) * (1 - max_share)).astype(np.float32)
+    window = most + max(map(len, excluded))
+    scores, found = best_rows(queries, documents, window, device)
+    closest = [_without(each, of) for each, of in zip(found, excluded, strict=True)]
+    of_rows = [dict(zip(found[place].tolist(), scores[place], strict=True)) for place in range(len(found))]
+    too_close = sum(
+        of_rows[place][row] > ceilings[place] for place, rows in enumerate(closest) for row in rows[:most]
+    )
+    scores, found = best_rows(queries, documents, window, device, ceilings)
+    allowed = (rows[np.isfinite(of)] for rows, of in zip(found, scores, strict=True))
+    chosen = [_without(each, of)[:most] for each, of in zip(allowed, excluded, strict=True)]
+    return Negatives(chosen, int(too_close))
+
+
+def _without(rows: NDArray[np.int64], excluded: set[int]) -> list[int]:
+    return [row for row in rows.tolist() if row not in excluded]
