@@ -171,7 +171,7 @@ def settings_text(begun_with: Sequence[Difference]) -> str:
 
 
 def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
-    """Return a warning if the points are not evaluated alike, so that their losses do not rank them."""
+    """Return a warning if the points are evaluated differently, so that their losses are not comparable."""
     configs = [candidate.run.config for candidate in candidates]
     flat = [flatten(to_dict(config)) for config in configs]
     names = {*evaluation_keys(), PART} - {MASK_RATE}

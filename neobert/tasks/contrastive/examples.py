@@ -101,8 +101,9 @@ class PairEncoder:
         return (PLACE,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows. A row without query or positive is left out, and so is a long one, or
-        its negative, with `dataset.long_documents: drop`.
+        """Encode one batch of rows, without those that lack a query or a positive.
+
+        With `dataset.long_documents: drop`, rows with a long text are left out too; a long negative alone is.
         """
         counts, too_long = Counts(), None
         segments: list[list[int]] = []
