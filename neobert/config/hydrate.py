@@ -181,14 +181,14 @@ def _out_of_bounds(annotation: Any, value: Any) -> str:
     return ""
 
 
-def json_schema(root: Any = RunConfig) -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of run files and profiles."""
     from pydantic import TypeAdapter
 
-    schema = TypeAdapter(root).json_schema()
+    schema = TypeAdapter(RunConfig).json_schema()
     definitions = schema.get("$defs", {})
-    _describe(schema, root)
-    for hint in hints_of(root).values():
+    _describe(schema, RunConfig)
+    for hint in hints_of(RunConfig).values():
         for member in members_of(hint):
             _describe(definitions[member.__name__], member)
     schema["properties"] |= PROFILE_KEYS

@@ -67,9 +67,9 @@ def _keys(kind: Any, prefix: str) -> Iterator[str]:
 
 
 @cache
-def sections(root: Any = RunConfig) -> tuple[str, ...]:
+def sections() -> tuple[str, ...]:
     """Return the names of the sections."""
-    return tuple(name for name, hint in hints_of(root).items() if is_section(hint))
+    return tuple(name for name, hint in hints_of(RunConfig).items() if is_section(hint))
 
 
 @cache
@@ -124,11 +124,11 @@ def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
 
 
 @cache
-def discriminated_sections(root: Any = RunConfig) -> Mapping[str, Mapping[str, frozenset[str]]]:
+def discriminated_sections() -> Mapping[str, Mapping[str, frozenset[str]]]:
     """Return the key names of each tag, for each discriminated section."""
     return {
         name: {tag: frozenset(hints_of(member)) for tag, member in tags.items()}
-        for name, hint in hints_of(root).items()
+        for name, hint in hints_of(RunConfig).items()
         if (tags := members_by_tag(hint))
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from neobert.config.annotations import TAG
 from neobert.config.canonical import to_plain
@@ -19,7 +18,6 @@ from neobert.config.keys import (
     sections,
 )
 from neobert.config.nodes import Flaw, Node, Path, children, find, plain, put
-from neobert.config.schema import RunConfig
 
 TASK = ("task",)
 WEIGHTS = ("model", "pretrained_checkpoint")
@@ -31,14 +29,14 @@ FILE_OF_FUNCTION = ".py:"
 """In a key that names a function by its file; others name a module or an entry point."""
 
 
-def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
+def lay_over(base: Node, over: Node) -> Node:
     """Merge a layer over the layers below.
 
     A key of `over` that replaces other keys removes them from `base`, unless `over` sets them too. If `over`
     changes the `type` of a section, keys that the new type lacks are removed from `base`, and all that a
     profile set: they are the sizes of another model.
     """
-    for section, types in discriminated_sections(schema).items():
+    for section, types in discriminated_sections().items():
         base = _of_type(base, _type_in(over, section), section, types)
     for path, replaced in replacing_keys().items():
         if _sets(over, path):

@@ -1,222 +1,124 @@
 """Sections of several types: `type` chooses the keys, and errors name the type that has a key."""
 
-# ruff: noqa: RUF009  (key() and section() build fields)
-
 from __future__ import annotations
-
-import json
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from neobert.config import ConfigError, Document
-from neobert.config.annotations import annotation_at, members_by_tag
-from neobert.config.canonical import to_json, to_plain
 from neobert.config.hydrate import json_schema
-from neobert.config.keys import all_keys, describe_field
-from neobert.config.layers import lay_over
-from neobert.config.overrides import as_layer, parse_overrides
-from neobert.config.resolution import build, sources_of
-from neobert.schema_fields import STRICT, NonNegativeInt, PositiveInt, key, section
+from neobert.config.keys import describe_field
+from neobert.config.overrides import parse_overrides
+from neobert.config.resolution import resolve
+from neobert.config.schema.model import HfModelConfig, ModelConfig
 from profiles.registry import resolve_run
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Square:
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-
-    type: Literal["square"] = key("square", "Kind of shape.")
-    colour: str = key("red", "Colour.")
-    side: PositiveInt = key(1, "Length of a side.")
+SHARED = {"hidden_size": 64, "vocab_size": 128}
+OWN = {"neobert": {"rope_theta": 5e4}, "hf": {"architecture": "bert"}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circle:
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-
-    type: Literal["circle"] = key("circle", "Kind of shape.")
-    colour: str = key("red", "Colour.")
-    radius: NonNegativeInt = key(2, "Radius.")
-    centre: tuple[int, int] | None = key(None, "Centre.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-
-    title: str = key("", "Title.")
-    shape: Square | Circle = section(Square, "The shape.", affects="data")
-    frame: Square | Circle | None = key(None, "A shape around it.")
-    others: tuple[Square | Circle, ...] = key((), "More shapes.")
-
-
-COLOURS = st.sampled_from(["red", "blue"])
-SQUARES = st.fixed_dictionaries(
-    {}, optional={"type": st.just("square"), "colour": COLOURS, "side": st.integers(1, 9)}
-)
-CIRCLES = st.fixed_dictionaries(
-    {"type": st.just("circle")},
-    optional={
-        "colour": COLOURS,
-        "radius": st.integers(0, 9),
-        "centre": st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(list),
-    },
-)
-SHAPES = SQUARES | CIRCLES
-DRAWINGS = st.fixed_dictionaries(
-    {}, optional={"shape": SHAPES, "frame": st.none() | SHAPES, "others": st.lists(SHAPES, max_size=3)}
-)
-
-
-def drawing(*layers: dict[str, Any], overrides: tuple[str, ...] = ()) -> Drawing:
-    documents = [*map(Document.from_mapping, layers), *map(as_layer, parse_overrides(overrides))]
-    root = documents[0].root
-    for document in documents[1:]:
-        root = lay_over(root, document.root, Drawing)
-    return build(Drawing, root, sources_of(documents))
-
-
-def refusals(*layers: dict[str, Any]) -> list[tuple[str, str, str]]:
-    with pytest.raises(ConfigError) as caught:
-        drawing(*layers)
-    return [(issue.path, issue.message, issue.hint) for issue in caught.value.issues]
+def model_of(*layers: dict[str, object], overrides: tuple[str, ...] = ()) -> ModelConfig | HfModelConfig:
+    documents = [Document.from_mapping({"model": layer}) for layer in layers]
+    return resolve(documents, parse_overrides(overrides)).config.model
 
 
 def test_a_section_without_a_type_is_of_the_first_one() -> None:
-    assert drawing({}) == Drawing(shape=Square())
-    assert drawing({"shape": {"side": 3}}).shape == Square(side=3)
-    assert drawing({"shape": {"type": "circle"}}).shape == Circle()
+    assert model_of({}) == ModelConfig()
+    assert model_of({"rope_theta": 5e4}) == ModelConfig(rope_theta=5e4)
+    assert model_of({"type": "hf"}) == HfModelConfig()
 
 
-@given(DRAWINGS)
-def test_the_canonical_form_loads_to_an_equal_configuration(values: dict[str, Any]) -> None:
-    built = drawing(values)
-    assert drawing(json.loads(to_json(built))) == built
-    assert to_plain(built)["shape"]["type"] == values.get("shape", {}).get("type", "square")
-
-
-@given(DRAWINGS)
-def test_each_member_is_read_as_it_is_alone(values: dict[str, Any]) -> None:
-    built = drawing(values)
-    for given_values, member in zip(values.get("others", []), built.others, strict=True):
-        alone = TypeAdapter(type(member)).validate_json(json.dumps(given_values))
-        assert alone == member
-
-
-@given(SHAPES, SHAPES)
+@pytest.mark.parametrize("above", OWN)
+@pytest.mark.parametrize("below", OWN)
 def test_a_layer_of_another_type_removes_the_keys_that_only_the_type_below_has(
-    below: dict[str, Any], above: dict[str, Any]
+    below: str, above: str
 ) -> None:
-    above = {"type": "square"} | above
-    member = members_by_tag(annotation_at(("shape",), Drawing))[above["type"]]
-    kept = {name: value for name, value in below.items() if name in all_keys(member)}
-    assert drawing({"shape": below}, {"shape": above}).shape == drawing({"shape": kept | above}).shape
+    lower = {"type": below, **SHARED, **OWN[below]}
+    kept = SHARED | (OWN[below] if below == above else {})
+    upper = {"type": above, "vocab_size": 256}
+    assert model_of(lower, upper) == model_of(kept | upper)
 
 
 def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
-    built = drawing(
-        {"shape": {"side": 3, "colour": "blue"}}, overrides=("shape.radius=7", "shape.type=circle")
-    )
-    assert built.shape == Circle(radius=7, colour="blue")
+    found = model_of({"rope": False} | SHARED, overrides=("model.attention_dropout=0.1", "model.type=hf"))
+    assert found == HfModelConfig(attention_dropout=0.1, **SHARED)
 
 
 @pytest.mark.parametrize(
     ("values", "refusal"),
     [
         (
-            {"shape": {"radius": 1}},
+            {"architecture": "bert"},
             (
-                "shape.radius",
-                "shape.radius is a key of type circle, and shape.type is square by default",
-                "write shape.type: circle, or remove shape.radius",
+                "model.architecture",
+                "model.architecture is a key of type hf, and model.type is neobert by default",
+                "write model.type: hf, or remove model.architecture",
             ),
         ),
         (
-            {"shape": {"type": "circle", "side": 1}},
+            {"type": "hf", "rope": True},
             (
-                "shape.side",
-                "shape.side is a key of type square, and shape.type is circle",
-                "write shape.type: square, or remove shape.side",
+                "model.rope",
+                "model.rope is a key of type neobert, and model.type is hf",
+                "write model.type: neobert, or remove model.rope",
             ),
         ),
         (
-            {"shape": {"type": "circel", "side": 1}},
+            {"type": "neobrt", "rope": True},
             (
-                "shape.type",
-                'shape.type expects one of square, circle, got the text "circel"',
-                "did you mean circle?",
+                "model.type",
+                'model.type expects one of neobert, hf, got the text "neobrt"',
+                "did you mean neobert?",
             ),
         ),
         (
-            {"shape": {"type": "circle", "radios": 1}},
-            ("shape.radios", "shape.radios is not a key", "did you mean radius?"),
-        ),
-        (
-            {"shape": {"type": "circle", "z": 1}},
-            ("shape.z", "shape.z is not a key", "the keys are type, colour, radius, centre"),
-        ),
-        (
-            {"shape": {"type": "circle", "centre": [1]}},
-            (
-                "shape.centre",
-                "shape.centre expects a list of 2, each an integer, or null",
-                "",
-            ),
-        ),
-        (
-            {"frame": 1},
-            ("frame", "frame expects a mapping of keys, or null, got 1", ""),
+            {"type": "hf", "architectures": "bert"},
+            ("model.architectures", "model.architectures is not a key", "did you mean model.architecture?"),
         ),
     ],
 )
-def test_an_error_names_the_type_and_what_it_takes(values: dict[str, Any], refusal: tuple[str, ...]) -> None:
-    assert refusals(values) == [refusal]
+def test_an_error_names_the_type_and_what_it_takes(
+    values: dict[str, object], refusal: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        model_of(values)
+    assert [(issue.path, issue.message, issue.hint) for issue in caught.value.issues] == [refusal]
 
 
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "side", "radius"]), inner),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "rope"]), inner),
     )
 )
-def test_no_value_of_a_section_is_a_crash(value: Any) -> None:
-    with suppress(ConfigError):
-        assert isinstance(drawing({"shape": value}).shape, Square | Circle)
+def test_no_value_of_a_section_is_a_crash(value: object) -> None:
+    try:
+        found = resolve([Document.from_mapping({"model": value})], []).config.model
+    except ConfigError:
+        return
+    assert isinstance(found, ModelConfig | HfModelConfig)
 
 
 def test_the_keys_of_all_types_are_known_and_say_whose_they_are() -> None:
-    assert all_keys(Drawing)[:6] == (
-        "title",
-        "shape.type",
-        "shape.colour",
-        "shape.side",
-        "shape.radius",
-        "shape.centre",
-    )
-    kind, colour, radius = (describe_field(("shape", name), Drawing) for name in ("type", "colour", "radius"))
+    kind, width, rope = (describe_field(("model", name)) for name in ("type", "hidden_size", "rope"))
     assert kind is not None
-    assert colour is not None
-    assert radius is not None
-    assert (kind.type, kind.default, kind.choices) == (
-        "one of square, circle",
-        "square",
-        ("square", "circle"),
-    )
-    assert (colour.tags, radius.tags) == ((), ("circle",))
+    assert width is not None
+    assert rope is not None
+    assert (kind.type, kind.default, kind.choices) == ("one of neobert, hf", "neobert", ("neobert", "hf"))
+    assert (width.tags, rope.tags) == ((), ("neobert",))
 
 
 def test_the_json_schema_takes_either_type_and_not_their_mixture() -> None:
-    validator = jsonschema.Draft202012Validator(json_schema(Drawing))
-    assert validator.is_valid({"shape": {"side": 1}})
-    assert validator.is_valid({"shape": {"type": "circle", "radius": 1}})
-    assert not validator.is_valid({"shape": {"type": "circle", "side": 1}})
-    assert not validator.is_valid({"shape": {"type": "hexagon"}})
+    validator = jsonschema.Draft202012Validator(json_schema())
+    for values, is_valid in (
+        (OWN["neobert"], True),
+        ({"type": "hf"} | OWN["hf"], True),
+        ({"type": "hf"} | OWN["neobert"], False),
+        ({"type": "t5"}, False),
+    ):
+        assert validator.is_valid({"model": values}) is is_valid
 
 
 def test_a_profile_of_another_model_leaves_no_sizes() -> None:
