@@ -208,8 +208,9 @@ class DataFacts:
     or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
     would train another tokenizer than the run of the weights did. `special_tokens`: ids of special tokens in
     the weights' config.json and in the tokenizer, by role, where they differ. `weights_positions`: longest
-    sequence that this config.json states; 0 if it states none. `random_head`: parts of the head that stay
-    random, although the weights have a head of the run's task.
+    sequence that this config.json states; 0 if it states none. `weights_rope_theta`: model.rope_theta with
+    which they train on the rows of this run; 0 if the model has no such key. `random_head`: parts of the head
+    that stay random, although the weights have a head of the run's task.
     `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
     trainer.eval_source_path cannot be read.
     """
@@ -232,6 +233,7 @@ class DataFacts:
     tokenizer_differences: tuple[str, ...] = ()
     special_tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     weights_positions: int = 0
+    weights_rope_theta: float = 0.0
     random_head: tuple[str, ...] = ()
     cache_reason: str = ""
     source_reason: str = ""

@@ -32,6 +32,7 @@ def _init(
     size: config_options.ModelSize = None,
     device: config_options.DeviceChoice = None,
     weights: options.StartingWeights = None,
+    context: options.Context = None,
     task: config_options.Task = None,
     output_format: options.Format = "text",
 ) -> None:
@@ -43,7 +44,7 @@ def _init(
     """
     from launcher.commands import init
 
-    end(init.run(init.Request(file, text, dataset, size, device, weights, task), output_format))
+    end(init.run(init.Request(file, text, dataset, size, device, weights, task, context), output_format))
 
 
 @app.command(

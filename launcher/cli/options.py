@@ -50,6 +50,16 @@ StartingWeights = Annotated[
         "Optimizer and schedule are new.",
     ),
 ]
+Context = Annotated[
+    int | None,
+    Option(
+        "--context",
+        metavar="TOKENS",
+        min=32,
+        help="With --from: train on rows of this many tokens, more than its weights know. Sets rotary "
+        "positions, batch and length of documents.",
+    ),
+]
 
 # Output format and strictness.
 Format = Annotated[TextOrJson, Option("--output-format", help="Output format; --json for short.")]

@@ -98,7 +98,7 @@ def _preflight(
     epilog=f"Example: {PROGRAM} train -p cpu-demo --resume auto --set trainer.max_steps=900",
 )
 def _train(
-    context: typer.Context,
+    called: typer.Context,
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
@@ -119,6 +119,7 @@ def _train(
     collect: run_options.Collect = False,
     weights: options.StartingWeights = None,
     text: config_options.Text = None,
+    context: options.Context = None,
     batch_size: run_options.BatchSize = None,
     steps: run_options.Steps = None,
     output_format: options.Format = "text",
@@ -143,11 +144,12 @@ def _train(
         master_addr=master_addr,
         master_port=master_port,
         rdzv_endpoint=rdzv_endpoint,
-        extra=tuple(context.obj),
+        extra=tuple(called.obj),
     )
     given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
     stated = Selection.of(profile, config, given)
-    chosen = run_file_options.chosen_run(str(context.info_name), stated, weights, text, steps)
+    source = run_file_options.Source(weights, text, context)
+    chosen = run_file_options.chosen_run(str(called.info_name), stated, source, steps)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
     request = train.Request(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
-from launcher.commands.starting_weights import OPTION, about_option, find_weights
+from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
@@ -44,6 +44,7 @@ class Request:
         file: the run file to write.
         weights: folder or Hub name; None: random weights.
         text: file or folder; None: `dataset`, a Hub dataset or builtin text.
+        context: tokens of a row; None: those that cover the texts.
     """
 
     file: Path
@@ -52,6 +53,7 @@ class Request:
     text: Path | None
     dataset: str | None
     device: Device
+    context: int | None = None
 
     @property
     def source(self) -> tuple[str, str]:
@@ -62,7 +64,13 @@ class Request:
     def command(self) -> str:
         """The command that writes the same file."""
         parts: list[str] = ["neobert-launch", "init"]
-        options = {OPTION: self.weights, "--task": self.task, "--text": self.text, "--dataset": self.dataset}
+        options: dict[str, object] = {
+            OPTION: self.weights,
+            "--task": self.task,
+            "--text": self.text,
+            "--dataset": self.dataset,
+        }
+        options[CONTEXT] = self.context
         for name, value in options.items():
             parts += [] if value is None else [name, str(value)]
         return shlex.join([*parts, "--device", self.device, str(self.file)])
@@ -73,6 +81,9 @@ def write_from_weights(request: Request) -> Sequence[str]:
 
     Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
     """
+    if request.context is not None and request.weights is None:
+        message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
+        raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     overrides = () if request.task is None else [text_override("task", request.task)]
     spec = spec_of(resolve_run(None, (), overrides).config)
     try:
@@ -97,6 +108,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
                 is_by_line=by_line is not None,
                 table=table,
                 device=request.device,
+                context=request.context,
             )
         )
     except ProjectError as error:
@@ -107,7 +119,9 @@ def write_from_weights(request: Request) -> Sequence[str]:
     return table.notes if table else tuple(_other_tasks(request, spec))
 
 
-def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]) -> Path:
+def run_file_of(
+    weights: str | None, text: Path | None, context: int | None, overrides: Sequence[str]
+) -> Path:
     """Return the run file of `train --from`, in the working directory; the same command finds it again.
 
     Raises `ProjectError` for a file of that name that another command wrote.
@@ -117,8 +131,9 @@ def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]
         hint = f"add {missing}, or write a run file first: neobert-launch init"
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
-    file = Path(f"{_stem(weights)}-{_stem(str(text))}.yaml")
-    request = Request(file, weights, tasks[-1] if tasks else None, text, None, default_device())
+    name = f"{_stem(weights)}-{_stem(str(text))}" + ("" if context is None else f"-{context}")
+    file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
+    request = Request(file, weights, task, text, None, default_device(), context)
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")

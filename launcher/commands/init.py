@@ -43,6 +43,7 @@ class Request:
     device: Device | None
     weights: str | None = None
     task: str | None = None
+    context: int | None = None
 
 
 def run(request: Request, output_format: str) -> int:
@@ -104,7 +105,7 @@ def _check_file(file: Path) -> None:
 def _write(request: Request, *, asks: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
-    if request.weights is None and request.task in (None, *pretraining):
+    if request.weights is None and request.context is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
         return ()
     if request.size is not None:
@@ -113,7 +114,7 @@ def _write(request: Request, *, asks: bool) -> Sequence[str]:
     text, dataset = _text(request, asks=asks)
     device = request.device or default_device()
     return write_from_weights(
-        WeightsRequest(request.file, request.weights, request.task, text, dataset, device)
+        WeightsRequest(request.file, request.weights, request.task, text, dataset, device, request.context)
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.commands.selection import Selection
-from launcher.commands.starting_weights import about_option, find_weights
+from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
 from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
@@ -30,14 +31,21 @@ def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def chosen_run(
-    command: str, stated: Selection, weights: str | None, text: Path | None, steps: int | None = None
-) -> Selection:
+class Source(NamedTuple):
+    """Options --from, --text and --context."""
+
+    weights: str | None
+    text: Path | None
+    context: int | None
+
+
+def chosen_run(command: str, stated: Selection, source: Source, steps: int | None = None) -> Selection:
     """Return the run to train: the stated one, or the file that --from and --text write.
 
     The keys of weights, the task of a short command, and intervals within --steps are overrides of it. Raises
     `ProjectError` if no run is named, and for options that contradict each other.
     """
+    weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
         from launcher.commands.from_weights import run_file_of
 
@@ -46,7 +54,11 @@ def chosen_run(
             hint = "keep one; to change keys of the new file: --section.key VALUE"
             raise ProjectError("usage", message, hint, "", EXIT_USAGE)
         given = (*_only_task(command), *stated.overrides)
-        stated = replace(stated, files=(run_file_of(weights, text, given),), overrides=given)
+        stated = replace(stated, files=(run_file_of(weights, text, context, given),), overrides=given)
+    elif context is not None:
+        message = f"{CONTEXT} is for the run file that --from and --text write"
+        hint = f"leave out {CONTEXT}, and set --dataset.max_seq_length {context}"
+        raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     elif weights is not None:
         stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
     stated.check_named()  # --resume alone names no run
@@ -78,6 +90,8 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
         raise about_option(error) from None
     given = weights.overrides
     run = _readable(replace(stated, overrides=(*given, *stated.overrides)))
+    if run is not None:
+        given = for_rows(weights, longest_row(run.config)).overrides
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
     shape, has_labels = shape_of(run.config, 1), spec_of(run.config).labels is not None

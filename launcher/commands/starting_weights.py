@@ -13,13 +13,15 @@ from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.neobert.trained_settings import settings_of
+from neobert.families.neobert.trained_settings import rope_theta_of, settings_of
+from neobert.families.rotary_base import extended_base
 from neobert.families.table import family_of_type
 from neobert.hub_names import is_hub_name
+from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
 
-OPTION = "--from"
+OPTION, CONTEXT = "--from", "--context"
 WEIGHTS = "model.pretrained_checkpoint"
 
 
@@ -30,12 +32,16 @@ class Weights:
     Attributes:
         place: value of model.pretrained_checkpoint: a path, or a name on the Hub.
         folder: folder on this machine with config.json, weights and tokenizer.
+        kind: model_type of its config.json.
+        positions: longest sequence that its config.json states; 0: none.
         revision: commit of a name on the Hub; None for a path.
         keys: values of further keys of the section `model`.
     """
 
     place: str
     folder: Path
+    kind: str
+    positions: int
     revision: str | None = None
     keys: dict[str, Any] = field(default_factory=dict)
 
@@ -72,7 +78,38 @@ def find_weights(requested: str) -> Weights:
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
         raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
     commit = None if snapshot is None else snapshot.commit
-    return Weights(place, folder, commit, _model_keys(kind, settings))
+    positions = family_of_type(kind).trained_positions(folder)
+    return Weights(place, folder, kind, positions, commit, _model_keys(kind, settings))
+
+
+def for_rows(weights: Weights, length: int) -> Weights:
+    """Return the weights with the base of rotary positions for rows of `length` tokens."""
+    if not weights.keys.get("rope"):
+        return weights
+    head_size = weights.keys["hidden_size"] // weights.keys["num_attention_heads"]
+    base = extended_base(weights.keys["rope_theta"], weights.positions or length, length, head_size)
+    return replace(weights, keys={**weights.keys, "rope_theta": base})
+
+
+def require_extendable(weights: Weights, positions: str, length: int) -> None:
+    """Raise `ProjectError` unless the model can have rows of `length` tokens, or learn them.
+
+    `positions`: their kind, see `ModelShape`. Learned ones end with their table; the base of rotary ones of a
+    transformers model is that of its config.json.
+    """
+    if length <= weights.positions or not weights.positions or weights.keys.get("rope"):
+        return
+    model = f"{printable(weights.kind)} in {weights.folder}"
+    stated = f"the {weights.positions:,} {positions} positions of the {model}"
+    way = f"pass {CONTEXT} {weights.positions}"
+    if positions == "rotary":
+        more = f"raise rope_theta and max_position_embeddings in {weights.folder}/config.json, or {way}"
+        message = f"{CONTEXT} {length} exceeds {stated}, whose base is set in config.json"
+        raise ProjectError("usage", message, more, CONTEXT, EXIT_USAGE)
+    message = f"{CONTEXT} {length} exceeds {stated}: later positions have no trained values"
+    raise ProjectError(
+        "usage", message, f"{way}, or a model with rotary positions as {OPTION}", CONTEXT, EXIT_USAGE
+    )
 
 
 def _settings(folder: Path) -> Settings:
@@ -85,7 +122,8 @@ def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
     if family is not NEOBERT:
         return {"type": family.name}
     is_tied = settings.flag("tie_word_embeddings", False)
-    return {**settings_of(settings.values), "tie_word_embeddings": is_tied, "embedding_multiplier": None}
+    sizes = {**settings_of(settings.values), "rope_theta": rope_theta_of(settings.values)}
+    return {**sizes, "tie_word_embeddings": is_tied, "embedding_multiplier": None}
 
 
 def about_option(error: ProjectError) -> ProjectError:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from launcher.commands.context_extension import batch_keys, comparison_keys, least_length, parent_of
 from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
-from launcher.commands.starting_weights import WEIGHTS, Weights
+from launcher.commands.starting_weights import CONTEXT, WEIGHTS, Weights, for_rows, require_extendable
 from neobert.config import ConfigError
 from neobert.config.canonical import to_dict
 from neobert.config.keys import path_keys, pinned_keys
@@ -80,6 +81,7 @@ class Content:
         documents: number of documents; None if unknown.
         is_by_line: each line of the text is a document.
         table: what the labelled rows show; None for other tasks.
+        context: tokens of a row; None: those that cover the texts.
     """
 
     command: str
@@ -93,6 +95,7 @@ class Content:
     is_by_line: bool
     table: LabelledTable | None
     device: Device
+    context: int | None = None
 
 
 def content_of(request: Content) -> str:
@@ -117,9 +120,13 @@ def _entries(request: Content) -> Iterator[Entry]:
     config = _resolved(first, request.device)
     shape = shape_of(config, 1)
     yield Entry(*request.text)
+    if request.context is not None:
+        yield from (longer := _of_context(request, config, shape))
+        config = _resolved([*first, *longer], request.device)
+        request = _of_long_documents(request, config.dataset.min_length)
     yield from _of_documents(request)
     is_chat = spec_of(config).stores_targets
-    length = _length(request, shape, is_chat=is_chat)
+    length = request.context or _length(request, shape, is_chat=is_chat)
     yield from _of_conversations(request, shape, length) if is_chat else ()
     yield Entry("dataset.max_seq_length", length, _length_comment(request, shape, length))
     can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
@@ -153,6 +160,41 @@ def _entries(request: Content) -> Iterator[Entry]:
         size = f"about {texts_per_step} texts{' a step' if microbatches > 1 else ''}"
         yield Entry("trainer.per_device_train_batch_size", rows // microbatches, size)
         yield Entry("trainer.gradient_accumulation_steps", microbatches)
+
+
+def _of_context(request: Content, config: RunConfig, shape: ModelShape) -> list[Entry]:
+    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit."""
+    weights, length = request.weights, request.context
+    assert weights is not None
+    assert length is not None
+    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
+        message, hint = (
+            f"{CONTEXT} is for text without labels",
+            f"set --dataset.max_seq_length {length} instead",
+        )
+        raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
+    require_extendable(weights, shape.positions, length)
+    parent = parent_of(weights)
+    keys = [*batch_keys(parent or config, length)]
+    least = least_length(request.lengths, weights.positions)
+    keys.append(("dataset.min_length", least, "short documents teach nothing about long ones"))
+    if parent is not None and parent.task == request.task and spec_of(config).predicts == "masked":
+        keys += comparison_keys(parent, weights)
+    return [Entry(*each) for each in keys]
+
+
+def _of_long_documents(request: Content, least: int) -> Content:
+    """Return the request with the text that is left without documents of fewer than `least` tokens."""
+    kept = [each for each in request.lengths if each >= least * BYTES_PER_TOKEN] if least > 1 else []
+    if not kept:
+        return request
+    share, number = sum(kept) / sum(request.lengths), len(kept) / len(request.lengths)
+    return replace(
+        request,
+        lengths=kept,
+        num_bytes=None if request.num_bytes is None else round(share * request.num_bytes),
+        documents=None if request.documents is None else max(1, round(number * request.documents)),
+    )
 
 
 def _of_documents(request: Content) -> Iterator[Entry]:
@@ -191,11 +233,14 @@ def _of_table(request: Content) -> Iterator[Entry]:
 
 
 def _of_model(request: Content) -> Iterator[Entry]:
-    weights = request.weights
-    if weights is None:
+    if request.weights is None:
         return
+    weights = for_rows(request.weights, request.context or 0)
     for name, value in weights.keys.items():
-        yield Entry(f"model.{name}", value)
+        comment = ""
+        if value != (trained := request.weights.keys[name]):
+            comment = f"raised from {trained:g}, of {weights.positions:,} tokens, for {request.context:,}"
+        yield Entry(f"model.{name}", value, comment)
     yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
     if weights.revision is not None:
         yield Entry("model.revision", weights.revision, "commit on the Hub; later ones are not used")

@@ -14,7 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
-from neobert.families.table import family_of
+from neobert.families.table import family_of, longest_row
 from neobert.plan.special_tokens import other_special_tokens
 from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
 from neobert.plurals import listed
@@ -47,9 +47,11 @@ def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
 def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Return the fields of `DataFacts` about positions, special tokens and head of the weights."""
     tokenizer = tokenizer_file(config.tokenizer)
-    positions = family_of(config).trained_positions(folder) if (folder / MODEL_CONFIG).is_file() else 0
+    family, is_known = family_of(config), (folder / MODEL_CONFIG).is_file()
+    base = family.rope_theta_for(config.model, folder, longest_row(config)) if is_known else 0.0
     return {
-        "weights_positions": positions,
+        "weights_positions": family.trained_positions(folder) if is_known else 0,
+        "weights_rope_theta": base,
         "special_tokens": {} if tokenizer is None else other_special_tokens(folder, tokenizer),
         "random_head": random_head(config, folder),
     }

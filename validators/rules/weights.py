@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from neobert.config.schema import ModelConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -162,7 +163,8 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     Compares the longest row with `max_position_embeddings` in the `config.json` next to
     `model.pretrained_checkpoint`, less the positions before the first token. Positions of the section
     `model` are MOD002; a table of learned positions of another size is DAT001. What is left are rotary
-    positions, which exist at any length. Does not apply to a run that resumes.
+    positions, which exist at any length. A `model.rope_theta` that was raised for these rows passes (see
+    `docs/long-context.md`). Does not apply to a run that resumes.
 
     ## Why is this bad?
     The weights have seen no rotary angle beyond their trained length: quality drops from there on. Training
@@ -183,9 +185,17 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     """
     data, longest = needed(facts.data), plan.max_length.value
     trained = data.weights_positions
+    if (
+        isinstance(run.config.model, ModelConfig)
+        and 0 < data.weights_rope_theta <= run.config.model.rope_theta
+    ):
+        return
     if trained and longest > trained and longest <= plan.shape.max_positions and not _is_resumed(facts):
         message = f"rows of {longest:,} tokens exceed the {trained:,} positions of {_folder_of(data.weights)}"
-        yield Violation("dataset.max_seq_length", message, f"set dataset.max_seq_length to {trained}")
+        hint = f"set dataset.max_seq_length to {trained}"
+        if data.weights_rope_theta:
+            hint += f", or model.rope_theta to {data.weights_rope_theta:g} to train on longer rows"
+        yield Violation("dataset.max_seq_length", message, hint)
 
 
 @rule(

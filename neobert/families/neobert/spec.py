@@ -13,7 +13,7 @@ from neobert.config.schema import ModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec
 from neobert.families.family import Family, Unsupported
 from neobert.families.linear import Linear
-from neobert.families.neobert.trained_settings import embedding_multiplier, trained_positions
+from neobert.families.neobert.trained_settings import embedding_multiplier, rope_theta_for, trained_positions
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
@@ -149,4 +149,5 @@ NEOBERT = Family(
     has_numerics_probes=True,
     unsupported=unsupported,
     trained_positions=trained_positions,
+    rope_theta_for=rope_theta_for,
 )

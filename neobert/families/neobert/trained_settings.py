@@ -11,6 +11,7 @@ from typing import Any, get_args
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
+from neobert.families.rotary_base import extended_base
 from neobert.hub_names import place_of_weights
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
@@ -18,8 +19,8 @@ from neobert.runfiles.run_dir import CONFIG
 
 MOST_BYTES = 2**20
 """A config.json has a few thousand."""
-# A key that config.json lacks has the value of the published model. rope_theta is left out: training on
-# longer rows may raise it.
+# A key that config.json lacks has the value of the published model. rope_theta is compared by
+# `_refuse_other_base`: training on longer rows may raise it.
 PUBLISHED = {
     "hidden_size": 768,
     "num_hidden_layers": 28,
@@ -58,6 +59,25 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
             f"set {edits}",
             f"model.{next(iter(other))}",
         )
+    _refuse_other_base(config, config.model, trained, file.parent)
+
+
+def _refuse_other_base(
+    config: RunConfig, model: ModelConfig, trained: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise `ProjectError` EXP005 for another base of rotary positions; longer rows may have a larger one."""
+    base, longest = rope_theta_of(trained), config.datacollator.max_length or config.dataset.max_seq_length
+    positions = positions_of(trained)
+    is_extended = longest > (positions or longest) and model.rope_theta > base
+    if not model.rope or model.rope_theta == base or is_extended:
+        return
+    raise ProjectError(
+        "EXP005",
+        f"model.rope_theta is {model.rope_theta:g}, but the weights in {folder} were trained with {base:g}, "
+        f"on {positions:,} positions (rows of this run have {longest:,})",
+        f"set model.rope_theta to {base:g}",
+        "model.rope_theta",
+    )
 
 
 def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +88,27 @@ def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
 
 def trained_positions(folder: Path) -> int:
     """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
-    trained = _read(folder / CONFIG)
+    return positions_of(_read(folder / CONFIG))
+
+
+def positions_of(trained: Mapping[str, Any]) -> int:
+    """Return the longest sequence that a config.json states; 0: none."""
     stated = trained.get("max_position_embeddings", trained.get("max_length"))  # of the published model
     return stated if type(stated) is int else 0
+
+
+def rope_theta_of(trained: Mapping[str, Any]) -> float:
+    """Return the base of rotary positions of a NeoBERT's config.json."""
+    base = trained.get("rope_theta")
+    return float(base) if is_number(base) else ModelConfig().rope_theta
+
+
+def rope_theta_for(model: ModelConfig, folder: Path, length: int) -> float:
+    """Return the base of rotary positions for rows of `length` tokens; 0 for learned positions."""
+    trained = _read(folder / CONFIG)
+    head_size = model.hidden_size // model.num_attention_heads
+    positions = positions_of(trained) or length
+    return extended_base(rope_theta_of(trained), positions, length, head_size) if model.rope else 0.0
 
 
 def embedding_multiplier(model: ModelConfig) -> float:

@@ -1,0 +1,148 @@
+"""`init --from MODEL --context N`: rotary base, batch and documents of longer rows, or a refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neobert.config import from_dict, to_dict
+from neobert.errors import ProjectError
+from neobert.families.neobert.trained_settings import refuse_other_model
+from neobert.families.rotary_base import extended_base
+from profiles.registry import resolve_run
+from tests.launcher.model_folders import write_model, write_tokenizer
+
+SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
+LONG, SHORT = "word " * 3000, "word " * 40
+
+
+def write_neobert(folder: Path, **settings: Any) -> Path:
+    folder.mkdir(parents=True)
+    values = {"model_type": "neobert", **SIZES, "max_position_embeddings": 1024, "tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(values | settings), encoding="utf-8")
+    write_tokenizer(folder)
+    return folder
+
+
+def write_text(*documents: str) -> Path:
+    Path("long.jsonl").write_text("".join(json.dumps({"text": each}) + "\n" for each in documents), "utf-8")
+    return Path("long.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("trained", "length", "base"),
+    [
+        (10_000, 1024, 10_000),  # no longer than in training
+        (10_000, 512, 10_000),
+        (10_000, 4096, 42_000),  # 10,000 x 4^(64/62), rounded up; the least base is 32,000
+        (10_000, 8192, 100_000),  # the least base; 8 times the rows alone give 86,000
+        (160_000, 8192, 1_400_000),
+    ],
+)
+def test_base_of_longer_rows(trained: float, length: int, base: float) -> None:
+    assert extended_base(trained, 1024, length, 64) == base
+
+
+def test_a_run_file_of_longer_rows_keeps_the_tokens_of_a_step(command: Callable[..., Any]) -> None:
+    write_neobert(Path("model"))
+    write_text(*[LONG] * 120)
+    answer = command(
+        "init", "--from", "model", "--text", "long.jsonl", "--context", "4096", "--device", "gpu"
+    )
+    assert answer.code == 0, answer.err
+    config, profile = resolve_run(None, ["run.yaml"]).config, resolve_run("gpu", ()).config
+    assert (config.dataset.max_seq_length, config.dataset.min_length) == (4096, 1024)
+    assert config.model.rope_theta == 42_000
+    rows = config.trainer.per_device_train_batch_size * config.trainer.gradient_accumulation_steps
+    assert rows * 4096 == profile.trainer.per_device_train_batch_size * profile.dataset.max_seq_length
+    linted = command("lint", "run.yaml", "--strict")
+    assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
+
+
+def test_short_documents_stay_in_a_text_that_has_mostly_these(command: Callable[..., Any]) -> None:
+    write_neobert(Path("model"))
+    write_text(LONG, *[SHORT] * 2000)
+    assert command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").code == 0
+    assert resolve_run(None, ["run.yaml"]).config.dataset.min_length == 1
+
+
+def test_weights_of_a_run_bring_its_batch_and_evaluation(command: Callable[..., Any]) -> None:
+    folder = write_neobert(Path("model"))
+    sections = {
+        "dataset": {"max_seq_length": 1024},
+        "datacollator": {"mlm_probability": 0.3},
+        "trainer": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
+        "distributed": {"nproc_per_node": 2},
+    }
+    (folder / "trainer_state").mkdir()
+    (folder / "trainer_state/resolved.json").write_text(json.dumps(to_dict(from_dict(sections))), "utf-8")
+    write_text(*[LONG] * 120)
+    assert command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").code == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    trainer = config.trainer
+    assert (trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps) == (1, 4)
+    assert (trainer.eval_source_path, config.datacollator.mlm_probability_eval) == ("model", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "problem", "hint"),
+    [
+        (
+            "bert",
+            {},
+            "exceeds the 128 learned positions of the bert in model",
+            "pass --context 128, or a model",
+        ),
+        ("modernbert", {}, "exceeds the 128 rotary positions of the modernbert", "raise rope_theta"),
+        ("neobert", {"rope": False}, "exceeds the 1,024 learned positions", "pass --context 1024"),
+    ],
+)
+def test_positions_that_cannot_be_extended_are_refused(
+    command: Callable[..., Any], kind: str, settings: dict[str, Any], problem: str, hint: str
+) -> None:
+    if kind == "neobert":
+        write_neobert(Path("model"), **settings)
+    else:
+        write_model(Path("model"), kind)
+    write_text(LONG)
+    answer = command("init", "--from", "model", "--text", "long.jsonl", "--context", "2048")
+    assert (answer.code, Path("run.yaml").exists()) == (2, False)
+    assert problem in answer.err
+    assert hint in answer.err
+
+
+def test_a_context_without_weights_is_an_error(command: Callable[..., Any]) -> None:
+    answer = command("init", "--text", str(write_text(LONG)), "--context", "2048")
+    assert (answer.code, "--context is given without --from" in answer.err) == (2, True)
+    answer = command("train", "-p", "cpu", "--from", "model", "--context", "2048")
+    assert "set --dataset.max_seq_length 2048" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("base", "length", "hint"),
+    [
+        (160_000, 1024, None),
+        (300_000, 4096, None),
+        (10_000, 1024, "set model.rope_theta to 160000"),
+        (300_000, 1024, "set model.rope_theta to 160000"),
+        (10_000, 4096, "set model.rope_theta to 160000"),
+    ],
+)
+def test_another_base_needs_longer_rows(tmp_path: Path, base: float, length: int, hint: str | None) -> None:
+    folder = write_neobert(tmp_path / "model", rope_theta=160_000)
+    sections = {"model": SIZES | {"rope_theta": base}, "dataset": {"max_seq_length": length}}
+    with nullcontext() if hint is None else pytest.raises(ProjectError) as caught:
+        refuse_other_model(from_dict(sections), folder)
+    assert (None if hint is None else caught.value.hint) == hint
+
+
+def test_from_keeps_the_base_of_the_weights(command: Callable[..., Any]) -> None:
+    write_neobert(Path("model"), rope_theta=160_000)
+    write_text(*[SHORT] * 400)
+    assert command("init", "--from", "model", "--text", "long.jsonl").code == 0
+    assert resolve_run(None, ["run.yaml"]).config.model.rope_theta == 160_000
