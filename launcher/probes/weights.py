@@ -14,7 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
-from neobert.families.table import family_of, longest_row
+from neobert.families.table import family_of
 from neobert.plan.special_tokens import other_special_tokens
 from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
 from neobert.plurals import listed
@@ -48,7 +48,7 @@ def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Return the fields of `DataFacts` about positions, special tokens and head of the weights."""
     tokenizer = tokenizer_file(config.tokenizer)
     family, is_known = family_of(config), (folder / MODEL_CONFIG).is_file()
-    base = family.rope_theta_for(config.model, folder, longest_row(config)) if is_known else 0.0
+    base = family.rope_theta_for(config, folder) if is_known else 0.0
     return {
         "weights_positions": family.trained_positions(folder) if is_known else 0,
         "weights_rope_theta": base,

@@ -42,8 +42,8 @@ class Family(NamedTuple):
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
         trained_positions: returns the longest sequence that the config.json of a folder states; 0: none.
-        rope_theta_for: returns the `model.rope_theta` with which the weights in a folder train on rows of a
-            length, given the section too; 0: the family has no such key.
+        rope_theta_for: returns the `model.rope_theta` with which the weights in a folder train on the rows of
+            a run; 0: the family has no such key.
     """
 
     name: str
@@ -60,4 +60,4 @@ class Family(NamedTuple):
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all
     trained_positions: Callable[[Path], int] = lambda _folder: 0
-    rope_theta_for: Callable[[Any, Path, int], float] = lambda _section, _folder, _length: 0.0
+    rope_theta_for: Callable[[RunConfig, Path], float] = lambda _config, _folder: 0.0

@@ -79,6 +79,7 @@ class ModelShape:
         embedding_multiplier: factor on the token embeddings before the first block.
         kept: activations that a block stores, by implementation: `eager` (every family), `compiled`, and
             names of this project's kernels.
+        rope_theta: base of rotary positions that the section sets; 0: it has no such key.
         first_position: row of a document's first token in the embedding of positions.
         position_products: products with relative positions, per token, over all blocks.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
@@ -101,6 +102,7 @@ class ModelShape:
     initial_rms: float
     kept: Mapping[str, Kept]
     embedding_multiplier: float = 1.0
+    rope_theta: float = 0.0
     first_position: int = 0
     position_products: int = 0
     adapter_parameters: int = 0

@@ -67,3 +67,11 @@ def test_rows_that_the_model_has_no_positions_for_are_reported_once() -> None:
     long = run_of(*TEXT, "dataset.max_seq_length=2048", "model.max_position_embeddings=1024")
     assert len(found("MOD002", long)) == 1
     assert found("MOD007", long, of_weights(weights_positions=1024)) == []
+
+
+@pytest.mark.parametrize(("base", "is_found"), [(10_000, True), (41_000, True), (42_000, False)])
+def test_a_base_that_was_raised_for_the_rows_is_meant(base: int, is_found: bool) -> None:
+    run = run_of(*TEXT, "dataset.max_seq_length=2048", f"model.rope_theta={base}")
+    reported = found("MOD007", run, of_weights(weights_positions=512, weights_rope_theta=42_000.0))
+    assert bool(reported) == is_found
+    assert all("or model.rope_theta to 42000 to train on longer rows" in each.hint for each in reported)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from neobert.config.schema import ModelConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -185,10 +184,7 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     """
     data, longest = needed(facts.data), plan.max_length.value
     trained = data.weights_positions
-    if (
-        isinstance(run.config.model, ModelConfig)
-        and 0 < data.weights_rope_theta <= run.config.model.rope_theta
-    ):
+    if 0 < data.weights_rope_theta <= plan.shape.rope_theta:
         return
     if trained and longest > trained and longest <= plan.shape.max_positions and not _is_resumed(facts):
         message = f"rows of {longest:,} tokens exceed the {trained:,} positions of {_folder_of(data.weights)}"

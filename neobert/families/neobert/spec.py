@@ -34,6 +34,7 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         attention=attention_of(model),
         positions="rotary" if model.rope else "learned",
         max_positions=positions,
+        rope_theta=model.rope_theta,
         linear_layers=linear_layers(model),
         parameters=_parameters(model, vocab_size, positions),
         decoder_products=vocab_size * model.hidden_size,

@@ -66,7 +66,7 @@ def _refuse_other_base(
     config: RunConfig, model: ModelConfig, trained: Mapping[str, Any], folder: Path
 ) -> None:
     """Raise `ProjectError` EXP005 for another base of rotary positions; longer rows may have a larger one."""
-    base, longest = rope_theta_of(trained), config.datacollator.max_length or config.dataset.max_seq_length
+    base, longest = rope_theta_of(trained), _longest(config)
     positions = positions_of(trained)
     is_extended = longest > (positions or longest) and model.rope_theta > base
     if not model.rope or model.rope_theta == base or is_extended:
@@ -103,12 +103,17 @@ def rope_theta_of(trained: Mapping[str, Any]) -> float:
     return float(base) if is_number(base) else ModelConfig().rope_theta
 
 
-def rope_theta_for(model: ModelConfig, folder: Path, length: int) -> float:
-    """Return the base of rotary positions for rows of `length` tokens; 0 for learned positions."""
-    trained = _read(folder / CONFIG)
-    head_size = model.hidden_size // model.num_attention_heads
-    positions = positions_of(trained) or length
-    return extended_base(rope_theta_of(trained), positions, length, head_size) if model.rope else 0.0
+def rope_theta_for(config: RunConfig, folder: Path) -> float:
+    """Return the base of rotary positions for the rows of a run; 0 for learned positions."""
+    model, trained = config.model, _read(folder / CONFIG)
+    assert isinstance(model, ModelConfig)
+    length, head_size = _longest(config), model.hidden_size // model.num_attention_heads
+    base, positions = rope_theta_of(trained), positions_of(trained) or length
+    return extended_base(base, positions, length, head_size) if model.rope else 0.0
+
+
+def _longest(config: RunConfig) -> int:
+    return config.datacollator.max_length or config.dataset.max_seq_length
 
 
 def embedding_multiplier(model: ModelConfig) -> float:
