@@ -50,6 +50,8 @@ FLASH_3 = Package("flash-attn-3", "flash_attn_interface", "flash-attn-3")
 # It is built against the torch that is installed, hence no isolated build.
 FLASH_2 = Package("flash-attn", "flash_attn", "--no-build-isolation 'flash-attn>=2.8'", "2.8", "flash")
 LIGER = Package("liger-kernel", "liger_kernel", "'liger-kernel>=0.8'", "0.8", "liger")
+WITH_TORCH = (TORCH, TRITON)
+"""Packages that every installation on a GPU has."""
 OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, TRITON)
 
 
@@ -177,6 +179,7 @@ class AttentionKernel(Kernel):
         arguments: expected names of the function's first arguments, checked because releases differ.
         group: value of `model.attn_backend` that selects this kernel among others; empty if none does.
         is_automatic: `model.attn_backend: auto` may select this kernel.
+        automatic_for: `auto` may select it for attention with one of these features, which few kernels have.
         is_deterministic: gradients on a GPU are bit-exact from run to run.
         block_module: module with the same attention for the qkv layout of this project's blocks, if any.
         longest_row: longest row in tokens for which blocks prefer this kernel.
@@ -190,6 +193,7 @@ class AttentionKernel(Kernel):
     program: Program = "single"
     group: str = ""
     is_automatic: bool = False
+    automatic_for: tuple[Feature, ...] = ()
     is_deterministic: bool = False
     block_module: str = ""
     longest_row: float = UNBOUNDED
@@ -259,6 +263,7 @@ _ATTENTION = (
     AttentionKernel(
         name="flex", packages=(TRITON,), dtypes=ANY_DTYPE, loader=".flex:flex_in_documents", is_varlen=False,
         program="compiled", is_deterministic=True, features=BY_FLASH,
+        automatic_for=("a soft cap on scores",),
     ),
     AttentionKernel(
         name="sdpa", needs_cuda=False, dtypes=ANY_DTYPE, loader=".attention:segmented_sdpa",
@@ -299,13 +304,19 @@ OWN_KERNELS = tuple(name for name, kernel in BLOCKS.items() if kernel.replaces_b
 BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
 
 
-def attention_named(choice: str) -> tuple[AttentionKernel, ...]:
-    """Return the kernels that a value of `model.attn_backend` selects, in order of preference."""
+def attention_named(choice: str, features: tuple[Feature, ...] = ()) -> tuple[AttentionKernel, ...]:
+    """Return the kernels that a value of `model.attn_backend` selects, in order of preference.
+
+    `features`: what the model's attention needs of its kernel.
+    """
     return tuple(
         kernel
         for kernel in ATTENTION.values()
         if kernel.loader
-        and (choice in (kernel.name, kernel.group) or (choice == "auto" and kernel.is_automatic))
+        and (
+            choice in (kernel.name, kernel.group)
+            or (choice == "auto" and (kernel.is_automatic or {*kernel.automatic_for} & {*features}))
+        )
     )
 
 

@@ -66,9 +66,9 @@ def choose_backend(requested: str, environment: Environment) -> Backend:
     """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
 
     `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
-    same, then torch's own varlen kernel, then SDPA.
+    same, then torch's own varlen kernel, for soft caps flex, then SDPA.
     """
-    kernels = attention_named(requested)
+    kernels = attention_named(requested, environment.features)
     if not kernels:
         raise BackendError(
             f"attn_backend {requested!r} does not exist", f"use {', '.join(ATTENTION_CHOICES)}"

@@ -11,7 +11,7 @@ from neobert.families.table import family_of, longest_row, padded_attention, req
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
-    TORCH,
+    WITH_TORCH,
     BlockKernel,
     Environment,
     Gpu,
@@ -109,8 +109,13 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
     _, named = requested_kernels(config)
     if named != "auto":
         return Derived(named, family_of(config).attention_reason)
-    kernel = next(kernel for kernel in attention_named("auto") if kernel.packages == (TORCH,))
-    obstacle = kernel.obstacle(environment)
-    if obstacle is not None:
-        return Derived("sdpa", f"auto: {obstacle.message}")
-    return Derived(kernel.name, "auto: PyTorch's kernel; FlashAttention 4, 3 or 2 if installed")
+    tried = attention_named("auto", environment.features)
+    obstacles = {kernel.name: kernel.obstacle(environment) for kernel in tried}
+    there = {kernel.name for kernel in tried if kernel.packages[0] in WITH_TORCH}
+    messages = [each.message for name, each in obstacles.items() if each and name in there]
+    usable = [name for name, each in obstacles.items() if each is None]
+    if there.isdisjoint(usable):
+        return Derived("sdpa", f"auto: {messages[0]}")
+    chosen = next(name for name in usable if name in there)
+    others = " or ".join(name for name in usable if name not in there)
+    return Derived(chosen, "; ".join(["auto: PyTorch's kernel", *messages, f"{others} if installed"]))

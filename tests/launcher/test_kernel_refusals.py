@@ -40,4 +40,4 @@ def test_the_plan_says_which_kernels_and_why(command: Callable[..., Any]) -> Non
         "plan", "--profile", "h200-prod", "--set", "model.kernel_backend=torch", "--verbose"
     ).out
     assert "kernels: torch, attention torch_varlen" in without
-    assert "PyTorch's kernel; FlashAttention 4, 3 or 2 if installed" in without
+    assert "PyTorch's kernel; flash_attn_4 or flash_attn_3 or flash_attn_2 if installed" in without

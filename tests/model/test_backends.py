@@ -17,8 +17,8 @@ HOPPER, AMPERE, TURING = (9, 0), (8, 0), (7, 5)
 CPU = Environment("cpu", BF16)
 
 
-def card(capability=HOPPER, head_size=64, dtype=BF16):
-    return Environment("cuda", dtype, head_size, (Gpu("this GPU", capability),))
+def card(capability=HOPPER, head_size=64, dtype=BF16, features=()):
+    return Environment("cuda", dtype, head_size, (Gpu("this GPU", capability),), features)
 
 
 @pytest.fixture
@@ -119,6 +119,21 @@ def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
 
 def test_auto_on_cuda_in_fp32_is_sdpa():
     assert choose_backend("auto", card(dtype=FP32)).name == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("releases", "features", "taken"),
+    [
+        ((), ("causal attention", "a soft cap on scores"), "flex"),
+        ((4,), ("causal attention", "sliding windows", "grouped heads", "a soft cap on scores"), "flex"),
+        ((2,), ("causal attention", "a soft cap on scores"), "flash_attn_2"),
+        ((), ("causal attention", "sliding windows", "grouped heads", "a scale of its own"), "torch_varlen"),
+    ],
+)
+def test_auto_takes_flex_for_a_soft_cap_where_no_flash_attention_is(install, releases, features, taken):
+    install(*releases)
+    assert choose_backend("auto", card(features=features)).name == taken
+    assert choose_backend("auto", Environment("cpu", BF16, features=features)).name == "sdpa"
 
 
 def test_flex_is_taken_where_it_is_named_in_any_type():

@@ -42,6 +42,13 @@ def test_the_plan_takes_kernels_that_compute_the_attention(attention):
     plan = plan_run(run)
     assert (plan.kernels.value, plan.attention.value) == ("torch", "torch_varlen")
     assert "fused does not compute causal attention" in plan.kernels.reason
+    attention(direction="causal", softcap=30.0)
+    capped = plan_run(run).attention
+    assert capped.value == "flex"
+    assert capped.reason.startswith(
+        "auto: PyTorch's kernel; torch_varlen does not compute a soft cap on scores"
+    )
+    assert capped.reason.endswith("; flash_attn_3 or flash_attn_2 if installed")
 
 
 def test_grouped_heads_count_their_own_weights_and_products(attention):

@@ -80,7 +80,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     _, named = requested_kernels(run.config)
     environment = environment_of(run.config, _device(run))._replace(head_size=None)
     # Kernels that one value selects share device and type, so the message can name that value.
-    kernels = [replace(kernel, name=named) for kernel in attention_named(named)]
+    kernels = [replace(kernel, name=named) for kernel in attention_named(named, environment.features)]
     kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
     obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]
     if len(obstacles) == len(kernels):
@@ -175,13 +175,14 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         obstacle = blocks.obstacle(installed_environment(run, facts), is_missing(facts))
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
-    kernels = attention_named(named)
+    features = plan.shape.attention.features
+    kernels = attention_named(named, features)
     obstacles = [each for kernel in kernels if (each := attention_obstacle(run, facts, kernel)) is not None]
     is_judged = run.is_production or named != "auto"
     if is_judged and len(obstacles) == len(kernels):
         messages = "; ".join(dict.fromkeys(each.message for each in obstacles))
         helps = named != "auto" and any(
-            attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto")
+            attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto", features)
         )
         hint = obstacles[-1].hint if helps else _way_without_auto(run, facts, kernels[-1])
         yield Violation(PATH, messages, hint)

@@ -6,7 +6,7 @@ from neobert.families.table import family_of, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
-    TORCH,
+    WITH_TORCH,
     Kernel,
     Obstacle,
     attention_named,
@@ -117,7 +117,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config, environment = run.config, environment_of(run.config, _device(run))
-    kernels = attention_named(requested_kernels(config)[1])
+    kernels = attention_named(requested_kernels(config)[1], environment.features)
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
@@ -210,7 +210,7 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
     messages, hint = [], ""
-    for kernel in attention_named("auto"):
+    for kernel in attention_named("auto", installed_environment(run, facts).features):
         obstacle = attention_obstacle(run, facts, kernel)
         if obstacle is not None:
             messages.append(obstacle.message)
@@ -218,6 +218,6 @@ def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
             if _lacks_packages_only(facts, kernel, elsewhere):
                 hint = installation(kernel, facts)
             continue
-        if kernel.packages == (TORCH,) and hint:
+        if kernel.packages[0] in WITH_TORCH and hint:
             yield Violation(PATH, f"auto will run {kernel.name}: {'; '.join(messages)}", hint)
         return
