@@ -161,18 +161,29 @@ def _profiles_diff(
     end(profiles.diff(first, second, output_format))
 
 
-@data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
+@data_app.command(
+    "prepare",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} data prepare -p cpu-demo. Without a run: {PROGRAM} data prepare "
+    "--dataset novels/ --tokenizer tok --max-length 512 -o prepared",
+)
 def _data_prepare(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
+    dataset: config_options.PreparedText = None,
+    tokenizer: config_options.PreparingTokenizer = None,
+    max_length: config_options.RowLength = None,
     output: config_options.PreparedFolder = None,
     output_format: options.Format = "text",
 ) -> None:
     """Tokenize the data of a run, once, into the cache that train uses."""
     from launcher.commands import data
+    from launcher.commands.run_file_options import of_text
 
-    end(data.prepare(Selection.of(profile, config, overrides), output, output_format))
+    given = of_text(dataset, tokenizer, max_length)
+    chosen = Selection.of(profile, config, [*given, *(overrides or ())])
+    end(data.prepare(chosen, output, output_format))
 
 
 @data_app.command("mine", epilog=f"Example: {PROGRAM} data mine embedder pairs.jsonl -o triples.jsonl")

@@ -97,6 +97,20 @@ MaxShare = Annotated[
 ]
 
 # data prepare, tokenizer train
+PreparedText = Annotated[
+    Path | None,
+    Option(
+        "--dataset", metavar="PATH|NAME", help="Text in place of the run's: dataset.path or dataset.name."
+    ),
+]
+PreparingTokenizer = Annotated[
+    Path | None,
+    Option("--tokenizer", metavar="PATH|NAME", help="Tokenizer: tokenizer.path, or tokenizer.name."),
+]
+RowLength = Annotated[
+    int | None,
+    Option("--max-length", metavar="N", min=3, help="Longest row in tokens: dataset.max_seq_length."),
+]
 PreparedFolder = Annotated[
     Path | None,
     Option(

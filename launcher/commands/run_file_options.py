@@ -11,12 +11,14 @@ from typing import NamedTuple
 from launcher.commands.selection import Selection
 from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
 from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
+from launcher.io.files import require_source
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
 from neobert.config.overrides import text_override
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import longest_row, shape_of
+from neobert.hub_names import is_hub_name
 from neobert.plurals import listed
 from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS, spec_of
@@ -29,6 +31,20 @@ def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     """Return `--batch-size` and `--steps` as overrides."""
     given = {"trainer.per_device_train_batch_size": batch_size, "trainer.max_steps": steps}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def of_text(dataset: Path | None, tokenizer: Path | None, max_length: int | None) -> list[str]:
+    """Return `--dataset`, `--tokenizer` and `--max-length` as overrides.
+
+    Raises `ProjectError` for a path that does not exist and is not a name on the Hub.
+    """
+    given = [] if max_length is None else [f"dataset.max_seq_length={max_length}"]
+    for section, place in (("dataset", dataset), ("tokenizer", tokenizer)):
+        if place is not None:
+            source = require_source(place, f"--{section}")
+            key = "name" if is_hub_name(source) else "path"
+            given.append(text_override(f"{section}.{key}", source))
+    return given
 
 
 class Source(NamedTuple):

@@ -176,6 +176,22 @@ def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretende
 
 
 @pytest.mark.child
+def test_text_is_prepared_without_a_run_file(command: Callable[..., Any], pretended: Any) -> None:
+    pretended("import json, sys\nprint(json.dumps(json.load(open(sys.argv[1])) | {'rest': sys.argv[2:]}))")
+    Path("novels").mkdir()
+    words = ("data", "prepare", "--dataset", "novels", "--max-length", "64", "--dataset.eval_samples", "9")
+    found = command(*words, "--tokenizer", "owner/tok", "-o", "prepared", *JSON).json
+    keys = ("path", "name", "max_seq_length", "eval_samples")
+    assert [found["dataset"][key] for key in keys] == [str(Path("novels").absolute()), None, 64, 9]
+    assert (found["tokenizer"]["name"], found["tokenizer"]["path"]) == ("owner/tok", None)
+    assert found["rest"] == [str(Path("prepared").absolute())]
+    answer = command("data", "prepare", "--dataset", "novel")
+    assert answer.code == 2
+    assert "novel: no such file or folder [unusable-path]" in answer.err
+    assert "pass an existing file or folder as --dataset" in answer.err
+
+
+@pytest.mark.child
 def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretended: Any) -> None:
     pretended(REPORTS)
     words = ("tokenizer", "train", "-p", "cpu-demo", "--output", "tok")
