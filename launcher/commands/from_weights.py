@@ -184,10 +184,10 @@ def write_run_file(file: Path, content: str) -> None:
 
 def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
     """Read the first texts, or the labelled rows."""
-    if spec.labels is None and not spec.stores_targets:
+    if not spec.reads_table:
         return None if request.text is None else preview_text(request.text), None
     if request.text is None:
-        message = f"columns and labels of task {request.task} are read from local files"
+        message = f"columns of task {request.task} are read from local files"
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     try:

@@ -72,6 +72,8 @@ def _use(config: RunConfig) -> str:
     checkpoint = os.path.join(config.trainer.output_dir, "checkpoints", "latest")
     trust = ", trust_remote_code=True" if family_of(config) is NEOBERT else ""
     spec = spec_of(config)
+    if spec.predicts == "pairs":
+        return f"SentenceTransformer({checkpoint!r}{trust})"
     call = "pipeline('fill-mask', " if spec.predicts == "masked" else f"{spec.auto_class}.from_pretrained("
     return f"{call}{checkpoint!r}{trust})"
 

@@ -26,7 +26,7 @@ from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, template_of_folder
 from neobert.tasks.labelled_table import LabelledTable
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import SPECS, metrics_of, spec_of
 from profiles.registry import resolve_run
 
 PASSES = 3
@@ -39,6 +39,8 @@ COVERED = 0.99
 """Share of the texts that the length covers."""
 PACKING = "datacollator.pack_sequences"
 TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
+PAIRS_PER_STEP = 128
+"""Each pair is a negative of the others: with few, there is little to tell apart."""
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
 """Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
@@ -116,7 +118,8 @@ def content_of(request: Content) -> str:
 
 def _entries(request: Content) -> Iterator[Entry]:
     yield Entry("profile", request.device, f"other values: neobert-launch profiles show {request.device}")
-    yield from (first := [Entry("task", request.task), *_of_model(request), *_of_table(request)])
+    first = [Entry("task", request.task), *_of_model(request), *_of_table(request), *_declared(request)]
+    yield from first
     config = _resolved(first, request.device)
     shape = shape_of(config, 1)
     yield Entry(*request.text)
@@ -133,14 +136,15 @@ def _entries(request: Content) -> Iterator[Entry]:
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     if request.table is not None:
-        if spec_of(config).labels_texts:
-            yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
+        if reason := spec_of(config).keeps_whole:
+            yield Entry("dataset.long_documents", "truncate", reason)
         if len(request.lengths) < FEW_TEXTS:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
-    reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
-    yield Entry(PACKING, is_packed, "" if is_packed else reason)
+    why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
+    yield Entry(PACKING, is_packed, "" if is_packed else why)
     of_example = spec_of(config).texts(config)
-    texts_per_step, rows, microbatches = TEXTS_PER_STEP * of_example, rows_per_step(config.trainer), 1
+    num_examples = PAIRS_PER_STEP if spec_of(config).predicts == "pairs" else TEXTS_PER_STEP
+    texts_per_step, rows, microbatches = num_examples * of_example, rows_per_step(config.trainer), 1
     if request.table is not None and is_packed:
         rows = max(of_example, round(texts_per_step * _mean_tokens(request, length) / length))
     if is_chat:
@@ -230,6 +234,13 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
 def _of_table(request: Content) -> Iterator[Entry]:
     for key, value in (request.table.keys if request.table else {}).items():
         yield Entry(key, value)
+
+
+def _declared(request: Content) -> Iterator[Entry]:
+    """Yield the keys of the task that the weights declare."""
+    if request.weights is not None:
+        for key, value in SPECS[request.task].declared(request.weights.folder).items():
+            yield Entry(key, value, "as the weights declare")
 
 
 def _of_model(request: Content) -> Iterator[Entry]:

@@ -10,6 +10,7 @@ from launcher.probes.probe import Subject
 from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
+from neobert.config.keys import effect_of
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
@@ -25,6 +26,7 @@ from neobert.runfiles.continuation import tokenizer_differences
 from neobert.runfiles.model_folder import folder_of_weights, why_no_model
 from neobert.runfiles.run_dir import CONFIG as MODEL_CONFIG
 from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS
+from neobert.tasks.specs import spec_of
 
 
 def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
@@ -68,11 +70,22 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
     try:
         refuse_other_model(config, path)
         refuse_other_weights(config, path)
+        _refuse_other_keys(config, folder_of_weights(path))
     except ProjectError as error:
         if error.hint:  # the edits of the section; else config.json is damaged
             return error
         return ProjectError("DAT001", f"{error.place} {error.message}")
     return None
+
+
+def _refuse_other_keys(config: RunConfig, folder: Path) -> None:
+    """Raise `ProjectError` EXP005 for a key of the model with another value than the weights declare."""
+    for key, value in spec_of(config).declared(folder).items():
+        section, _, name = key.partition(".")
+        own = to_dict(config)[section][name]
+        if effect_of(key) == "model" and own != value:
+            message = f"{key} is {own}, but the checkpoint declares {value}"
+            raise ProjectError("EXP005", message, f"set {key} to {value}", key)
 
 
 def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:

@@ -21,14 +21,16 @@ MODELING_CODE = "modeling_neobert.py"
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the use of a finished run's model, else the command that resumes the run.
 
-    A model with labels predicts them, and one of conversations chats; of another one, it is the Python code
-    that loads it. The model is that of `checkpoints/best` where the run has one.
+    A model with labels predicts them, one of conversations chats, and one of pairs encodes texts; of another
+    one, it is the Python code that loads it. The model is that of `checkpoints/best` where the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
         spec = SPECS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
         if spec is not None and spec.labels is not None:
             return f"{shlex.join(['neobert-launch', 'predict', str(checkpoint)])} FILE"
+        if spec is not None and spec.predicts == "pairs":
+            return f"{shlex.join(['neobert-launch', 'encode', str(checkpoint)])} TEXTS --index FOLDER"
         if spec is not None and spec.stores_targets:
             return shlex.join(["neobert-launch", "chat", str(checkpoint)])
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
@@ -151,6 +152,7 @@ class TaskSpec:
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         corpus_weight: returns the weight of a corpus of a mixture, from that of its entry and its examples.
+        declared: returns the keys, with their values, that a folder of weights declares.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         reports: returns whether a run with this config reports a metric.
@@ -171,6 +173,7 @@ class TaskSpec:
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
     corpus_weight: Callable[[RunConfig, float, int], float] = lambda _config, weight, _examples: weight
+    declared: Callable[[Path], Mapping[str, Any]] = lambda _folder: {}
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
@@ -202,6 +205,18 @@ class TaskSpec:
     def reads_text(self) -> bool:
         """Return whether the targets are tokens of the text, which needs no labels."""
         return self.predicts in ("masked", "next")
+
+    @property
+    def reads_table(self) -> bool:
+        """Return whether the data are rows of a table, whose columns `infer` finds, and not texts alone."""
+        return self.labels is not None or self.stores_targets or self.predicts == "pairs"
+
+    @property
+    def keeps_whole(self) -> str:
+        """Return the reason why texts are not split; empty if they are."""
+        if self.predicts == "pairs":
+            return "each text has one vector"
+        return "a label belongs to a whole text" if self.labels_texts else ""
 
     @property
     def has_head(self) -> bool:

@@ -13,7 +13,7 @@ from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
 DECODERS = ["llama-1b-h100", "qwen-0.5b-h200"]
 PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context", *DECODERS]
-SMOKE = ["causal-demo", "cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev", "sft-demo"]
+SMOKE = ["causal-demo", "contrastive-demo", "cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev", "sft-demo"]
 DEVELOPMENT = ["cpu", "gpu"]
 NAMES = sorted([*PRODUCTION, *SMOKE, *DEVELOPMENT])
 

@@ -13,6 +13,7 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
+from neobert.tasks.contrastive.inferred import infer as paired
 from neobert.tasks.question_answering.inferred import infer as asked
 from neobert.tasks.token_classification.inferred import infer as tagged
 
@@ -165,3 +166,26 @@ def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> N
 def test_words_without_lists_are_refused() -> None:
     with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
         tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys", "num_texts"),
+    [
+        ({"anchor": TEXTS, "positive": TEXTS}, {"max_negatives": 0}, 80),
+        ({"query": TEXTS, "corpus": TEXTS, "negative": of([["a b", "c d"]])}, {"max_negatives": 2}, 160),
+        (
+            {"question": TEXTS, "text": TEXTS, "passage": TEXTS, "answer": TEXTS, "negative": TEXTS},
+            {"text_column": "question", "positive_column": "passage", "max_negatives": 1},
+            120,
+        ),
+    ],
+)
+def test_columns_of_pairs(columns: dict[str, Any], keys: dict[str, Any], num_texts: int) -> None:
+    table = paired(write("a.jsonl", columns))
+    assert {key.rpartition(".")[2]: value for key, value in table.keys.items()} == keys
+    assert len(table.lengths) == num_texts
+
+
+def test_a_table_without_pairs_is_refused() -> None:
+    with pytest.raises(ProjectError, match="no column is known to hold documents"):
+        paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))

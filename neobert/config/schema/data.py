@@ -96,8 +96,8 @@ class DatasetConfig:
 
     name: str | None = key(
         None,
-        "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython) or "
-        "builtin:conversations (300 short ones).",
+        "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython), "
+        "builtin:conversations (300 short ones) or builtin:questions (149 with answers).",
         replaces=("path", "mixture", "train_split"),
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")

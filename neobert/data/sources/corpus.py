@@ -215,6 +215,12 @@ _BUILTINS = {
         lambda: small_talk.LABEL,
         lambda: [small_talk.NAME, small_talk.VERSION],
     ),
+    small_talk.PAIRS_NAME: _Builtin(
+        small_talk.PAIRS_COLUMNS,
+        small_talk.pairs,
+        lambda: f"{small_talk.PAIRS_NAME} (149 questions with answers)",
+        lambda: [small_talk.PAIRS_NAME, small_talk.VERSION],
+    ),
 }
 
 

@@ -1,6 +1,6 @@
-"""Corpus of 300 short conversations: questions about colours, letters, sums and animals.
+"""Corpora of short conversations, and of questions with answers, on colours, letters, sums and animals.
 
-The same conversations are made everywhere. Answers follow from the questions, so a small model learns them.
+They are the same everywhere. Answers follow from the questions, so a small model learns them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 NAME = "builtin:conversations"
 LABEL = f"{NAME} (300 short conversations)"
 COLUMNS = ("messages",)
+PAIRS_NAME, PAIRS_COLUMNS = "builtin:questions", ("query", "positive")
 NUM_CONVERSATIONS = 300
 VERSION = 1
-"""Raise it with any change of the conversations: prepared text is found again by it."""
+"""Raise it with any change of the texts: prepared text is found again by it."""
 _COLOURS = {
     "a lemon": "yellow",
     "grass": "green", "the sky": "blue", "snow": "white", "coal": "black", "blood": "red",
@@ -58,3 +59,21 @@ def _turn(number: int) -> tuple[str, str]:
 
 def _nth(pairs: dict[str, str], place: int) -> tuple[str, str]:
     return list(pairs.items())[place % len(pairs)]
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Return questions, each with its answer: a colour in three wordings, a sound, a letter or a sum."""
+    found = []
+    for thing, colour in _COLOURS.items():
+        wordings = (
+            f"What colour is {thing}?",
+            f"Which colour has {thing}?",
+            f"Tell me the colour of {thing}.",
+        )
+        found += [(each, f"{thing.capitalize()} is {colour}.") for each in wordings]
+    found += [(f"What does a {animal} do?", f"A {animal} {sound}.") for animal, sound in _SOUNDS.items()]
+    for letter, following in pairwise(_LETTERS):
+        found.append((f"Which letter comes after {letter}?", f"After {letter} comes {following}."))
+    digits = range(1, 10)
+    sums = ((one, other) for one in digits for other in digits)
+    return [*found, *((f"What is {a} plus {b}?", f"{a} plus {b} is {a + b}.") for a, b in sums)]

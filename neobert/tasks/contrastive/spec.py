@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.encoding.declared import read_declared
 from neobert.families.shape import ModelShape
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
@@ -27,6 +29,20 @@ def no_head(_config: RunConfig, shape: ModelShape) -> Head:
 def model_settings(config: RunConfig) -> Mapping[str, Any]:
     """Return the pooling, which a NeoBERT keeps in its config.json."""
     return {"pooling": CONTRASTIVE.of(config).pooling}
+
+
+def declared(folder: Path) -> Mapping[str, Any]:
+    """Return pooling and prompts of a folder of sentence-transformers; nothing for other weights.
+
+    Raises `ProjectError` for a folder with further modules, which the run would lose.
+    """
+    if not (folder / "modules.json").is_file():
+        return {}
+    found = read_declared(folder)
+    prompts = {"query": found.prompts.of_queries, "document": found.prompts.of_documents}
+    return {"contrastive.pooling": found.pooling} | {
+        f"contrastive.{name}_prompt": text for name, text in prompts.items() if text
+    }
 
 
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
@@ -59,5 +75,6 @@ SPEC = TaskSpec(
     rows=rows_of,
     texts=texts_of,
     corpus_weight=source_weight,
+    declared=declared,
     contradictions=contradictions,
 )

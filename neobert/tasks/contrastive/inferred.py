@@ -1,0 +1,61 @@
+"""Columns of a table of pairs, inferred for a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from neobert.plurals import listed
+from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, POSITIVES, QUERIES, names_of
+from neobert.tasks.contrastive.section import MOST_NEGATIVES
+from neobert.tasks.contrastive.spec import MOST_SETTING
+from neobert.tasks.labelled_table import (
+    Column,
+    Keys,
+    LabelledTable,
+    columns_of,
+    named_column,
+    note_on_rows,
+    quoted,
+)
+
+
+def infer(text: Path) -> LabelledTable:
+    """Infer the columns of queries, documents and hard negatives. Raises `ProjectError` without a pair."""
+    columns, is_whole, keys = columns_of(text)
+    by_name = {each.name: each for each in columns}
+    query = named_column(by_name, QUERIES, text, "queries")
+    others = {name: each for name, each in by_name.items() if each is not query}
+    positive = named_column(others, POSITIVES, text, "documents")
+    negatives = _negatives(others)
+    keys |= _unless_alone(by_name, QUERIES, query, "dataset.text_column")
+    keys |= _unless_alone(others, POSITIVES, positive, POSITIVE_SETTING)
+    most = min(MOST_NEGATIVES, sum(max(1, each.most_elements) for each in negatives))
+    keys[MOST_SETTING] = most
+    notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
+    if negatives:
+        names = listed([quoted(each.name) for each in negatives], 8)
+        notes.append(f"hard negatives: {names}, up to {most} per pair")
+    # A cell with a list is several texts.
+    lengths = tuple(
+        length // max(1, each.most_elements)
+        for each in (query, positive, *negatives)
+        for length in each.lengths
+        for _ in range(max(1, each.most_elements))
+    )
+    return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths)
+
+
+def _negatives(columns: Mapping[str, Column]) -> list[Column]:
+    """Return the columns of hard negatives that the row format finds by their names."""
+    first = [columns[name] for name in FIRST_NEGATIVES if name in columns][:1]
+    numbered = [
+        columns[name] for number in range(2, MOST_NEGATIVES) for name in names_of(number) if name in columns
+    ]
+    return first + numbered if first else []
+
+
+def _unless_alone(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
+    """Return the key that names a column, unless it is the only one that the row format would take."""
+    is_alone = [name for name in names if name in columns] == [column.name]
+    return {} if is_alone else {setting: column.name}
