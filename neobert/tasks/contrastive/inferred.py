@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.plurals import listed
-from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, POSITIVES, QUERIES, names_of
+from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, names_of
 from neobert.tasks.contrastive.section import MOST_NEGATIVES
 from neobert.tasks.contrastive.spec import MOST_SETTING
 from neobert.tasks.labelled_table import (
