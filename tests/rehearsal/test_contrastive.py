@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from neobert.errors import ProjectError
+from neobert.tasks.contrastive import step
 from neobert.tasks.contrastive.step import Pass
+from neobert.tasks.contrastive.texts import Texts
+from neobert.tasks.specs import SPECS
 from tests.tasks.test_contrastive import pairs
 
 
@@ -27,6 +32,30 @@ def test_pairs_pass(rehearsal, rehearse, is_packed):
     found = rehearse(rehearsal, datacollator={"pack_sequences": is_packed}, trainer={} if is_packed else rows)
     assert found.failed == set(), [found.message(each) for each in found.failed]
     assert found.facts.accumulation.relative_difference < 1e-5
+    assert {answer.kind for answer in found.facts.answers} >= {
+        "isolation", "bidirectional", "equality", "positions", "different", "same",
+    }  # fmt: skip
+
+
+class WithPadding(Texts):
+    """Texts whose documents include the padding."""
+
+    @classmethod
+    def of(cls, batch):
+        return super().of(replace(batch, groups=batch.groups.where(batch.groups >= 0, batch.groups.max())))
+
+
+def test_padding_among_the_documents_is_named(first_session, rehearse, monkeypatch):
+    monkeypatch.setattr(step, "Texts", WithPadding)
+    assert "isolation of the loss: changing padding" in rehearse(first_session).message("TSK006")
+
+
+def test_a_head_that_does_not_train_is_refused(first_session, rehearse, monkeypatch):
+    spec = replace(SPECS["contrastive"], auto_class="AutoModelForSequenceClassification")
+    monkeypatch.setitem(SPECS, "contrastive", spec)
+    with pytest.raises(ProjectError, match="4 weights of the model got no gradient in step 1") as refused:
+        rehearse(first_session)
+    assert refused.value.code == "TRN003"
 
 
 BERT = {
