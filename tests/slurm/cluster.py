@@ -9,17 +9,20 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+SITE = Path(__file__).with_name("site")
 NODES = ("n1", "n2", "n3")
 DAEMONS = ("munged", "slurmctld", "slurmd")
 STOPPED_LAST = {"slurmctld": 1, "munged": 2}
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 GRACE_S, LOST_S = 20, 20
 START_S, JOB_S, POLL_S = 60.0, 240.0, 0.2
 # Preemption is by partition: `high` takes the nodes of jobs in `low`, which Slurm warns and queues again.
@@ -62,7 +65,6 @@ class Cluster:
     """The daemons of a cluster, and what a test asks of them."""
 
     folder: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, *command: str | Path, is_needed: bool = True) -> str:
         """Run a command of Slurm and return its output."""
@@ -74,7 +76,7 @@ class Cluster:
     def submit(self, run_file: Path, *options: str) -> str:
         """Queue a run with `neobert-launch submit`, and return the number of the job."""
         answer = self.ask("neobert-launch", "submit", run_file, "--to", "slurm", "--time", "10", *options)
-        return answer.split()[1].rstrip(":")
+        return re.findall(r"^job (\d+):", answer, re.MULTILINE)[0]
 
     def job(self, number: str) -> dict[str, str]:
         """Return the fields of a job; empty if Slurm has forgotten it."""
@@ -95,18 +97,65 @@ class Cluster:
 
     def preempt(self, number: str) -> None:
         """Take the nodes of a job away, and give them back once it has been queued again."""
-        nodes, restarts = self.job(number)["NodeList"], int(self.job(number)["Restarts"])
-        count = len(self.ask("scontrol", "show", "hostnames", nodes).split())
+        restarts, nodes = int(self.job(number)["Restarts"]), self.nodes_of(number)
         taker = self.ask(
-            "sbatch", "--parsable", "--partition=high", "--exclusive", f"--nodes={count}", "--time=2",
-            f"--nodelist={nodes}", "--output=/dev/null", "--wrap=exec sleep 90",
+            "sbatch", "--parsable", "--partition=high", "--exclusive", f"--nodes={len(nodes)}", "--time=5",
+            f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=exec sleep 200",
         )  # fmt: skip
-        self.until(lambda: int(self.job(number)["Restarts"]) > restarts, f"job {number} is not preempted")
+        self.until_restarted(number, restarts)
         self.ask("scancel", taker)
         self.release(number)
 
-    def kill_node(self, name: str) -> None:
-        """Kill the daemon of a node, and leave the processes of its jobs alone, as a cut network would."""
+    def nodes_of(self, number: str) -> list[str]:
+        """Return the names of the nodes of a job."""
+        return self.ask("scontrol", "show", "hostnames", self.job(number)["NodeList"]).split()
+
+    def processes_on(self, node: str) -> list[psutil.Process]:
+        """Return the processes of jobs on a node; its daemon is none of them."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                environment = process.environ()
+                if environment.get("SLURMD_NODENAME") == node and environment.get("SLURM_CONF") == str(
+                    self.conf
+                ):
+                    found.append(process)
+        return found
+
+    def until_restarted(self, number: str, restarts: int) -> None:
+        """Wait until a job was queued again more often than before."""
+
+        def is_restarted() -> bool:
+            job = self.job(number)
+            assert job["JobState"] not in ENDED, f"job {number}: {job}"
+            return int(job["Restarts"]) > restarts
+
+        self.until(is_restarted, f"job {number} is not queued again")
+
+    def until_ended(self, number: str) -> None:
+        """Wait until a job has ended."""
+        self.until(lambda: self.state(number) in ENDED, f"job {number} does not end")
+
+    @contextmanager
+    def lost(self, name: str) -> Iterator[list[psutil.Process]]:
+        """Lose a node in the `with` block: kill its daemon and freeze the processes of its jobs.
+
+        Then the processes continue, and the daemon is started again when they have ended.
+        """
+        processes = self.processes_on(name)
+        for process in processes:
+            process.suspend()
+        self._kill_node(name)
+        try:
+            yield processes
+        finally:
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+            assert not psutil.wait_procs(processes, timeout=60)[1], "processes of the lost node do not end"
+            self.start_node(name)
+
+    def _kill_node(self, name: str) -> None:
         self.end(int((self.folder / "run" / f"slurmd-{name}.pid").read_text()), signal.SIGKILL)
 
     def start_node(self, name: str) -> None:
@@ -123,6 +172,11 @@ class Cluster:
         """The configuration."""
         return self.folder / "slurm.conf"
 
+    @property
+    def slow_disk(self) -> Path:
+        """The file that makes saves slow while it exists."""
+        return self.folder / "slow-disk"
+
     @staticmethod
     def until(holds: Callable[[], bool], otherwise: str, timeout_s: float = JOB_S) -> None:
         """Wait until something holds; fail the test with `otherwise` after `timeout_s`."""
@@ -133,13 +187,21 @@ class Cluster:
 
     @property
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "SLURM_CONF": str(self.conf), "OMP_NUM_THREADS": "1", **self.environment}
+        return {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": str(SITE),
+            "SLURM_CONF": str(self.conf),
+            "OMP_NUM_THREADS": "1",
+            "NEOBERT_HEAD": "127.0.0.1",  # names of virtual nodes do not resolve
+            "NEOBERT_TEST_SLOW_DISK": str(self.slow_disk),
+        }
 
 
 @contextmanager
-def running(folder: Path, environment: Mapping[str, str]) -> Iterator[Cluster]:
+def running(folder: Path) -> Iterator[Cluster]:
     """Start a cluster in a folder, with a short path: that of a socket has at most 107 characters."""
-    cluster = Cluster(folder, environment)
+    cluster = Cluster(folder)
     _write_files(cluster)
     with ExitStack() as stack:
         stack.callback(_stop, cluster)

@@ -1,4 +1,4 @@
-"""A run on two of three nodes that is preempted, by a real Slurm."""
+"""A run on two of three nodes that is preempted and loses a node, by a real Slurm."""
 
 from __future__ import annotations
 
@@ -8,23 +8,59 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import Cluster
-from tests.training.conftest import read_lines
+from tests.slurm.runs import STEPS_OF_A_PREEMPTION, damage_of, launches_of, preempt_at_random, steps_in
 
 pytestmark = pytest.mark.slurm
 
-
-def steps_in(run_dir: Path) -> list[int]:
-    path = run_dir / "metrics.jsonl"
-    return [row["step"] for row in read_lines(path)] if path.exists() else []
+SEED, PREEMPTIONS = 7, 5
 
 
-def test_a_preempted_run_continues_where_it_was(
+def test_a_run_survives_preemptions_and_the_loss_of_a_node(
     cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    run, run_dir = run_file(max_steps=60), tmp_path / "run"
-    job = cluster.submit(run, "--nodes", "2")
-    cluster.until(lambda: len(steps_in(run_dir)) > 10, f"no step: {run_dir}.submit")
-    cluster.preempt(job)
-    cluster.until(lambda: cluster.state(job) in ("COMPLETED", "FAILED"), "the job does not end")
+    last_step, run_dir = PREEMPTIONS * STEPS_OF_A_PREEMPTION + 100, tmp_path / "run"
+    job = cluster.submit(run_file(max_steps=last_step, eval_steps=200), "--nodes", "2")
+    moments = preempt_at_random(cluster, job, run_dir, PREEMPTIONS, SEED)
+    seen = len(steps_in(run_dir))
+    cluster.until(lambda: len(steps_in(run_dir)) > seen, "the run does not continue")
+    launches = launches_of(run_dir)
+    second = cluster.nodes_of(job)[1]
+    with cluster.lost(second):
+        cluster.until_restarted(job, PREEMPTIONS)
+        cluster.release(job)
+        cluster.until(lambda: launches_of(run_dir) > launches, "the job does not continue elsewhere")
+    cluster.until_ended(job)
+    assert cluster.state(job) == "COMPLETED", moments
+    assert damage_of(run_dir, last_step) == [], moments
+
+
+def test_a_lost_node_that_returns_does_not_change_the_run(
+    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its processes are frozen while Slurm starts the job elsewhere, and continue when the run trains."""
+    run_dir = tmp_path / "run"
+    job = cluster.submit(run_file(max_steps=300, save_steps=5))
+    cluster.until(lambda: len(steps_in(run_dir)) > 10, "no step")
+    (lost,) = cluster.nodes_of(job)
+    with cluster.lost(lost) as zombies:
+        assert any("neobert.train" in process.cmdline() for process in zombies)
+        cluster.until_restarted(job, 0)
+        cluster.release(job)
+        before = len(steps_in(run_dir))
+        cluster.until(lambda: len(steps_in(run_dir)) > before, "the job does not continue elsewhere")
+        assert cluster.nodes_of(job) != [lost]
+    cluster.until_ended(job)
     assert cluster.state(job) == "COMPLETED"
-    assert steps_in(run_dir) == list(range(61))
+    assert damage_of(run_dir, 300) == []
+    assert "a later launch of this run has taken over" in (run_dir / "logs" / "rank_0.log").read_text()
+
+
+def test_a_run_that_cannot_succeed_leaves_no_job(
+    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = run_file(gradient_clipping=None)
+    job = cluster.submit(run, "--optimizer.lr=1e20", "--optimizer.weight_decay=0")
+    cluster.until_ended(job)
+    assert cluster.job(job)["ExitCode"] == "93:0"
+    assert cluster.job(job)["Restarts"] == "0"
+    assert cluster.ask("squeue", "--noheader") == ""
