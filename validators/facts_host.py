@@ -126,8 +126,8 @@ class ResumeFacts:
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
             not included.
-        source_row_length: tokens per row of the run that this one continues on other text; None if not known.
-        missing_source_text: path of that run's text that does not exist in the working directory; or empty.
+        missing_source_text: path of the text of the run that this one continues on other text, which does not
+            exist in the working directory; or empty.
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
             known.
@@ -154,7 +154,6 @@ class ResumeFacts:
     tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
     schedule_differences: tuple[str, ...] | None = None
-    source_row_length: int | None = None
     missing_source_text: str = ""
     muon_peak: float | None = None
     plugin_differences: tuple[str, ...] = ()

@@ -52,15 +52,17 @@ def rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
 def batch_keys(parent: RunConfig, length: int) -> Keys:
     """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
     rows, accumulation = rows_of(parent, length)
+    of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
     comment = f"{rows * accumulation * length:,} tokens per step, as before"
     yield "trainer.per_device_train_batch_size", rows, comment
-    yield "trainer.per_device_eval_batch_size", rows, ""
+    yield "trainer.per_device_eval_batch_size", max(1, of_evaluation // length), ""
     yield "trainer.gradient_accumulation_steps", accumulation, ""
 
 
 def comparison_keys(parent: RunConfig, weights: Weights) -> Keys:
     """Yield what compares the first evaluation with the last one of the parent run."""
     yield "trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse"
+    yield "trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation"
     rate = masking_rates(parent.datacollator).evaluation
     yield "datacollator.mlm_probability_eval", rate, "as in that evaluation"
     yield "datacollator.mask_all", parent.datacollator.mask_all, "as in that evaluation"

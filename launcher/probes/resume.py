@@ -20,7 +20,6 @@ from neobert.config.schedules import schedule_of
 from neobert.config.schema import RunConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
 from neobert.plugins.changes import plugin_differences
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
@@ -136,7 +135,6 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
     if config is None:
         return {}
     return {
-        "source_row_length": longest_row(config),
         "missing_source_text": _missing_text(config),
         "muon_peak": config.optimizer.muon_lr or config.optimizer.lr,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,20 @@ from neobert.config.keys import effect_of
 from neobert.config.legacy_defaults import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import Found, Verify, find, holder_of
+from neobert.runfiles.checkpoint.folders import (
+    Found,
+    Verify,
+    best_or_newest,
+    checkpoint_steps,
+    find,
+    holder_of,
+)
 from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
-from neobert.runfiles.checkpoint.state import read_config
+from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
 from neobert.runfiles.resume_policy import Difference, differences, structural_differences
-from neobert.runfiles.run_dir import AUTO
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, RESOLVED
 
-KEY = "trainer.continue_from"
+KEY, PATH = "trainer.continue_from", "trainer.eval_source_path"
 FILE_NAME = "continued.json"
 UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.revision", "model.init")
 """Config keys of the initial weights, which have no effect when training continues from a checkpoint."""
@@ -99,6 +107,46 @@ def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConf
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
     own["plugins"]["dataset"] = None
     return from_dict(own | text)
+
+
+def checkpoint_of(place: Path) -> Path | None:
+    """Return a checkpoint, or the best or newest one of a run directory; None for another folder."""
+    if (place / STATE_DIR / RESOLVED).is_file():
+        return place
+    root = place / CHECKPOINTS
+    return best_or_newest(root) if checkpoint_steps(root) else None
+
+
+def checkpoint_config(folder: Path) -> RunConfig:
+    """Return the config of a checkpoint's run. Raises `ProjectError` CKP007 if it is of another version."""
+    try:
+        return from_dict(read_config(folder))
+    except ProjectError as error:
+        message = f"the config of {folder} is of another version: {error.message}"
+        raise ProjectError("CKP007", message, f"set {PATH} to a file or folder with text", PATH) from error
+
+
+def reading_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
+    """Return the config that evaluates a run on the evaluation text of a checkpoint's run, as it did."""
+    parent = checkpoint_config(folder)
+    reading = in_rows_of(config, reading_source_text(config, to_dict(parent)))
+    limits = (parent.trainer.eval_max_batches, config.trainer.eval_max_batches)
+    batches = min((each for each in limits if each is not None), default=None)
+    return replace(reading, trainer=replace(reading.trainer, eval_max_batches=batches))
+
+
+def in_rows_of(config: RunConfig, reading: RunConfig) -> RunConfig:
+    """Return `reading` with the rows of `config`, whose shape is static, and documents as long as before.
+
+    Documents longer than these rows are cut further. A mask depends on the document and the position alone.
+    """
+    row = config.datacollator.max_length or config.dataset.max_seq_length
+    documents = min(reading.dataset.max_seq_length, row)
+    return replace(
+        reading,
+        dataset=replace(reading.dataset, max_seq_length=documents),
+        datacollator=replace(reading.datacollator, max_length=row),
+    )
 
 
 def _of_earlier_versions(section: str) -> dict[str, Any]:

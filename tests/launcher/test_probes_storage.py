@@ -314,13 +314,13 @@ def test_a_continued_run_needs_the_text_of_its_source(
     checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
     continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
     found = probe_resume(continued)
-    assert (found.source_row_length, found.missing_source_text) == (64, "old.txt")
+    assert found.missing_source_text == "old.txt"
     assert found.muon_peak == source.config.optimizer.lr
     (tmp_path / "old.txt").touch()
     assert probe_resume(continued).missing_source_text == ""
     checkpoint(subject.output_dir / "checkpoints", 35, source.config)
     own = probe_resume(configured({SELECTOR: "auto"}))
-    assert (own.source_row_length, own.missing_source_text) == (None, "")
+    assert own.missing_source_text == ""
 
 
 def test_weights_of_a_mixture_train_no_other_tokenizer(configured: Any, tmp_path: Path) -> None:

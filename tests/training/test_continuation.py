@@ -131,13 +131,18 @@ def test_a_run_directory_stands_for_its_newest_checkpoint(continued, source, run
         ({"model": {"num_hidden_layers": 2}}, "model.num_hidden_layers", "restore the earlier values"),
         ({"optimizer": {"name": "muon"}}, "optimizer.name", "restore the earlier values"),
         ({"trainer": {"continue_from": "nowhere"}}, "no such folder", "set trainer.continue_from"),
-        ({"dataset": {"max_seq_length": 16}}, "rows of the source text", "eval_source_text: false"),
     ],
 )
 def test_what_does_not_fit_is_refused(continued, run, sections, message, hint):
     with pytest.raises(ProjectError, match=message) as caught:
         run(continued(**sections))
     assert hint in caught.value.hint
+
+
+def test_the_source_text_is_evaluated_in_rows_of_another_length(continued, run):
+    run_dir = continued(dataset={"max_seq_length": 16}, trainer={"max_steps": 9})
+    assert run(run_dir) == 0
+    assert [row["step"] for row in rows(run_dir) if "eval/source_loss" in row] == [8, 9]
 
 
 def test_a_source_text_that_is_gone_is_named(continued, source, run, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.config.removed_keys import way_out
-from neobert.families.table import initial_weights, longest_row
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
@@ -53,7 +53,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     (model and optimizer, for `trainer.continue_from`), and that its step is below `trainer.max_steps`. `auto`
     may find no checkpoint and start from scratch, but not if all checkpoints are damaged. Warns about newer
     checkpoints that were skipped because they do not verify. With `trainer.eval_source_text`, the text of a
-    continued run has to exist, in rows of the same length. Where `model.pretrained_checkpoint` is in a
+    continued run has to exist. Where `model.pretrained_checkpoint` is in a
     checkpoint folder, its weights, config and tokenizer have to match the manifest; for a run that resumes
     from its own checkpoint, that is a warning only: they are not used.
 
@@ -104,7 +104,7 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
             _hint_past_the_end(resume),
         )
     if resume.is_continued and run.config.trainer.eval_source_text:
-        yield from _source_text_violations(resume, longest_row(run.config))
+        yield from _source_text_violations(resume)
     for skipped in resume.passed_by:
         message = f"checkpoint {skipped}; the run resumes from step {resume.step:,} and repeats those steps"
         yield Violation(
@@ -124,16 +124,9 @@ def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) 
     return next(own, next(iter(keys), otherwise))
 
 
-def _source_text_violations(resume: ResumeFacts, row_length: int) -> Violations:
+def _source_text_violations(resume: ResumeFacts) -> Violations:
     """Yield the reasons why the text of the continued run cannot be evaluated."""
     left_out = f"or set {SOURCE_TEXT} to false"
-    if resume.source_row_length not in (None, row_length):
-        message = (
-            f"rows of the source text have {resume.source_row_length} tokens, but rows of this run have "
-            f"{row_length}"
-        )
-        hint = f"set dataset.max_seq_length to {resume.source_row_length}, {left_out}"
-        yield Violation(CONTINUE, message, hint)
     if resume.missing_source_text:
         message = f"the source text {resume.missing_source_text} does not exist"
         hint = f"restore the source text (a relative path starts at the working directory), {left_out}"

@@ -146,7 +146,8 @@ class TrainerConfig:
     eval_source_path: str | None = key(
         None,
         "File, folder or pattern of the text that the initial weights were trained on: evaluated too, as "
-        "eval/source_loss. With continue_from, in place of that run's text.",
+        "eval/source_loss. A run directory or checkpoint: the evaluation text of that run. With "
+        "continue_from, in place of the text of that run.",
         is_path=True,
         affects="cadence",
     )

@@ -41,6 +41,7 @@ from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.guards.degradation import CompilationWatch, DegradationWatch
+from neobert.training.guards.first_loss import FirstLoss, first_loss_check
 from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
 from neobert.training.guards.stopping import (
@@ -264,11 +265,15 @@ def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
     return [stopping]
 
 
-def forgetting(trainer: Trainer) -> list[ForgettingWatch]:
-    """Return the hook that compares the loss on the source text; empty if none is evaluated."""
+def forgetting(trainer: Trainer) -> list[ForgettingWatch | FirstLoss]:
+    """Return the hooks that compare the loss on the source text; empty if none is evaluated."""
     if trainer.source_evaluation is None:
         return []
-    return [trainer.world.on_main(partial(forgetting_watch, trainer.run_dir))]
+    check = trainer.world.on_main(partial(first_loss_check, trainer.config))
+    return [
+        trainer.world.on_main(partial(forgetting_watch, trainer.run_dir)),
+        *([] if check is None else [check]),
+    ]
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
@@ -13,13 +14,18 @@ from neobert.data.batches.streams import EvalStream
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
 from neobert.parallel import World
-from neobert.runfiles.continuation import KEY, reading_source_text
+from neobert.runfiles.continuation import (
+    KEY,
+    PATH,
+    checkpoint_of,
+    in_rows_of,
+    reading_checkpoint_text,
+    reading_source_text,
+)
 
 log = logging.getLogger(__name__)
 
-PATH = "trainer.eval_source_path"
 Evaluation = Callable[[], EvalStream]
 
 
@@ -41,14 +47,20 @@ def source_evaluation(
 
     The text is that of `trainer.eval_source_path`, else the one of the run that this run continues; call
     `has_source_text` first. None if that run has no evaluation split. Raises `ProjectError` if the text is
-    missing or has changed, or if its row length or tokenizer differ from this run's.
+    missing or has changed, or if its tokenizer differs from this run's.
     """
-    if config.trainer.eval_source_path is not None:
+    place = config.trainer.eval_source_path
+    parent = None if place is None else checkpoint_of(Path(place))
+    if parent is not None:
+        reading = reading_checkpoint_text(config, parent)
+        own = TokenizerConfig(path=str(prepared.tokenizer_dir))
+        text = _prepared(replace(reading, tokenizer=own), on_progress)
+    elif place is not None:
         reading, text = _given_text(config, prepared, on_progress)
     else:
         assert source is not None
-        reading = reading_source_text(config, source)
-        text = _text_of_run(reading, config, prepared, on_progress)
+        reading = in_rows_of(config, reading_source_text(config, source))
+        text = _text_of_run(reading, prepared, on_progress)
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
@@ -73,24 +85,22 @@ def _given_text(
         tokenizer=TokenizerConfig(path=str(prepared.tokenizer_dir)),
         trainer=replace(config.trainer, metric_for_best_model=None),
     )
-    try:
-        text = prepare(reading, on_progress)
-    except ProjectError as error:
-        place = f"{error.place}: " if error.place else ""
-        message = f"the source text cannot be read: {place}{error.message}"
-        raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
+    text = _prepared(reading, on_progress)
     assert isinstance(text.train, TokenStore)
     return reading, replace(text, eval=text.train)
 
 
-def _text_of_run(
-    reading: RunConfig, config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
-) -> PreparedData:
+def _prepared(reading: RunConfig, on_progress: Callable[[], None]) -> PreparedData:
+    try:
+        return prepare(reading, on_progress)
+    except ProjectError as error:
+        place = f"{error.place}: " if error.place else ""
+        message = f"the source text cannot be read: {place}{error.message}"
+        raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
+
+
+def _text_of_run(reading: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]) -> PreparedData:
     """Return the text of the run that this run continues."""
-    lengths = longest_row(reading), longest_row(config)
-    if lengths[0] != lengths[1]:
-        message = f"rows of the source text have {lengths[0]} tokens, but rows of this run have {lengths[1]}"
-        raise _refusal(message, f"set dataset.max_seq_length to {lengths[0]}")
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:
