@@ -1,4 +1,4 @@
-"""A run that is killed in this process, before one of its optimizer steps."""
+"""A run that something happens to in this process, such as a kill before one of its optimizer steps."""
 
 from __future__ import annotations
 
@@ -17,28 +17,38 @@ class Killed(BaseException):
     """A kill that no handler anticipates, like SIGKILL."""
 
 
+def kill() -> None:
+    raise Killed
+
+
 @contextmanager
-def killed_before(number: int) -> Iterator[None]:
-    """Expect that the session in the block is killed before its optimizer step `number`, counted from 0.
+def struck(owner: Any, name: str, number: int, strike: Callable[[], None]) -> Iterator[None]:
+    """Have `strike` happen before call `number`, counted from 0, of a function.
 
     The thread of a save ends with a killed process, but not here: the next session would sweep away what it
     still writes, so its save is waited for.
     """
-    real, numbers, start, writers = steps.run_step, count(), Writer.start, list[Writer]()
+    real, numbers, start, writers = getattr(owner, name), count(), Writer.start, list[Writer]()
 
-    def strike(trainer: Any) -> None:
+    def strikes(*args: Any, **kwargs: Any) -> Any:
         if next(numbers) == number:
-            raise Killed
-        real(trainer)
+            strike()
+        return real(*args, **kwargs)
 
     def note(writer: Writer, job: Callable[[], None]) -> None:
         writers.append(writer)
         start(writer, job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "run_step", strike)
+        patch.setattr(owner, name, strikes)
         patch.setattr(Writer, "start", note)
-        with pytest.raises(Killed):
-            yield
+        yield
     for writer in writers:
         writer.wait()
+
+
+@contextmanager
+def killed_before(number: int) -> Iterator[None]:
+    """Expect that the session in the block is killed before its optimizer step `number`, counted from 0."""
+    with struck(steps, "run_step", number, kill), pytest.raises(Killed):
+        yield

@@ -10,38 +10,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from neobert.training.loop import steps
+from tests.killed_run import killed_before
 
 CLIP = {"name": "muonclip", "qk_clip_threshold": 0.002, "qk_clip_interval": 2, "qk_clip_chunk_size": 16}
 OPTIMIZERS = {"lion": {"name": "lion", "lr": 1e-3}, "muonclip": CLIP}
 """Muon without the clip is killed in `test_recipe`."""
 
 
-class Killed(BaseException):
-    """What no handler sees coming."""
-
-
-def kill_at(monkeypatch, number):
-    real, calls = steps.update, iter(range(10**6))
-
-    def struck(*arguments):
-        if next(calls) == number:
-            raise Killed
-        return real(*arguments)
-
-    monkeypatch.setattr(steps, "update", struck)
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_killed_run_goes_on_to_the_last_bit(name, make_run, run, exact, monkeypatch):
-    # A writer that outlives the kill, as only a thread of this process can, would race with the next session.
-    sections = {"optimizer": OPTIMIZERS[name], "trainer": {"async_save": False}}
+def test_a_killed_run_goes_on_to_the_last_bit(name, make_run, run, exact):
+    sections = {"optimizer": OPTIMIZERS[name]}
     unbroken, broken = make_run("unbroken", **sections), make_run("broken", **sections)
     run(unbroken)
-    with monkeypatch.context() as patch:
-        kill_at(patch, 7)
-        with pytest.raises(Killed):
-            run(broken)
+    with killed_before(7):
+        run(broken)
     assert run(broken) == 0
     assert exact(broken) == exact(unbroken)
     losses = [line["train/loss"] for line in exact(unbroken) if "train/loss" in line]

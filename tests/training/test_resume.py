@@ -7,9 +7,7 @@ import os
 import re
 import shutil
 import signal
-import threading
 import time
-from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -24,25 +22,9 @@ from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.training.checkpoint import publish, retention
-from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
-
-
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
-
-
-def at_call(monkeypatch, owner, name, number, strike):
-    """Have `strike` happen in front of the n-th call of a function."""
-    real, calls = getattr(owner, name), iter(range(10**6))
-
-    def struck(*args, **kwargs):
-        if next(calls) == number:
-            strike()
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, struck)
+from tests.killed_run import Killed, kill, struck
 
 
 def terminate():
@@ -60,29 +42,12 @@ def terminate_twice():
     terminate()
 
 
-def kill():
-    raise Killed
-
-
 @pytest.fixture
-def struck_run(make_run, run):
-    """Run with a strike at the n-th call of a function; return how the session ended, None for a kill.
-
-    What the writer is at when training is killed here, it ends first; `tests/faults` kills both at once.
-    """
+def struck_run(run):
+    """Run with a strike at the n-th call of a function; return how the session ended, None for a kill."""
 
     def strike_run(run_dir, owner, name, number, strike):
-        jobs = []
-
-        def strike_alone():
-            if strike is kill and threading.current_thread() is threading.main_thread():
-                wait(jobs)
-            strike()
-
-        with pytest.MonkeyPatch.context() as patch:
-            at_call(patch, owner, name, number, strike_alone)
-            real = Writer.start
-            patch.setattr(Writer, "start", lambda self, job: (real(self, job), jobs.append(self._job)))
+        with struck(owner, name, number, strike):
             try:
                 return run(run_dir)
             except Killed:
@@ -335,12 +300,11 @@ def test_a_missing_history_does_not_stop_a_resume(make_run, run, struck_run, exa
     assert exact(run_dir) == [line for line in uninterrupted if line["step"] > 6]
 
 
-def test_setting_up_counts_as_no_training(make_run, run, metrics, monkeypatch):
+def test_setting_up_counts_as_no_training(make_run, struck_run, metrics, monkeypatch):
     hours_of_setting_up, clock = [], time.perf_counter
     monkeypatch.setattr("time.perf_counter", lambda: clock() + 3600 * len(hours_of_setting_up))
-    at_call(monkeypatch, session, "set_aside_after", 0, lambda: hours_of_setting_up.append(1))
     run_dir = make_run(trainer={"logging_steps": 1})
-    assert run(run_dir) == 0
+    assert struck_run(run_dir, session, "set_aside_after", 0, lambda: hours_of_setting_up.append(1)) == 0
     first = metrics(run_dir)[1]
     assert first["train/tokens_total"] / first["train/tokens_per_sec"] < 3600
 
