@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 import pytest
 
+from neobert.objectives import TokenObjective
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import steps
 
@@ -45,6 +46,19 @@ def struck(owner: Any, name: str, number: int, strike: Callable[[], None]) -> It
         yield
     for writer in writers:
         writer.wait()
+
+
+def change_losses(
+    monkeypatch: pytest.MonkeyPatch, calls: Sequence[int], change: Callable[[Any], Any]
+) -> None:
+    """Change the losses of these microbatches, training and evaluation, counted from 0."""
+    real, numbers = TokenObjective.forward, count()
+
+    def forward(self: TokenObjective, *args: Any, **kwargs: Any) -> Any:
+        loss = real(self, *args, **kwargs)
+        return change(loss) if next(numbers) in calls else loss
+
+    monkeypatch.setattr(TokenObjective, "forward", forward)
 
 
 @contextmanager

@@ -7,59 +7,35 @@ from pathlib import Path
 import pytest
 
 from neobert.errors import ProjectError
+from tests.killed_run import killed_before
 
 STREAM = {"streaming": True, "shuffle_buffer_size": 40}
 SAVED_OFTEN = {"save_steps": 1, "save_total_limit": 0}
 
 
-class Stopped(BaseException):
-    """What no handler sees coming."""
-
-
-@pytest.fixture
-def run_to(run, monkeypatch):
-    """Run until a step is done and saved, and no further."""
-    from neobert.training.loop import steps
-
-    real = steps.run_step
-
-    def stopping_at(step):
-        def run_step(trainer):
-            if trainer.progress.step == step:
-                raise Stopped
-            real(trainer)
-
-        return run_step
-
-    def run_until(run_dir, step):
-        monkeypatch.setattr(steps, "run_step", stopping_at(step))
-        with pytest.raises(Stopped):
-            run(run_dir)
-        monkeypatch.setattr(steps, "run_step", real)
-
-    return run_until
-
-
 @pytest.mark.parametrize("dataset", [{}, STREAM], ids=["prepared", "streaming"])
-def test_resumed_twice_with_other_workers_it_is_one_run(make_run, run, run_to, exact, dataset):
+def test_resumed_twice_with_other_workers_it_is_one_run(make_run, run, exact, dataset):
     whole = make_run("whole", dataset=dataset)
     run(whole)
     expected = exact(whole)
     saved_at_once = {**SAVED_OFTEN, "async_save": False}
     run_dir = make_run(dataset=dataset, trainer=saved_at_once)
-    run_to(run_dir, 4)
+    with killed_before(4):
+        run(run_dir)
     make_run(dataset={**dataset, "num_workers": 0}, trainer=saved_at_once)
-    run_to(run_dir, 7)
+    with killed_before(3):
+        run(run_dir)
     make_run(dataset={**dataset, "num_workers": 3, "prefetch_factor": 2}, trainer=saved_at_once)
     assert run(run_dir) == 0
     assert exact(run_dir) == expected
 
 
-def test_the_same_text_in_another_place_is_the_same_run(make_run, run, run_to, exact, corpus, tmp_path):
+def test_the_same_text_in_another_place_is_the_same_run(make_run, run, exact, corpus, tmp_path):
     """What is compared is the fingerprint of the text; other text is refused wherever it is."""
     expected = exact(whole) if run(whole := make_run("whole")) == 0 else None
     run_dir = make_run(trainer={**SAVED_OFTEN, "async_save": False})
-    run_to(run_dir, 4)
+    with killed_before(4):
+        run(run_dir)
     text = Path(corpus["path"]).read_text(encoding="utf-8")
     for moved, content in (("moved", text), ("other", text.replace("a", "e", 1))):
         (tmp_path / moved).mkdir()
@@ -74,9 +50,10 @@ def test_the_same_text_in_another_place_is_the_same_run(make_run, run, run_to, e
             assert exact(run_dir) == expected
 
 
-def test_another_text_buffer_is_another_order_and_refused(make_run, run, run_to):
+def test_another_text_buffer_is_another_order_and_refused(make_run, run):
     run_dir = make_run(dataset=STREAM, trainer={**SAVED_OFTEN, "async_save": False})
-    run_to(run_dir, 3)
+    with killed_before(3):
+        run(run_dir)
     make_run(dataset={**STREAM, "shuffle_buffer_size": 41})
     with pytest.raises(ProjectError, match=r"dataset\.shuffle_buffer_size: 40 in the checkpoint, 41"):
         run(run_dir)

@@ -24,7 +24,8 @@ from launcher.commands import train as train_command
 from launcher.process import trainer_process
 from launcher.rundir.records import read_json
 from neobert.runfiles.checkpoint.folders import find
-from neobert.training.loop import assembly, steps
+from neobert.training.loop import assembly
+from tests.killed_run import killed_before
 from tests.training.conftest import TINY, corpus, exact_lines, make_run, read_lines, run, write_run
 from validators.finding import Level
 
@@ -119,21 +120,12 @@ def test_a_run_that_is_killed_goes_on_by_itself_on_the_same_trajectory(launch):
     assert_same_trajectory(killed, undisturbed)
 
 
-class Stopped(BaseException):
-    """What no handler sees coming."""
-
-
 def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make_run, run, monkeypatch):
-    real_step, make_reproducible = steps.run_step, assembly.make_reproducible
+    make_reproducible = assembly.make_reproducible
 
     def deterministic(*arguments: Any) -> None:
         make_reproducible(*arguments)
         torch.use_deterministic_algorithms(True, warn_only=True)
-
-    def stopping(trainer: Any) -> None:
-        if trainer.progress.step == 11:
-            raise Stopped
-        real_step(trainer)
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(assembly, "make_reproducible", deterministic)
@@ -142,10 +134,8 @@ def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make
     }
     whole, stopped = make_run("whole", **sections), make_run("stopped", **sections)
     assert run(whole) == 0
-    monkeypatch.setattr(steps, "run_step", stopping)
-    with pytest.raises(Stopped):
+    with killed_before(11):
         run(stopped)
-    monkeypatch.setattr(steps, "run_step", real_step)
     assert run(stopped) == 0
     assert exact_lines(stopped) == exact_lines(whole)
 

@@ -14,23 +14,12 @@ import torch
 
 from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
-from neobert.objectives import TokenObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.training.checkpoint import publish
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
-
-
-def poison(monkeypatch, call, change):
-    """Change the n-th loss of the run."""
-    real, calls = TokenObjective.forward, iter(range(10**6))
-
-    def poisoned(self, *args, **kwargs):
-        loss = real(self, *args, **kwargs)
-        return change(loss) if next(calls) == call else loss
-
-    monkeypatch.setattr(TokenObjective, "forward", poisoned)
+from tests.killed_run import change_losses
 
 
 def infinite_gradient(loss):
@@ -45,7 +34,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_before_the_optimizer(
     make_run, run, monkeypatch, outcome, beats, change
 ):
     run_dir = make_run()
-    poison(monkeypatch, call=13, change=change)  # the second microbatch of step 7
+    change_losses(monkeypatch, [13], change)  # the second microbatch of step 7
     with pytest.raises(ProjectError, match="step 7 is not finite") as error:
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("NAN001", 4)

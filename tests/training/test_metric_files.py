@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from neobert.errors import ProjectError
-from neobert.objectives import TokenObjective
 from neobert.training.telemetry import metric_files
 from neobert.training.telemetry.metric_files import SUMMARY, TRAINING, VALIDATION, write_metric_files
+from tests.killed_run import change_losses
 
 LINES = [
     {"step": 0, "eval/loss": 5.0, "eval/accuracy": None, "time/evaluation_ms": 9.0},
@@ -100,13 +100,7 @@ def test_a_disk_that_refuses_is_logged_and_leaves_no_part(tmp_path, monkeypatch,
 def test_a_run_that_fails_leaves_them_and_its_next_session_writes_them_again(
     make_run, run, metrics, monkeypatch
 ):
-    real, calls = TokenObjective.forward, iter(range(10**6))
-
-    def forward(self, *args, **kwargs):
-        loss = real(self, *args, **kwargs)
-        return loss * float("nan") if next(calls) == 14 else loss
-
-    monkeypatch.setattr(TokenObjective, "forward", forward)
+    change_losses(monkeypatch, [14], lambda loss: loss * float("nan"))
     run_dir = make_run()
     with pytest.raises(ProjectError, match="not finite"):
         run(run_dir)

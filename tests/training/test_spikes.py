@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 from neobert.config.schema import GuardConfig
 from neobert.errors import ProjectError
-from neobert.objectives import TokenObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.guards.loss_guard import FiniteGuard, LossSpikeDetector
+from tests.killed_run import change_losses
 
 CPU = torch.device("cpu")
 
@@ -92,13 +92,7 @@ def test_a_checkpoint_between_logging_steps_has_the_mean_of_its_step(make_run, r
 @pytest.fixture
 def leaping(monkeypatch):
     """Multiply the loss of step 7."""
-    real, calls = TokenObjective.forward, iter(range(10**6))
-
-    def forward(self, *args, **kwargs):
-        loss = real(self, *args, **kwargs)
-        return loss * 12.0 if next(calls) in (12, 13) else loss
-
-    monkeypatch.setattr(TokenObjective, "forward", forward)
+    change_losses(monkeypatch, (12, 13), lambda loss: loss * 12.0)
 
 
 @pytest.mark.usefixtures("leaping")
