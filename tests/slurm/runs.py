@@ -58,12 +58,12 @@ def is_saving(run_dir: Path) -> bool:
 def preempt_at_random(cluster: Cluster, job: str, run_dir: Path, count: int, seed: int) -> list[str]:
     """Preempt a job so often, at moments that the seed determines; return the moments.
 
-    The middle one is in a save, which is made slow for it.
+    Every fifth one, from the third, is in a save, which is made slow for it.
     """
     chance, moments = random.Random(seed), []
     for number in range(count):
         cluster.until(lambda: cluster.state(job) == "RUNNING", f"job {job} does not start")
-        if number == count // 2:
+        if number % 5 == 2:
             moments.append(_preempt_in_a_save(cluster, job, run_dir))
         elif chance.random() < STARTING_UP:
             wait_s = chance.uniform(0, START_UP_S)
