@@ -12,7 +12,7 @@ from launcher.cli.arguments import ConfigCommand
 from launcher.cli.groups import PROGRAM, app, end
 from launcher.commands.selection import Selection
 
-To = Annotated[Literal["slurm"], Option("--to", help="Engine that runs the job.")]
+To = Annotated[Literal["slurm", "skypilot", "kubernetes"], Option("--to", help="Engine that runs the job.")]
 Nodes = Annotated[int | None, Option("--nodes", metavar="N", min=1, help="Set distributed.nnodes.")]
 Time = Annotated[str, Option("--time", metavar="24:00:00", help="Time limit. Default: the partition's.")]
 Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
@@ -42,6 +42,16 @@ Extra = Annotated[
     list[str] | None,
     Option("--extra", metavar="OPTION", help="Any option of sbatch, as in --extra=--constraint=h100."),
 ]
+Gpu = Annotated[str, Option("--gpu", metavar="NAME", help="GPU for SkyPilot. Default: the profile's.")]
+Image = Annotated[str, Option("--image", metavar="IMAGE", help="Container image (not on Slurm).")]
+Volume = Annotated[
+    list[str] | None,
+    Option(
+        "--volume",
+        metavar="PATH=NAME",
+        help="Mount a shared volume (Kubernetes: a claim) for the run directory and the data.",
+    ),
+]
 Print = Annotated[bool, Option("--print", help="Print the job, queue nothing.")]
 Output = Annotated[
     Path | None, Option("--output", "-o", metavar="FILE", help="Write the job to a file, queue nothing.")
@@ -64,7 +74,7 @@ Parallel = Annotated[
     epilog=f"Example: {PROGRAM} submit run.yaml --to slurm --nodes 2 --time 24:00:00 --print",
 )
 def _submit(
-    to: To,  # noqa: ARG001  one engine so far
+    to: To,
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
@@ -78,6 +88,9 @@ def _submit(
     requeue_limit: RequeueLimit = 20,
     setup: Setup = "",
     extra: Extra = None,
+    gpu: Gpu = "",
+    image: Image = "",
+    volume: Volume = None,
     print_: Print = False,
     output: Output = None,
     sweep: run_options.Sweep = None,
@@ -89,7 +102,7 @@ def _submit(
 
     Writes the batch script and the logs next to the run directory, in RUN.submit. The job saves before its
     time limit and at a preemption, and queues itself again; a run that cannot succeed is not queued again.
-    --sweep queues an array of jobs, one for each point.
+    --sweep queues an array of jobs, one for each point. For SkyPilot and Kubernetes it writes a file.
     """
     from launcher.commands import submit
 
@@ -97,6 +110,10 @@ def _submit(
     given = tuple(f"{option}={value}" for option, value in named.items() if value)
     chosen = submit.Options(
         selection=Selection.of(profile, config, overrides),
+        engine=to,
+        gpu=gpu,
+        image=image,
+        volumes=tuple(volume or ()),
         nodes=nodes,
         nproc_per_node=nproc_per_node,
         time=time,

@@ -7,10 +7,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.commands import sweep, train
 from launcher.commands.selection import Selection
@@ -18,7 +19,7 @@ from launcher.io.files import make_folder, require_writable, write_text
 from launcher.preflight.examination import judge_dry_run
 from launcher.process.trainer_process import Topology
 from launcher.report.formats.text import render as findings_text
-from launcher.run.batch import slurm
+from launcher.run.batch import kubernetes, skypilot, slurm
 from launcher.run.batch.request import BatchRequest
 from launcher.rundir.directory import run_directory
 from launcher.terminal import console
@@ -32,6 +33,24 @@ LEAD_S = 120
 PROGRAM = "neobert-launch"
 UNUSUAL = re.compile(r"[^\w.-]+")
 FOLDER = ".submit"
+LABEL = re.compile(r"[^a-z0-9]+")
+"""Characters that no name of a Kubernetes object has."""
+
+
+class Engine(NamedTuple):
+    """Text of an engine's jobs, and the command that queues a file of it."""
+
+    render: Callable[[BatchRequest], str]
+    command: str
+
+
+ENGINES = {
+    "slurm": Engine(slurm.render, "sbatch"),
+    "skypilot": Engine(skypilot.render, "sky jobs launch"),
+    "kubernetes": Engine(kubernetes.render, "kubectl apply -f"),
+}
+OF_SLURM = ("time", "options", "sweep")
+"""Options that only Slurm's jobs have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +61,19 @@ class Options:
         selection: the run, as stated.
         nodes: number of nodes; None for that of the run.
         nproc_per_node: processes of a node; None for those of the run.
-        options: options of the engine's own submit command.
+        engine: name of the engine.
+        options: options of sbatch.
+        gpu: name of the GPU for SkyPilot; empty for that of the profile.
+        volumes: PATH=NAME of shared volumes.
         is_printed: print the job instead of queueing it.
         output: write the job to this file instead of queueing it.
     """
 
     selection: Selection
+    engine: str = "slurm"
+    gpu: str = ""
+    image: str = ""
+    volumes: tuple[str, ...] = ()
     nodes: int | None = None
     nproc_per_node: int | None = None
     time: str = ""
@@ -75,22 +101,25 @@ def run(options: Options) -> int:
 
     Nothing is written or queued if a check of the config, the run directory or the text fails.
     """
+    _require_consistent(options)
     require_writable(options.output)
     resolved = options.request.selection.require()
+    _require_on_volume(resolved, options)
     code, points = _check(resolved, options)
     if code != EXIT_OK:
         return code
     folder = run_directory(resolved)
     folder = folder.with_name(folder.name + FOLDER)
-    batch = batch_of(resolved, options, folder, points)
+    engine = ENGINES[options.engine]
+    text = engine.render(batch_of(resolved, options, folder, points))
     if options.is_printed:
-        console.write(slurm.render(batch).rstrip("\n"))
+        console.write(text.rstrip("\n"))
         return EXIT_OK
     script = options.output or _unused(folder)
     make_folder(folder)
-    write_text(script, slurm.render(batch))
+    write_text(script, text)
     if options.output:
-        console.write(printable(f"{script}: queue it with: sbatch {shlex.quote(str(script))}"))
+        console.write(printable(f"{script}: queue it with: {engine.command} {shlex.quote(str(script))}"))
         return EXIT_OK
     job = slurm.submit(script)
     lines = (f"job {job}: {script}", f"logs: {folder}", f"state: squeue --job {job}")
@@ -107,6 +136,9 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
     """
     distributed = resolved.config.distributed
     name = UNUSUAL.sub("-", run_directory(resolved).name)
+    if options.engine == "kubernetes":
+        name = LABEL.sub("-", name.lower()).strip("-")
+    gpu = options.gpu or (resolved.profile.requires.gpu if resolved.profile else "") or ""
     log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if points else "%x-%j.log")
     return BatchRequest(
         name=name,
@@ -118,6 +150,9 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
         requeue_limit=options.requeue_limit,
         setup=options.setup,
         options=_checked(options.options),
+        gpu=gpu,
+        image=options.image,
+        volumes=tuple(_volume(each) for each in options.volumes),
         log=log,
         folder=os.getcwd(),
         points=points,
@@ -135,7 +170,8 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
             return sweep.check(options.request, candidates, "text"), len(candidates)
     if options.parallel:
         raise ProjectError("usage", "no --sweep is given", "add --sweep", "--parallel", EXIT_USAGE)
-    report = judge_dry_run(resolved, run_directory(resolved), leads=True, strict=options.strict)
+    is_here = options.engine == "slurm"  # else the run directory is on a volume
+    report = judge_dry_run(resolved, run_directory(resolved), leads=is_here, strict=options.strict)
     if report.exit_code != EXIT_OK:
         console.write(f"{findings_text(report)}\nthe run fails its checks: nothing was written or queued")
     elif report.findings:
@@ -146,11 +182,12 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
 def _command(options: Options) -> tuple[str, ...]:
     """Return the command that each node runs.
 
-    Without --setup, which may activate another environment, it is that of this environment.
+    On Slurm without --setup, which may activate another environment, it is that of this environment.
     """
     selection = options.selection
     own = Path(sys.executable).with_name(PROGRAM)
-    words = [PROGRAM if options.setup or not own.exists() else str(own), "train"]
+    is_here = options.engine == "slurm" and not options.setup and own.exists()
+    words = [str(own) if is_here else PROGRAM, "train"]
     words += ["--profile", selection.profile] if selection.profile else []
     for option, values in (("--config", selection.files), ("--set", selection.overrides)):
         words += [word for value in values for word in (option, str(value))]
@@ -167,6 +204,47 @@ def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
         message = f"{given} s are too short for three saves of this run ({needed_s} s)"
         raise ProjectError("short-lead", message, f"--signal-lead {needed_s}", "--signal-lead", EXIT_USAGE)
     return given or max(LEAD_S, needed_s)
+
+
+def _require_consistent(options: Options) -> None:
+    """Raise ProjectError for options that the engine does not have, or that it needs."""
+    engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
+    if engine == "slurm":
+        return
+    if wrong := [name for name in OF_SLURM if getattr(options, name)]:
+        option = "--extra" if wrong[0] == "options" else f"--{wrong[0]}"
+        message = f"{option}, --partition, --account and --qos are options of Slurm"
+        raise ProjectError("usage", message, f"leave it out, or edit the {engine} file", option, EXIT_USAGE)
+    if not (options.is_printed or options.output):
+        hint = f"add --output job.yaml, then run: {ENGINES[engine].command} job.yaml"
+        raise ProjectError("usage", f"submit queues on Slurm only, not on {engine}", hint, "--to", EXIT_USAGE)
+    missing = [option for option, value in needs.items() if not value]
+    if missing and engine == "kubernetes":
+        message = "a pod needs an image, and a volume for the run directory and the data"
+        raise ProjectError("usage", message, f"add {' '.join(missing)}", "--to", EXIT_USAGE)
+
+
+def _require_on_volume(resolved: ResolvedRun, options: Options) -> None:
+    """Raise ProjectError if SkyPilot would keep the run directory on a machine that it gives back.
+
+    A pod of Kubernetes works in its volume.
+    """
+    folder = Path(resolved.config.trainer.output_dir)
+    if options.engine == "skypilot" and not any(
+        folder.is_relative_to(_volume(each)[0]) for each in options.volumes
+    ):
+        message = f"{folder} is on no volume: it would be lost with the machine"
+        hint = "--volume /data=NAME --trainer.output_dir /data/runs/NAME"
+        raise ProjectError("usage", message, hint, "trainer.output_dir", EXIT_USAGE)
+
+
+def _volume(text: str) -> tuple[str, str]:
+    """Split PATH=NAME. Raises ProjectError for any other text."""
+    path, _, name = text.partition("=")
+    if not (path.startswith("/") and name):
+        hint = "--volume /data=NAME"
+        raise ProjectError("usage", f"{text!r} is not a path and a volume", hint, "--volume", EXIT_USAGE)
+    return path, name
 
 
 def _checked(options: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 SUBMIT = ("submit", "-p", "cpu-demo", "--to", "slurm", "--trainer.output_dir=runs/small")
 
@@ -94,3 +95,67 @@ def test_without_slurm_the_script_is_written_for_another_machine(
     assert Path("job.sbatch").read_text().startswith("#!/bin/bash\n")
     answer = command(*SUBMIT)
     assert (answer.code, "sbatch is not installed here" in answer.err) == (2, True)
+
+
+ELSEWHERE = ("--trainer.output_dir=/data/Runs.1", "--volume", "/data=vol", "--image", "i:1", "--print")
+TWO_NODES = (
+    "submit",
+    "-p",
+    "h200-prod",
+    "--nodes",
+    "2",
+    "--trainer.gradient_accumulation_steps=2",
+    *ELSEWHERE,
+)
+
+
+def test_a_task_of_skypilot_is_started_again_after_exit_75_only(command: Callable[..., Any]) -> None:
+    task = yaml.safe_load(command(*TWO_NODES, "--to", "skypilot", "--setup", "source env").out)
+    recovery = {"max_restarts_on_errors": 0, "recover_on_exit_codes": [75]}
+    assert task["resources"] == {"accelerators": "H200:1", "image_id": "docker:i:1", "job_recovery": recovery}
+    assert (task["num_nodes"], task["volumes"]) == (2, {"/data": "vol"})
+    first, *rest = task["run"].splitlines()
+    assert first == "source env"
+    assert rest[-1].startswith("exec neobert-launch train --profile h200-prod ")
+    assert '--node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$head:29400"' in task["run"]
+
+
+def test_a_job_of_kubernetes_retries_by_exit_code(command: Callable[..., Any]) -> None:
+    service, job = yaml.safe_load_all(command(*TWO_NODES, "--to", "kubernetes").out)
+    name = "runs-1"
+    assert (service["metadata"]["name"], service["spec"]["clusterIP"]) == (name, "None")
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
+    ignored, final = spec["podFailurePolicy"]["rules"]
+    assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert final["onExitCodes"] == {"containerName": "train", "operator": "In", "values": [1, 2, 3, 93]}
+    assert (pod["restartPolicy"], pod["subdomain"]) == ("Never", name)
+    assert pod["terminationGracePeriodSeconds"] >= 120
+    (container,) = pod["containers"]
+    assert (
+        f'--node-rank "$JOB_COMPLETION_INDEX" --rdzv-endpoint {name}-0.{name}:29400'
+        in container["command"][2]
+    )
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+def test_a_job_of_one_pod_retries_after_exit_75_only(command: Callable[..., Any]) -> None:
+    job = yaml.safe_load(command(*SUBMIT, *ELSEWHERE, "--to", "kubernetes").out)
+    final = job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]
+    assert (final["operator"], final["values"]) == ("NotIn", [75])
+    assert "resources" not in job["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("skypilot",), "submit queues on Slurm only"),
+        (("skypilot", "--print"), "is on no volume"),
+        (("skypilot", "--print", "--volume", "data"), "is not a path and a volume"),
+        (("skypilot", "--print", "--time", "1:00:00"), "--time, --partition, --account and --qos"),
+        (("kubernetes", "--print"), "a pod needs an image, and a volume"),
+    ],
+)
+def test_what_an_engine_does_not_have_or_needs_is_named(command: Any, arguments: Any, words: str) -> None:
+    answer = command("submit", "-p", "cpu-demo", "--to", *arguments)
+    assert (answer.code, words in answer.err) == (2, True), answer.err

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+RENDEZVOUS_PORT = 29400
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRequest:
@@ -22,6 +24,9 @@ class BatchRequest:
         options: further options of the engine's own submit command, one an item.
         log: path of the log; %x is the name and %j the number of the job.
         folder: working directory; empty for that of the submit command.
+        gpu: name of the GPU, as SkyPilot lists it.
+        image: container image; empty for none.
+        volumes: mount path and name of each shared volume.
         points: number of points of a sweep, each of which is a task of a job array; 0 for a single run.
         parallel: points that run at the same time; 0 for all.
     """
@@ -37,6 +42,9 @@ class BatchRequest:
     options: tuple[str, ...] = ()
     log: str = "%x-%j.log"
     folder: str = ""
+    gpu: str = ""
+    image: str = ""
+    volumes: tuple[tuple[str, str], ...] = ()
     points: int = 0
     parallel: int = 0
 
