@@ -187,6 +187,8 @@ class PreparedFacts:
         weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.
             `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
+        pairs: `per_step`: pairs of a step of all ranks, and `false_share`: share of the other pairs of its
+            step that have the query or the document of a pair; empty for other tasks.
         conversations: turns and tokens of the training text by what became of them (`Counts`); empty for
             other tasks. `num_conversations`: all that were read. `sample`: (text, is supervised)
             pieces of the first one.
@@ -235,6 +237,7 @@ class PreparedFacts:
     sample: tuple[tuple[str, bool], ...] = ()
     faults: tuple[ConversationFaultFacts, ...] = ()
     is_other_template: bool = False
+    pairs: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,11 @@ def labelled(spec: TaskSpec) -> bool:
     return spec.labels is not None
 
 
+def of_pairs(spec: TaskSpec) -> bool:
+    """Return whether the loss compares the texts of pairs."""
+    return spec.predicts == "pairs"
+
+
 def with_adapter(spec: TaskSpec) -> bool:
     """Return whether the task may train an adapter."""
     return "adapter" not in spec.unread_sections

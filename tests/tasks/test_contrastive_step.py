@@ -8,12 +8,14 @@ from unittest import mock
 import pytest
 import torch
 
+from neobert.data.batches.text_digests import text_digests
+from neobert.data.store.pair_counts import pair_counts
 from neobert.tasks.contrastive import loss as losses
 from neobert.tasks.contrastive import step as steps
 from neobert.tasks.contrastive.loss import Candidates, Queries, info_nce, similarities
 from neobert.tasks.contrastive.reference import ReferenceStep
 from neobert.tasks.contrastive.step import ContrastiveStep, Pass
-from neobert.tasks.contrastive.texts import Texts, text_digests
+from neobert.tasks.contrastive.texts import Texts
 from tests.tasks.contrastive_steps import TEMPERATURE, batch_of, difference, gradients
 
 # Unequal numbers of pairs, of hard negatives, and of tokens.
@@ -123,3 +125,12 @@ def test_a_digest_is_of_the_tokens_and_their_order_alone():
     digests = text_digests(batch_of([(3, 2), (3, 2)], ids=ids)).tolist()
     assert digests[1] == digests[3]
     assert len({*digests}) == 3
+
+
+def test_pairs_of_a_step_that_share_a_text_are_counted():
+    ids = torch.tensor([[1, 2, 3], [9, 9, 9], [4, 5, 6], [9, 9, 9], [7, 8, 9], [1, 2, 3]])
+    batch = batch_of([(3, 3)] * 3, ids=ids)
+    # The first two have the same document, and the query of the first is the document of the last.
+    counts = pair_counts([batch, BATCHES[0]], 1)
+    assert counts == {"per_step": 3.0, "false_share": pytest.approx(3 / 9 / 2)}
+    assert pair_counts([BATCHES[0]], 4)["per_step"] == 12.0

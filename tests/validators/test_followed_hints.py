@@ -42,7 +42,7 @@ DEFAULTS = flatten(to_dict(RunConfig()))
 MEASURED_AGAIN = {
     "ATT002", "CKP013", "DAT003", "DAT004", "DAT005", "DAT017", "DAT019", "DAT024", "DAT029", "DAT035",
     "DAT036", "GPU001", "GPU002", "HST003", "HST004", "MEM001", "PRF001", "PRF003", "PRF004", "SFT002",
-    "SFT005", "SFT007", "SFT008", "SFT009", "SFT010", "TSK006",
+    "SFT005", "SFT007", "SFT008", "SFT009", "SFT010", "TSK006", "TSK012",
 }  # fmt: skip
 """Rules whose finding is about recorded facts, which would be measured again after the edit."""
 IN_THE_FILE = {"MEM004"}
@@ -63,7 +63,7 @@ PLG001 TSK002 TSK004 TSK008 TSK011
 """,
     "the data, the disk or the code is repaired": """
 CKP004 CKP006 CKP009 DAT002 DAT003 DAT014 DAT015 DAT021 DAT022 DAT024 DAT030 MEM003 NUM004 NUM005 NUM006
-PLG002 PLG003 PRE003 PRF002 SCH002 SCH003 SFT001 SFT003 SFT004 SFT006 SFT011 TEL001 TEL002
+PLG002 PLG003 PRE003 PRF002 SCH002 SCH003 SFT001 SFT003 SFT004 SFT006 SFT011 TSK013 TEL001 TEL002
 """,
 }
 """Rules with a hint that names no edit of the run file, by the reason."""

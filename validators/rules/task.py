@@ -15,7 +15,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, data_rule, rule
 from validators.rules.data_prepared import prepared_of
 from validators.rules.task_labels import labels_of
-from validators.tasks import labelled
+from validators.tasks import labelled, of_pairs
 
 BEST_METRIC = "trainer.metric_for_best_model"
 CORRELATIONS = ("eval/pearson", "eval/spearman")
@@ -182,13 +182,14 @@ def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_shows_the_machinery,
-    tasks=labelled,
+    tasks=lambda task: labelled(task) or of_pairs(task),
 )
 def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fine-tuning that starts from random weights.
 
     ## What it does
-    Warns where a labelled task has no `model.pretrained_checkpoint`. Does not apply to smoke profiles.
+    Warns where a task of labels or of pairs has no `model.pretrained_checkpoint`. Does not apply to smoke
+    profiles.
 
     ## Why is this bad?
     Labelled datasets are small: an encoder without pretraining stays near the majority class, and the run

@@ -13,7 +13,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, data_rule, rule
 from validators.rules.data_prepared import prepared_of
-from validators.tasks import labelled, of_conversations, whole_texts
+from validators.tasks import labelled, of_conversations, of_pairs, whole_texts
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""
@@ -199,7 +199,7 @@ def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     "DAT022",
     "evaluation-in-training",
     severity=Severity.FAIL,
-    tasks=lambda task: labelled(task) or of_conversations(task),
+    tasks=lambda task: labelled(task) or of_conversations(task) or of_pairs(task),
 )
 def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation texts that also occur in the training data.

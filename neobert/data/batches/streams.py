@@ -41,6 +41,7 @@ from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.plan.size import num_processes
 from neobert.plurals import counted
 
 __all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
@@ -169,8 +170,7 @@ class TrainStream(_Stream):
         if isinstance(text, MixedText):
             start = text.counting(start)
         shape = training_shape(config, text, start.packer).value
-        # The order of the data is that of any number of ranks which makes as many microbatches a step.
-        microbatches = world_size * config.trainer.gradient_accumulation_steps
+        microbatches = num_processes(config) * config.trainer.gradient_accumulation_steps
         source = _windows_of(text, shape, config.seed, microbatches)
         super().__init__(
             partial(microbatch_places, source, start),

@@ -18,6 +18,7 @@ from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
+from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore, read_manifest
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
@@ -28,6 +29,7 @@ from neobert.plan.vocabulary import TOKENIZER
 from neobert.runfiles.chat_template import template_of_folder
 from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.model_folder import folder_of_weights
+from neobert.tasks.specs import spec_of
 
 MOST_MICROBATCHES = 64
 
@@ -76,9 +78,15 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
             for label, each in prepared.report.get("corpora", {}).items()
         ],
         **_conversations(config, prepared),
+        "pairs": pairs_of(config, shares) if spec_of(config).predicts == "pairs" else {},
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def pairs_of(config: RunConfig, shares: Shares) -> dict[str, float]:
+    """Return the facts about the pairs of a step."""
+    return pair_counts(shares.alone, num_processes(config) * config.trainer.gradient_accumulation_steps)
 
 
 def _scores(store: TokenStore | None) -> dict[str, float]:

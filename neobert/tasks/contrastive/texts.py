@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.stateless_random import hashed, stream_key
 from neobert.data.batches.targets import IGNORED
-from neobert.probes.layout import Layout
-
-_TOKEN_STREAM = 0x746F6B656E
+from neobert.data.batches.text_digests import text_digests
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +80,3 @@ class Texts:
     def to(self, device: torch.device) -> Texts:
         """Copy the tensors to a device."""
         return Texts(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
-
-
-def text_digests(batch: Microbatch) -> Tensor:
-    """Return a digest of the tokens of each text, int64 [K]; texts of equal tokens have equal digests.
-
-    It is a sum modulo 2**64 of a hash of each token and its place: what the model reads, and nothing else.
-    """
-    layout, size = Layout.of(batch), len(batch.groups)
-    words = hashed(stream_key(_TOKEN_STREAM), (batch.input_ids.flatten() << 32 | layout.place).numpy())
-    digests = torch.zeros(size, dtype=torch.int64)
-    digests.index_add_(
-        0, layout.document[layout.is_token], torch.from_numpy(words.view("int64"))[layout.is_token]
-    )
-    return digests

@@ -1,0 +1,29 @@
+"""Digests of the texts of a microbatch, by which copies of a text are found."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.stateless_random import hashed, stream_key
+
+_TOKEN_STREAM = 0x746F6B656E
+
+
+def text_digests(batch: Microbatch) -> Tensor:
+    """Return a digest of the tokens of each text, int64 [K]; texts of equal tokens have equal digests.
+
+    It is a sum modulo 2**64 of a hash of each token and its place: what the model reads, and nothing else.
+    """
+    if batch.cu_seqlens is None:
+        assert batch.attention_mask is not None
+        text = torch.arange(len(batch.groups))[:, None].expand(batch.input_ids.shape)[batch.attention_mask]
+        ids, places = batch.input_ids[batch.attention_mask], batch.position_ids[batch.attention_mask]
+    else:
+        lengths = batch.cu_seqlens[: batch.num_segments + 1].diff().long()
+        text = torch.arange(batch.num_segments).repeat_interleave(lengths)
+        ids, places = batch.input_ids[: len(text)], batch.position_ids[: len(text)]
+    words = hashed(stream_key(_TOKEN_STREAM), (ids << 32 | places).numpy())
+    digests = torch.zeros(len(batch.groups), dtype=torch.int64)
+    return digests.index_add_(0, text, torch.from_numpy(words.view("int64")))
