@@ -163,7 +163,11 @@ def test_pieces_end_with_turns_and_lose_only_turns_that_do_not_fit(
 
 
 def test_a_token_across_an_edge_is_counted_and_not_supervised() -> None:
-    found = tokenize(bytes_tokenizer().backend_tokenizer, Supervised("ab" + END, [Span(1, 5)], [5]), [])
+    def encode(text: str) -> Any:
+        encoding = bytes_tokenizer().backend_tokenizer.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids), np.array(encoding.offsets)
+
+    found = tokenize(encode, Supervised("ab" + END, [Span(1, 5)], [5]))
     assert found.marks.tolist() == [0, 1, 0]
     assert found.num_crossing == 1
 

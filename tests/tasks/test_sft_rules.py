@@ -57,9 +57,9 @@ def marks(value: int) -> Callable[..., MarkedTokens]:
 
 def without_stop(*given: Any) -> MarkedTokens:
     """Mark the tokens of spans that end before the stop token."""
-    backend, found, plain = given
+    encode, found = given
     spans = [Span(start, stop - len(END)) for start, stop in found.spans]
-    return tokenize(backend, replace(found, spans=spans), plain)
+    return tokenize(encode, replace(found, spans=spans))
 
 
 def test_sound_conversations_are_found_sound() -> None:

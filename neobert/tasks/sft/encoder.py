@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
 from neobert.runfiles.conversation_faults import Fault, Occurrence
 from neobert.tasks.sft.conversation import Conversation, with_system
-from neobert.tasks.sft.rendered import SHOWN, Supervised
+from neobert.tasks.sft.neutral import renamed, tokens_of
+from neobert.tasks.sft.rendered import SHOWN, Span, Supervised
 from neobert.tasks.sft.template import ChatTemplate, mark, without_marks
 from neobert.tasks.sft.tokens import MarkedTokens, pieces_at_turns, tokenize
 
@@ -39,7 +41,8 @@ class ConversationEncoder:
         texts: tokenizer and limits.
         backend: the tokenizer without a post-processor, which would move the offsets of tokens.
         control: pattern of tokens that only the template may write.
-        neutralizes: messages may spell control tokens, which are then plain text.
+        neutral: tokenizer of conversations whose messages spell control tokens, which are plain text then;
+            None: they are refused.
     """
 
     texts: SegmentEncoder
@@ -47,7 +50,7 @@ class ConversationEncoder:
     template: ChatTemplate
     control: re.Pattern[str]
     system_prompt: str | None
-    neutralizes: bool
+    neutral: Tokenizer | None
     columns: tuple[Column, ...] = (SUPERVISED,)
 
     @classmethod
@@ -61,9 +64,9 @@ class ConversationEncoder:
         neutralizes: bool,
     ) -> ConversationEncoder:
         """Build the encoder over the encoder of texts."""
-        return cls(
-            texts, without_post_processor(texts.backend), template, control, system_prompt, neutralizes
-        )
+        backend = without_post_processor(texts.backend)
+        neutral = renamed(backend, control) if neutralizes else None
+        return cls(texts, backend, template, control, system_prompt, neutral)
 
     @property
     def max_length(self) -> int:
@@ -95,7 +98,7 @@ class ConversationEncoder:
         found = self.control.search(" ".join(_strings(conversation._asdict())))
         if found is None:
             return conversation
-        if not self.neutralizes:
+        if self.neutral is None:
             reason = f"a message spells the control token {found[0]!r}"
             batch.fault(Fault.CONTROL, batch.rows, reason)
             batch.add("without_target", 1)
@@ -108,7 +111,7 @@ class ConversationEncoder:
         found, plain = without_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
             batch.fault(kind, number, reason)
-        tokens = tokenize(self.backend, found, plain)
+        tokens = tokenize(partial(self._tokens, plain), found)
         supervised, length = int(tokens.marks.sum()), len(tokens.ids)
         batch.add("turns", found.num_turns)
         for name, number_of_turns in found.left_out.items():
@@ -136,6 +139,13 @@ class ConversationEncoder:
             batch.add("without_target", 1)
         elif not kept:
             batch.fault(Fault.CUT, number, f"no supervised token of {length:,} tokens is left")
+
+    def _tokens(self, plain: Sequence[Span], text: str) -> tuple[Ids, Ids]:
+        """Return the ids and the offsets of the tokens; control tokens in `plain` are text."""
+        if plain and self.neutral is not None:
+            return tokens_of(self.neutral, text, plain, self.control)
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def _check_ends(self, batch: _Batch, number: int, tokens: MarkedTokens) -> None:
         """Count the tokens that end supervised turns; report those at which a model would not stop."""

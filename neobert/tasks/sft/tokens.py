@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from neobert.tasks.sft.rendered import Span, Supervised
 
 Ids = NDArray[np.int64]
+Encode = Callable[[str], tuple[Ids, Ids]]
+"""Function of a text that returns the token ids [T], and the characters [T, 2] of each token."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,13 +44,13 @@ class MarkedTokens:
             yield from places[np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)].tolist()
 
 
-def tokenize(backend: Tokenizer, found: Supervised, plain: Sequence[Span]) -> MarkedTokens:
-    """Tokenize a conversation at once; only control tokens that are `plain` text are tokenized separately.
+def tokenize(encode: Encode, found: Supervised) -> MarkedTokens:
+    """Tokenize a conversation at once.
 
     A token is supervised if it lies in a span. One that reaches beyond the end of a span by white space
     alone does: special tokens may include the white space after them.
     """
-    ids, offsets = _tokens(backend, found.text, plain)
+    ids, offsets = encode(found.text)
     inside = _mask(len(found.text), found.spans)
     ends = [_after_space(found.text, stop) for _, stop in found.spans]
     reached = _mask(
@@ -81,32 +82,6 @@ def pieces_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterat
         elif following - start > max_length:
             yield start, stop
             start = stop
-
-
-def _tokens(backend: Tokenizer, text: str, plain: Sequence[Span]) -> tuple[Ids, Ids]:
-    """Return the token ids [T], and the characters [T, 2] of each token."""
-    ids: list[int] = []
-    offsets: list[tuple[int, int]] = []
-    start = 0
-    for span in [*plain, Span(len(text), len(text))]:
-        encoding = backend.encode(text[start : span.start], add_special_tokens=False)
-        ids += encoding.ids
-        offsets += [(start + first, start + last) for first, last in encoding.offsets]
-        if span.stop > span.start:
-            of_text = _without_added(backend, text[span.start : span.stop])
-            ids += of_text
-            offsets += [span] * len(of_text)
-        start = span.stop
-    return np.array(ids, np.int64), np.array(offsets, np.int64).reshape(-1, 2)
-
-
-def _without_added(backend: Tokenizer, text: str) -> list[int]:
-    """Tokenize a text as if the tokenizer had no added tokens."""
-    text = text if backend.normalizer is None else backend.normalizer.normalize_str(text)
-    words = [text] if backend.pre_tokenizer is None else [
-        word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)
-    ]  # fmt: skip
-    return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
 def _mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
