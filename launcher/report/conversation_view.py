@@ -9,6 +9,8 @@ from neobert.plurals import counted
 from neobert.printable import printable
 
 OPEN, CLOSE = "[[", "]]"
+KEPT = "\t\u200c\u200d"
+"""Tabs, and the joiners within emoji and words of some scripts."""
 HEAD = f"first conversation; supervised text is in {OPEN} {CLOSE}:"
 
 COUNTS = {
@@ -37,7 +39,7 @@ def conversation_text(pieces: Sequence[tuple[str, bool]], indent: str = "  ") ->
 
 
 def _marked(text: str, is_supervised: bool) -> str:
-    lines = map(printable, text.split("\n"))
+    lines = (printable(line, KEPT) for line in text.split("\n"))
     if not is_supervised:
         return "\n".join(lines)
     return OPEN + "\n".join(paint(line, "green") if line else "" for line in lines) + CLOSE

@@ -135,8 +135,10 @@ def test_the_length_covers_the_conversations(
 
 
 def test_supervised_text_is_marked_and_escaped() -> None:
-    shown = conversation_text([("user\nHi \x1b[31m", False), ("Hello\nthere<end>", True), ("\n", False)])
-    assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[Hello", "  there<end>]]"]
+    shown = conversation_text(
+        [("user\nHi \x1b[31m", False), ("He\tllo\nthere\u200d<end>", True), ("\n", False)]
+    )
+    assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[He\tllo", "  there\u200d<end>]]"]
 
 
 def test_the_report_of_prepared_text_names_what_was_lost() -> None:

@@ -31,6 +31,7 @@ def read(values: dict[str, Any], column: str | None = None) -> Conversation:
         {"messages": [{**EXPECTED[0], "tool_calls": None}, EXPECTED[1]]},
         {"messages": [EXPECTED[0], {"role": "assistant", "content": TEXT_PARTS}]},
         {"conversations": SHAREGPT},
+        {"messages": [{"role": "human", "content": "Hi"}, {"role": "GPT", "content": "Hello"}]},
         {"prompt": "Hi", "completion": "Hello"},
         {"prompt": EXPECTED[:1], "completion": EXPECTED[1:]},
         {"instruction": "Hi", "input": "", "output": "Hello"},
@@ -79,6 +80,14 @@ def test_weights_are_numbers_that_templates_do_not_get() -> None:
     assert messages_of([call], "")[0].keys() == {"role", "tool_calls", "weight"}
 
 
+def test_a_call_in_the_form_before_tool_calls_is_one() -> None:
+    call = {"role": "assistant", "content": None, "function_call": {"name": "now", "arguments": "{}"}}
+    found = messages_of([call, {"role": "function", "name": "now", "content": "noon"}], "")
+    function = {"name": "now", "arguments": {}}
+    assert found[0] == {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+    assert found[1]["role"] == "tool"
+
+
 def test_a_corpus_of_a_mixture_names_its_column() -> None:
     rows = ConversationRows(()).with_text_column("talk")
     assert rows.columns({"talk": EXPECTED, "messages": 3}, "t:1") == {"talk": "talk"}
@@ -91,7 +100,7 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         ([], "the conversation is an empty list"),
         ("[", "messages is a string that is not JSON"),
         (["Hi"], "message 1 is text"),
-        ([{"role": "bot", "content": "Hi"}], "message 1 has role 'bot'"),
+        ([{"role": "boss", "content": "Hi"}], "message 1 has role 'boss', expected one of system"),
         ([{"from": "me", "value": "Hi"}], "message 1 has role 'me'"),
         ([{"content": "Hi"}], "message 1 has no role, expected one of system"),
         ([{"role": "user", "content": None}], "message 1 has no content"),

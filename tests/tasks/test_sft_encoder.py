@@ -42,7 +42,7 @@ class Here:
         given = {"supervise": template.supervise, "turns": template.turns}
         self.template.request = replace(self.template.request, **given)
 
-    def render(self, conversation: Conversation, _number: int) -> Supervised:
+    def render(self, conversation: Conversation) -> Supervised:
         """Render as the child does."""
         return rendered(self.template, conversation._asdict())
 

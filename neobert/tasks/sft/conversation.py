@@ -19,11 +19,11 @@ CODE, NOTHING_SUPERVISED = "DAT020", "SFT001"
 NO_ASSISTANT = "the conversation has no message of the assistant"
 Message = dict[str, Any]
 ROLES = ("system", "user", "assistant", "tool", "developer")
-_FROM = {
+_ROLES = {
     "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
-    "observation": "tool", "function_response": "tool", "function_call": "function_call",
+    "observation": "tool", "function_response": "tool", "function": "tool", "function_call": "function_call",
 } | {role: role for role in ROLES}  # fmt: skip
-"""Roles of the ShareGPT form; `function_call` is an assistant's message that calls a tool."""
+"""Roles by their names in the ShareGPT form too, whose `function_call` is an assistant that calls a tool."""
 SYSTEM_ROLES = ("system", "developer")
 WRITTEN = ("content", "tool_calls", "reasoning_content", "thinking")
 """Keys of a message whose values templates write."""
@@ -109,19 +109,11 @@ def called_tools(message: Message) -> Iterator[str]:
 def _message(value: object, number: int, place: str) -> Message:
     if not isinstance(value, Mapping):
         raise _unreadable(f"message {number} is {kind_text(value)}", "an object with role and content", place)
-    message: Message = _without_null(value)
-    is_sharegpt = "role" not in message and "from" in message
-    if is_sharegpt:
-        message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
-    known = _FROM if is_sharegpt else ROLES
-    if "role" not in message:
-        raise _unreadable(f"message {number} has no role", f"one of {', '.join(known)}", place)
-    role = str(message["role"])
-    if role not in known:
-        raise _unreadable(f"message {number} has role {role!r}", f"one of {', '.join(known)}", place)
-    message["role"] = _FROM[role] if is_sharegpt else role
+    message = _with_role(_without_null(value), number, place)
     if "weight" in message:
         _check_weight(message, number, place)
+    if "function_call" in message:  # one call, as OpenAI had it before tool_calls
+        message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
     if "tool_calls" in message:
         message["tool_calls"] = _with_objects(message["tool_calls"], number, place)
     content = message.get("content")
@@ -134,6 +126,19 @@ def _message(value: object, number: int, place: str) -> Message:
         message.pop("content", None)
         return message
     return message | {"content": _text(content, number, place)}
+
+
+def _with_role(message: Message, number: int, place: str) -> Message:
+    """Return a message of any form with its role by the name that templates know."""
+    if "role" not in message and "from" in message:
+        message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
+    known = f"one of {', '.join(ROLES)}, or a name of ShareGPT"
+    if "role" not in message:
+        raise _unreadable(f"message {number} has no role", known, place)
+    role = str(message["role"])
+    if role.lower() not in _ROLES:
+        raise _unreadable(f"message {number} has role {printable(repr(role))[:40]}", known, place)
+    return message | {"role": _ROLES[role.lower()]}
 
 
 def _check_weight(message: Message, number: int, place: str) -> None:

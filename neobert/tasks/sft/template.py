@@ -15,9 +15,11 @@ from typing import IO, Any
 from weakref import WeakKeyDictionary, finalize
 
 from neobert.errors import ProjectError
+from neobert.plurals import counted
+from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.conversation import Conversation
-from neobert.tasks.sft.rendered import Span, Supervise, Supervised, Turns
+from neobert.tasks.sft.rendered import SHOWN, Span, Supervise, Supervised, Turns
 from neobert.tasks.sft.rendering import TIME_LIMIT_S
 
 CODE, PLACE = "TOK001", "tokenizer.chat_template"
@@ -50,8 +52,8 @@ class ChatTemplate:
         """Render conversations in a child process. Raises TOK001 for a template that cannot be used."""
         child = _child_of(self)
         try:
-            for number, conversation in enumerate(conversations, 1):
-                yield child.render(conversation, number)
+            for conversation in conversations:
+                yield child.render(conversation)
         except GeneratorExit:  # the caller has read what it needs, and renders more later
             raise
         except BaseException:
@@ -73,12 +75,12 @@ class _Child:
         self._time_limit_s = template.time_limit_s
         self._write(asdict(template) | {"special_tokens": dict(template.special_tokens)})
 
-    def render(self, conversation: Conversation, number: int) -> Supervised:
-        """Render one conversation; `number` names it in errors."""
+    def render(self, conversation: Conversation) -> Supervised:
+        """Render one conversation."""
         self._write(conversation._asdict())
         line = self._output.readline()
         if not line:
-            raise self._ended(number)
+            raise self._ended(conversation)
         answer: dict[str, Any] = json.loads(line)
         if "fatal" in answer:
             raise ProjectError(CODE, f"the chat template {answer['fatal']}", HINT, PLACE)
@@ -111,12 +113,14 @@ class _Child:
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
 
-    def _ended(self, number: int) -> ProjectError:
+    def _ended(self, conversation: Conversation) -> ProjectError:
         code = self._process.wait()
         if code == -signal.SIGALRM:
-            limit = f"{self._time_limit_s:g} s (limit)"
-            message = f"the chat template does not end: conversation {number:,} took {limit}"
-            return ProjectError(CODE, message, HINT, PLACE)
+            beginning = printable(str(conversation.messages[0].get("content", ""))[:SHOWN])
+            size = counted(len(conversation.messages), "message")
+            message = f"the chat template takes more than {self._time_limit_s:g} s (limit) for a conversation"
+            hint = f"{HINT}, or split the conversation"
+            return ProjectError(CODE, f"{message} of {size}: {beginning!r}", hint, PLACE)
         message = f"the process that renders conversations ended with code {code}; its output is above"
         return ProjectError("DAT009", message, "run the command again", PLACE)
 
