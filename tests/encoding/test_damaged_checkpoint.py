@@ -12,10 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from launcher.cli import app
 from neobert.encoding import Encoder
+from neobert.encoding.prompts import PROMPTS_FILE
 from neobert.encoding.request import Request
 from neobert.encoding.share import encode_share
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.likelihood.load import load_scorer
+from neobert.export.embedding_files import EmbeddingFiles
 from neobert.runfiles.checkpoint import model_files
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal
 from neobert.runfiles.checkpoint.model_files import UNREADABLE_HINT, model_size_bytes, verify_model
@@ -31,6 +33,7 @@ def checkpoint(model_folder: Path) -> Path:
     (model_folder / "trainer_state").mkdir()
     (model_folder / "trainer_state" / "optimizer.safetensors").write_bytes(b"moments")
     (model_folder / "README.md").write_text("a model card")
+    EmbeddingFiles("avg", 32, 32, {"query": "a "}).write(model_folder)
     seal(model_folder, 4, "digest", "2026-01-01T00:00:00+00:00")
     return model_folder
 
@@ -42,7 +45,10 @@ def flip(file: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "config.json", "tokenizer.json", "1_Pooling/config.json", PROMPTS_FILE],
+)
 def test_a_flipped_bit_is_refused_by_every_reader(checkpoint: Path, reader: str, name: str) -> None:
     flip(checkpoint / name)
     with pytest.raises(ProjectError, match=f"the content of {name} changed after the save") as caught:

@@ -102,7 +102,12 @@ def _listed(folder: Path) -> Mapping[str, Any]:
     if not os.path.lexists(folder / FILE_NAME):
         return {}
     files = read_content(folder)["files"]
-    return {name: each for name, each in files.items() if "/" not in name and name.endswith(SUFFIXES)}
+    return {name: each for name, each in files.items() if _is_read(name)}
+
+
+def _is_read(name: str) -> bool:
+    """Return whether readers of a model use this file, perhaps of a module of sentence-transformers."""
+    return name.endswith(SUFFIXES) and ("/" not in name or name.endswith(f"/{CONFIG}"))
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
