@@ -45,8 +45,9 @@ def test_a_mapped_file_is_searched_without_holding_it(tmp_path, monkeypatch):
     documents = np.random.default_rng(0).standard_normal((250, 3)).astype(np.float32)
     np.save(tmp_path / "rows.npy", documents)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="c")
-    blocks = [(start, len(block), np.shares_memory(block, mapped)) for start, block in exact._blocks(mapped)]
-    assert blocks == [(0, 100, False), (100, 100, False), (200, 50, False)]
+    places = {(start, len(block), block.ctypes.data) for start, block in exact._blocks(mapped)}
+    assert {place[:2] for place in places} == {(0, 100), (100, 100), (200, 50)}
+    assert len({place[2] for place in places}) == 1  # one buffer
     assert (
         best_rows(documents[:3], mapped, 4, CPU)[1].tolist() == whole(documents[:3], documents, 4)[1].tolist()
     )
