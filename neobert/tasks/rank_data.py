@@ -17,12 +17,11 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.export.folder import read_tokenizer_files, without_inert
-from neobert.families.backbone import Backbone
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 from neobert.training.state.train_state import Progress
 
 
@@ -91,12 +90,13 @@ class RankData(ABC):
         return float(progress.cursor.epoch)
 
 
-def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
-    """Build a task over this data; `own` are its objective, metrics, probe, worst case and targets.
+def task_over(run: TaskInputs, kind: Callable[..., RankData], **own: Any) -> Task:
+    """Build a task over data of a kind; `own` are its objective, metrics, probe, worst case and targets.
 
     Unless stated, the classes of a target are the outputs of the head.
     """
-    prepared = data.prepared
+    prepared, backbone = run.prepared, run.backbone
+    data = kind(run.config, prepared, run.world, backbone.model.config.vocab_size, run.on_sign)
     if "num_classes" not in own:
         own["num_classes"] = 1 if backbone.head is None else backbone.head.linear.out_features
     return Task(

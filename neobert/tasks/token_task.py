@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,30 +10,22 @@ from typing import Any
 import torch
 
 from neobert.config.schedules import MaskingRates
-from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, describe_loader
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
-from neobert.families.backbone import Backbone
 from neobert.objectives import Objective, check_labels, token_objective_for
 from neobert.objectives.objective import most_targets
-from neobert.parallel import World
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_metrics import TokenMetrics
-from neobert.training.loop.task import Guesser, Task
+from neobert.training.loop.task import Guesser, Task, TaskInputs
 
 log = logging.getLogger(__name__)
 
 
 def token_task(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
+    run: TaskInputs,
     rates: MaskingRates,
     *,
-    on_sign: Callable[[], None],
     targets_only: bool = True,
     guesser: Guesser | None = None,
 ) -> Task:
@@ -42,21 +33,20 @@ def token_task(
 
     Args:
         rates: targets per token in training and in evaluations; the most, if their number varies.
-        on_sign: called while waiting for data.
         targets_only: the head runs on the targets only, and not on every token.
         guesser: masked texts at which the model guesses after each evaluation.
     """
+    config, prepared, device = run.config, run.prepared, run.world.device
     if prepared.eval is None:
         log.warning("no evaluation: the text has no evaluation split, and no documents are held out")
     is_stream = isinstance(prepared.train, DocumentStream)
     log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
-    objective = token_objective_for(config, backbone, world.device.type, rates, targets_only=targets_only)
-    vocab_size = backbone.model.config.vocab_size
+    objective = token_objective_for(config, run.backbone, device.type, rates, targets_only=targets_only)
     return task_over(
-        backbone,
-        TokenData(config, prepared, world, vocab_size, on_sign, targets_only=targets_only),
+        run,
+        partial(TokenData, targets_only=targets_only),
         objective=objective,
-        metrics=partial(TokenMetrics, world.device),
+        metrics=partial(TokenMetrics, device),
         worst_case=partial(with_most_targets, objective, rates),
         targets_per_token=rates.training,
         guesser=guesser,

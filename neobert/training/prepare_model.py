@@ -24,7 +24,7 @@ from neobert.parallel import World
 from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
 from neobert.tasks.weights import load_initial_weights, vocabulary_rows
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def prepare_model(
     if config.adapter.type is not None:
         add_adapter(backbone, config)
     world.recipe.convert(backbone.model)
-    task = build_task(config, prepared, world, backbone, on_sign)
+    task = build_task(TaskInputs(config, prepared, world, backbone, on_sign))
     compile_objective(config, task.objective, num_ranks=world.size)
     vary_dropout_by_rank(config, world)
     module = world.prepare(task.objective, overlaps_exchange=backbone.overlaps_exchange)
@@ -90,12 +90,10 @@ def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> 
     return backbone
 
 
-def build_task(
-    config: RunConfig, prepared: PreparedData, world: World, backbone: Backbone, on_sign: Callable[[], None]
-) -> Task:
+def build_task(run: TaskInputs) -> Task:
     """Build the task of a run over its model."""
-    module = import_module(f"{spec_of(config).keys.package}.task")
-    task: Task = module.build(config, prepared, world, backbone, on_sign=on_sign)
+    config = run.config
+    task: Task = import_module(f"{spec_of(config).keys.package}.task").build(run)
     task = with_plugins(task, config.plugins)
     return task if config.adapter.type is None else with_adapter(task, config)
 

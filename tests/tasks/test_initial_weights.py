@@ -18,12 +18,12 @@ from neobert.tasks.token_task import TokenData
 from neobert.training.prepare_model import prepare_model
 
 
-def build(config, prepared, world, backbone, *, on_sign):
+def build(run):
     return task_over(
-        backbone,
-        TokenData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=TokenObjective(backbone, targets_only=True),
-        metrics=lambda: TokenMetrics(world.device),
+        run,
+        TokenData,
+        objective=TokenObjective(run.backbone, targets_only=True),
+        metrics=lambda: TokenMetrics(run.world.device),
         worst_case=lambda batch, **_: batch,
         probe=lambda *_: iter(()),
         targets_per_token=0.2,

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.store.prepare import PreparedData
-from neobert.families.backbone import Backbone
 from neobert.objectives.labelled import LabelledObjective
-from neobert.parallel import World
 from neobert.tasks.classification.metrics import PredictionMetrics
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.rows import num_labels
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> Task:
+def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a classification run."""
     return task_over(
-        backbone,
-        ClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=LabelledObjective(backbone),
-        metrics=partial(PredictionMetrics, world.device),
+        run,
+        ClassificationData,
+        objective=LabelledObjective(run.backbone),
+        metrics=partial(PredictionMetrics, run.world.device),
         worst_case=with_every_label,
         probe=classifier_answers,
-        targets_per_token=1 / prepared.train.statistics.mean,
+        targets_per_token=1 / run.prepared.train.statistics.mean,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -10,49 +10,38 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
 from neobert.export.embedding_files import EmbeddingFiles
-from neobert.families.backbone import Backbone
-from neobert.parallel import World
 from neobert.tasks.contrastive.metrics import RankMetrics
 from neobert.tasks.contrastive.objective import Embedder
 from neobert.tasks.contrastive.reference import ReferenceStep
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.contrastive.step import ContrastiveStep
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> EmbeddingTask:
+def build(run: TaskInputs) -> EmbeddingTask:
     """Build objective, step, metrics and data of a contrastive run."""
-    section = CONTRASTIVE.of(config)
+    section = CONTRASTIVE.of(run.config)
     step = ContrastiveStep(section.temperature)
     task = task_over(
-        backbone,
-        ContrastiveData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=Embedder(backbone, section.pooling),
+        run,
+        ContrastiveData,
+        objective=Embedder(run.backbone, section.pooling),
         metrics=partial(RankMetrics, section.temperature),
         worst_case=with_every_query,
         step=step,
         reference_step=ReferenceStep(section.temperature),
         logged=step.tally.take,
-        targets_per_token=1 / prepared.train.statistics.mean,
+        targets_per_token=1 / run.prepared.train.statistics.mean,
     )
     own = {each.name: getattr(task, each.name) for each in fields(task)}
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
     files = EmbeddingFiles(
-        section.pooling, task.model.config.hidden_size, segment_length(config), prompts, normalizes=True
+        section.pooling, task.model.config.hidden_size, segment_length(run.config), prompts, normalizes=True
     )
     return EmbeddingTask(**own, files=files)
 

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
-from neobert.families.backbone import Backbone
-from neobert.parallel import World
 from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.probe import choice_answers
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> Task:
+def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a multiple choice run."""
-    train = prepared.train
+    train = run.prepared.train
     assert isinstance(train, TokenStore)
     return task_over(
-        backbone,
-        MultipleChoiceData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=ChoiceObjective(backbone, MULTIPLE_CHOICE.of(config).max_choices),
-        metrics=partial(ChoiceMetrics, world.device),
+        run,
+        MultipleChoiceData,
+        objective=ChoiceObjective(run.backbone, MULTIPLE_CHOICE.of(run.config).max_choices),
+        metrics=partial(ChoiceMetrics, run.world.device),
         worst_case=with_every_label,
         probe=choice_answers,
         num_classes=round(train.num_segments / len(train)),  # the choices of a row

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import torch
 
-from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
-from neobert.families.backbone import Backbone
-from neobert.parallel import World
 from neobert.tasks.question_answering.evaluated import EvaluationText
 from neobert.tasks.question_answering.examples import label_of
 from neobert.tasks.question_answering.metrics import AnswerMetrics
@@ -22,24 +17,17 @@ from neobert.tasks.question_answering.probe import span_answers
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.question_answering.spec import OUTPUTS
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> Task:
+def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a question answering run."""
-    mean, text = prepared.train.statistics.mean, EvaluationText(config, prepared)
+    mean, text = run.prepared.train.statistics.mean, EvaluationText(run.config, run.prepared)
     return task_over(
-        backbone,
-        QuestionAnsweringData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=SpanObjective(backbone),
-        metrics=partial(AnswerMetrics, world.device, text, QUESTION_ANSWERING.of(config)),
+        run,
+        QuestionAnsweringData,
+        objective=SpanObjective(run.backbone),
+        metrics=partial(AnswerMetrics, run.world.device, text, QUESTION_ANSWERING.of(run.config)),
         worst_case=with_every_answer,
         probe=span_answers,
         num_classes=round(mean),  # the tokens of a window

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,29 +14,21 @@ from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.families.backbone import Backbone
 from neobert.families.table import initial_weights
-from neobert.parallel import World
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.token_task import token_task
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 MARGIN = 1.25
 """Supervised tokens of a microbatch relative to their mean, up to which the head has static shapes."""
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> Task:
-    """Build objective, metrics and data of a run. `on_sign`: called while waiting for data."""
-    assert isinstance(prepared.train, TokenStore), "conversations are not streamed"
-    supervised = min(1.0, MARGIN * float(prepared.train.columns[SUPERVISED.name].mean()))
+def build(run: TaskInputs) -> Task:
+    """Build objective, metrics and data of a run."""
+    assert isinstance(run.prepared.train, TokenStore), "conversations are not streamed"
+    supervised = min(1.0, MARGIN * float(run.prepared.train.columns[SUPERVISED.name].mean()))
     rates = MaskingRates(supervised, supervised)
-    backbone.model.generation_config = generation_of(config, backbone, prepared)
-    return token_task(config, prepared, world, backbone, rates, on_sign=on_sign)
+    run.backbone.model.generation_config = generation_of(run.config, run.backbone, run.prepared)
+    return token_task(run, rates)
 
 
 def generation_of(config: RunConfig, backbone: Backbone, prepared: PreparedData) -> GenerationConfig:

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import torch
 
-from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
-from neobert.families.backbone import Backbone
 from neobert.objectives.labelled import LabelledObjective
-from neobert.parallel import World
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
 from neobert.tasks.token_classification.probe import tagger_answers
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
-from neobert.training.loop.task import Task
+from neobert.training.loop.task import Task, TaskInputs
 
 
-def build(
-    config: RunConfig,
-    prepared: PreparedData,
-    world: World,
-    backbone: Backbone,
-    *,
-    on_sign: Callable[[], None] = lambda: None,
-) -> Task:
+def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a token classification run."""
-    section = TOKEN_CLASSIFICATION.of(config)
+    section = TOKEN_CLASSIFICATION.of(run.config)
     return task_over(
-        backbone,
-        TokenClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=LabelledObjective(backbone),
-        metrics=partial(TagMetrics, world.device, section.label_names),
+        run,
+        TokenClassificationData,
+        objective=LabelledObjective(run.backbone),
+        metrics=partial(TagMetrics, run.world.device, section.label_names),
         worst_case=with_every_label,
         probe=partial(tagger_answers, num_labels=len(section.label_names)),
-        targets_per_token=labelled_share(prepared),
+        targets_per_token=labelled_share(run.prepared),
     )
 
 

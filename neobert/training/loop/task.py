@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import PreparedData
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
@@ -21,6 +23,22 @@ from neobert.runfiles.answer_kinds import AnswerKind
 from neobert.runfiles.samples import Guess, MaskedText
 from neobert.training.state.train_state import Progress
 from neobert.training.telemetry.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInputs:
+    """Config, data and model of one rank, from which a task is built.
+
+    Attributes:
+        backbone: the model, with its initial weights.
+        on_sign: called on progress while waiting for data.
+    """
+
+    config: RunConfig
+    prepared: PreparedData
+    world: World
+    backbone: Backbone
+    on_sign: Callable[[], None] = lambda: None
 
 
 class Batch(Protocol):
