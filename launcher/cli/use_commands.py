@@ -38,7 +38,7 @@ def _encode(
     Texts are packed without padding and encoded with the kernels of training. The same command continues a
     stopped job.
     """
-    from launcher.commands import encode
+    from launcher.commands import text_jobs
     from neobert.encoding.request import EMBEDDINGS, Request
 
     options.at_most_one(output=output, index=index)
@@ -60,7 +60,7 @@ def _encode(
         processes=processes,
         texts_per_shard=texts_per_shard,
     )
-    end(encode.run(request, output_format))
+    end(text_jobs.run(request, output_format))
 
 
 @app.command(
@@ -113,7 +113,7 @@ def _predict(
     The output has the columns of the input and those of the prediction. The same command continues a stopped
     job.
     """
-    from launcher.commands import predict
+    from launcher.commands import text_jobs
     from neobert.prediction.request import Request
 
     request = Request(
@@ -128,7 +128,7 @@ def _predict(
         processes=processes,
         rows_per_shard=rows_per_shard,
     )
-    end(predict.run(request, output_format))
+    end(text_jobs.run(request, output_format))
 
 
 @app.command(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from launcher.cli import app
-from launcher.commands import encode
+from launcher.commands import text_jobs
 from neobert.atomic_write import write_atomically
 from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
@@ -335,9 +335,9 @@ def test_the_warning_of_lost_text_counts_in_english(
     truncated: int, texts: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = {"truncated": truncated, "texts": texts, "max_length": 4, "tokens_lost": 9, "tokens": 4}
-    encode.warn_of_lost_text(report)
+    text_jobs.warn_of_lost_text(report)
     assert expected in capsys.readouterr().err
-    encode.warn_of_lost_text(report | {"tokens_lost": 9996})
+    text_jobs.warn_of_lost_text(report | {"tokens_lost": 9996})
     assert "more than 99.9% of all tokens were cut off" in capsys.readouterr().err
 
 

@@ -122,7 +122,7 @@ def test_ctrl_c_says_that_the_same_command_continues(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launcher.commands.encode.ask", interrupted)
+    monkeypatch.setattr("launcher.commands.text_jobs.ask", interrupted)
     assert app.run(["encode", "model", "texts.txt", "-o", "out.npy"]) == EXIT_INTERRUPTED
     message = " ".join(capsys.readouterr().err.split())
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message

@@ -1,4 +1,4 @@
-"""`encode`: embeddings of texts, computed in a child process and written to a file."""
+"""`encode` and `predict`: embeddings and predictions of texts, computed in a child process."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from launcher.commands.texts_argument import texts_and_output
 from launcher.io.files import expanded, make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
-from neobert.encoding.request import Request
+from neobert.encoding.request import Request as EncodingRequest
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
 from neobert.plurals import counted, percent
+from neobert.prediction.request import Request as PredictionRequest
 from neobert.runfiles.model_folder import require_model_folder
 
-MODULE = "neobert.encoding"
+MODULES = {EncodingRequest: "neobert.encoding", PredictionRequest: "neobert.prediction"}
 LARGE_SHARE_LOST = 0.1
 STOPPED, CONTINUED = "Ctrl-C: stopped", "run the same command again to continue with the remaining texts"
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
 
 
-def run(request: Request, output_format: str) -> int:
-    """Encode the texts; print the report, or without an output file the embeddings."""
+def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
+    """Run the job; print its report, or without an output file what it wrote."""
     require_working_directory()
     folder = expanded(request.folder)
     require_model_folder(folder)
-    if request.is_index:
+    if isinstance(request, EncodingRequest) and request.is_index:
         make_folder(expanded(request.output).parent)
     with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
-        report = ask_resumable(MODULE, asdict(content))
+        report = _ask(MODULES[type(request)], asdict(content))
     if request.output:
         deliver_report(report, output_format)
     warn_of_lost_text(report)
     return EXIT_OK
 
 
-def ask_resumable(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
+def _ask(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job that the same command continues after Ctrl-C, and return its report."""
     try:
         return ask(module, content, doing="loading the model", hint=HINT)
