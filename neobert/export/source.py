@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +33,7 @@ from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
-from neobert.runfiles.weights_header import weight_files
+from neobert.runfiles.weights_header import tensor_shapes, weight_files
 from neobert.tasks.specs import SPECS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
@@ -228,10 +229,17 @@ def _build(folder: Path) -> PreTrainedModel:
         raise _unknown_model(folder, f"{name} has no model_type {config.model_type!r}")
     refuse_other_settings(folder)
     try:
-        model: PreTrainedModel = found(config)
+        model: PreTrainedModel = found(config, **_without_pooler(found, folder))
     except Exception as error:  # a setting that its class does not check
         raise _unknown_model(folder, reason_of(error)) from error
     return model.float().eval()
+
+
+def _without_pooler(kind: type[PreTrainedModel], folder: Path) -> dict[str, bool]:
+    """Return the argument by which an encoder has no pooling layer, if the weights have none."""
+    takes = "add_pooling_layer" in signature(kind.__init__).parameters
+    has_layer = any("pooler." in name for name in tensor_shapes(folder)) if takes else True
+    return {} if has_layer else {"add_pooling_layer": False}
 
 
 def _unknown_model(folder: Path, reason: str) -> ProjectError:

@@ -192,11 +192,23 @@ def test_a_text_is_not_split(file):
 
 # --- runs
 
-SECTION = {"query_prompt": "query: ", "pooling": "cls"}
+
+BERT = {
+    "type": "hf",
+    "architecture": "bert",
+    "intermediate_size": 24,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+}
 
 
-def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(make_run, file, run, metrics):
-    folder = make_run(**options(file, SECTION), trainer={"max_steps": 40, "eval_steps": 20, "save_steps": 40})
+@pytest.mark.parametrize(("model", "pooling"), [({}, "cls"), (BERT, "avg")], ids=["neobert", "bert"])
+def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
+    make_run, file, run, metrics, model, pooling
+):
+    trainer = {"max_steps": 40, "eval_steps": 20, "save_steps": 40}
+    section = {"query_prompt": "query: ", "pooling": pooling}
+    folder = make_run(**options(file, section, model=model), trainer=trainer)
     assert run(folder) == 0
     lines = metrics(folder)
     evaluated = [line for line in lines if "eval/mrr" in line]
