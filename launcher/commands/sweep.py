@@ -47,6 +47,7 @@ from neobert.errors import (
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST
+from neobert.tasks.specs import spec_of
 from validators.planning import plan_run
 
 STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
@@ -95,6 +96,7 @@ def candidates_of(
     candidates = [candidate_of(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         _refuse_unequal_tokens(candidates)
+        _refuse_unequal_negatives(candidates)
         _refuse_begun_otherwise(candidates)
     return candidates
 
@@ -158,6 +160,26 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
             "sweep-tokens",
             f"the points train on unequal numbers of tokens: {listed}",
             "adjust trainer.max_steps to the batch size of each point, or add --allow-unequal-tokens",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _refuse_unequal_negatives(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if the losses of points compare queries with different numbers of documents."""
+    seen = {
+        (spec_of(config).texts(config), candidate.plan.tokens_per_step.value): candidate.point.label
+        for candidate in candidates
+        if spec_of(config := candidate.run.config).predicts == "pairs"
+    }
+    if len(seen) > 1:
+        listed = "; ".join(
+            f"{texts} texts per pair, {tokens:,} tokens per step ({label})"
+            for (texts, tokens), label in sorted(seen.items())
+        )
+        raise ProjectError(
+            "sweep-negatives",
+            f"the points compare queries with unequal numbers of documents: {listed}",
+            "sweep other keys, or add --allow-unequal-tokens",
             exit_code=EXIT_CHECK_FAILED,
         )
 

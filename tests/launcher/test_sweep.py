@@ -131,6 +131,24 @@ def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) 
     assert command(*sweep, "--allow-unequal-tokens").code == 0
 
 
+@pytest.mark.parametrize(
+    "axes",
+    [
+        ["contrastive.max_negatives=0,1"],
+        ["trainer.gradient_accumulation_steps=1,2", "trainer.max_steps=60"],
+    ],
+)
+def test_unequal_numbers_of_negatives_are_refused_unless_allowed(
+    command: Callable[..., Any], axes: list[str]
+) -> None:
+    words = [word for axis in axes for word in ("--sweep", axis)]
+    pairs = ("train", "--profile", "contrastive-demo", *words, "--dry-run")
+    answer = command(*pairs)
+    assert answer.code == 1
+    assert "unequal numbers of" in answer.err
+    assert command(*pairs, "--allow-unequal-tokens").code == 0
+
+
 def begin(folder: Path, *overrides: str, step: int = 5) -> ResolvedRun:
     """Leave a checkpoint of a run in its directory, with the config alone; return the run."""
     run = resolve_run("cpu-demo", (), (AUTO, f"trainer.output_dir={folder.absolute()}", *overrides))
