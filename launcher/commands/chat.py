@@ -16,7 +16,7 @@ from launcher.terminal import console
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.generation.request import Message, ReplyEnd, Sampling
 
-CLEAR, EXIT = "/clear", "/exit"
+CLEAR, EXIT, ASK = "/clear", "/exit", "/help"
 HELP = f"Ctrl-C ends a reply, {CLEAR} begins a new conversation, {EXIT} or Ctrl-D ends the chat"
 
 
@@ -92,6 +92,9 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
     """Print the reply to a line, and keep both; a refused conversation keeps neither."""
     if line == CLEAR:
         conversation.clear()
+        return
+    if line == ASK:
+        console.tell(HELP)
         return
     messages: list[Message] = [*conversation.messages, {"role": "user", "content": line}]
     text, end = "", None

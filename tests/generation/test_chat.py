@@ -50,7 +50,7 @@ def shown(text: str) -> str:
 
 def test_a_piped_chat_keeps_its_history_until_it_is_cleared(chatty: Path) -> None:
     """The second question is answered with the first in mind, the third without."""
-    lines = "hello\nhow are you\n/clear\nhow are you\n/exit\nnever asked\n"
+    lines = "hello\nhow are you\n/help\n/clear\nhow are you\n/exit\nnever asked\n"
     done = subprocess.run(
         [*CHAT, str(chatty), *GREEDY, "--system", "today"], input=lines, capture_output=True, text=True
     )
@@ -61,6 +61,7 @@ def test_a_piped_chat_keeps_its_history_until_it_is_cleared(chatty: Path) -> Non
     assert second != third
     assert done.stdout == "".join(shown(reply) + "\n" for reply in (first, second, third))
     assert done.stderr.count("the token limit; see --max-tokens") == 3
+    assert done.stderr.count("/clear begins a new conversation") == 1
 
 
 class Screen:

@@ -33,12 +33,21 @@ def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path:
     assert text["continuation"] == tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "a\u2028"}, {"type": "text", "text": "b"}]
+    row = json.dumps({"messages": [{"role": "user", "content": parts}]}, ensure_ascii=False)
+    (tmp_path / "p.jsonl").write_bytes(f'\ufeff{{"prompt": "c"}}\r\n{row}'.encode())
+    first, second = read_prompts(tmp_path / "p.jsonl")
+    assert (first.text, second.messages) == ("c", [{"role": "user", "content": "a\u2028b"}])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}', "p.jsonl:2: has neither a prompt nor messages"),
         ("p.jsonl", '{"prompt": "a"', "p.jsonl:1: is not JSON"),
-        ("p.jsonl", '{"messages": [{"role": "user"}]}', "p.jsonl:1: has neither"),
+        ("p.jsonl", '{"messages": [{"role": "user"}]}', "p.jsonl:1: message 1 has no text as content"),
+        ("p.jsonl", '{"messages": [{"role": "human", "content": "a"}]}', "message 1 has none of the roles"),
         ("p.txt", "\n\n", "p.txt: has no prompt"),
     ],
 )

@@ -11,6 +11,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.generation.request import Message
 from neobert.printable import printable
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
 FORMS = 'a .txt file has one prompt per line, a .jsonl file {"prompt": ...} or {"messages": [...]} per line'
 
 
@@ -25,7 +26,7 @@ class Prompt:
 def read_prompts(path: Path) -> list[Prompt]:
     """Read the prompts of a file. Raises `ProjectError` with the line of the first one that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may be inside a text
     except (OSError, ValueError) as error:
         raise _wrong(f"cannot be read: {printable(str(error))}", str(path)) from error
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -46,13 +47,21 @@ def _from_json(line: str, place: str) -> Prompt:
     text, messages = (row.get("prompt"), row.get("messages")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str) and text and messages is None:
         return Prompt(text)
-    if isinstance(messages, list) and messages and all(map(_is_message, messages)) and text is None:
-        return Prompt(messages=[{"role": each["role"], "content": each["content"]} for each in messages])
+    if isinstance(messages, list) and messages and text is None:
+        return Prompt(messages=[_message(each, number, place) for number, each in enumerate(messages, 1)])
     raise _wrong("has neither a prompt nor messages", place)
 
 
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("role", "content"))
+def _message(value: Any, number: int, place: str) -> Message:
+    """Return a message; content in text parts, as OpenAI has it, becomes one string."""
+    role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
+    if role not in ROLES:
+        raise _wrong(f"message {number} has none of the roles {', '.join(ROLES)}", place)
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise _wrong(f"message {number} has no text as content", place)
+    return {"role": role, "content": "".join(map(str, texts))}
 
 
 def _wrong(message: str, place: str) -> ProjectError:
