@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,8 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         if model.config.tie_word_embeddings:
             state = _without_tied_copy(state, path)
     state, of_head = of_same_depth(state, model)
-    own, found = model.state_dict(), state
+    own = model.state_dict()
+    found = state = _without_computed(state, model, own)
     if may_lack:
         state = {
             name: tensor
@@ -77,6 +78,12 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         initialized=tuple(sorted(own_weights(model).keys() - state.keys())),
         unused=tuple(sorted((found.keys() - own.keys()) | of_head)),
     )
+
+
+def _without_computed(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:
+    """Drop buffers that the model computes: older releases of transformers saved the positions of a BERT."""
+    computed = {name for name, _ in model.named_buffers()} - own.keys()
+    return {name: tensor for name, tensor in state.items() if name not in computed}
 
 
 def of_same_depth(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from safetensors.torch import save_file
+from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
 from neobert.encoding import Encoder
 from neobert.encoding.declared import read_declared
@@ -301,11 +302,11 @@ def test_a_classifier_is_refused_where_its_head_would_be_lost(make_model, save, 
         open_source([save(source.model, "again")], "avg")
 
 
-@pytest.mark.parametrize(("name", "is_own"), [("hf", True), (ST, False), ("onnx", False)])
+@pytest.mark.parametrize(("name", "is_own"), [("hf", True), ("hf", False), (ST, False), ("onnx", False)])
 def test_an_embedder_keeps_pooling_length_and_prompts(make_model, save, tokenizer_dir, name, is_own):
     """An exported folder had empty prompts, and the folder of a transformers model no pooling."""
     config = BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=1, num_attention_heads=4)
-    folder = save(make_model(**LARGE, pooling="max") if is_own else BertForMaskedLM(config))
+    folder = save(make_model(**LARGE, pooling="max") if is_own else BertModel(config))
     prompts = {"query": "the a ", "passage": "c "}
     EmbeddingFiles("max", 64, 24, prompts, True, "passage", False).write(folder)
     exported = run(folder, name)
@@ -321,6 +322,9 @@ def test_an_embedder_keeps_pooling_length_and_prompts(make_model, save, tokenize
 def test_a_transformers_encoder_gets_the_pooling_of_the_option(save):
     config = BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=1, num_attention_heads=4)
     folder = save(BertForMaskedLM(config))
+    weights = read_weights(folder)
+    weights["bert.embeddings.position_ids"] = torch.arange(512)[None]  # as transformers before 4.31 saved it
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
     assert writer_of(ST).refusal(open_source([folder], None)) == (
         "BertForMaskedLM declares no pooling: pass --pooling avg, cls or max"
     )

@@ -22,7 +22,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     with torch.no_grad():
         hidden = encoder(ids, attention_mask=mask).last_hidden_state
         outputs = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
-        if head is not None:
+        if head is not None and head is not type(encoder):
             model = head.from_pretrained(folder).float().eval()
             # A model that compares choices gets one per row.
             rows = (ids[:, None], mask[:, None]) if head.__name__.endswith("MultipleChoice") else (ids, mask)
