@@ -2,8 +2,8 @@
 
 It trains the model of a run on the run's own microbatches (`peers/own_rows.py`), in their order, with as many
 to a step, and with the run's rate, betas, weight decay and clipping; weights are in fp32 under autocast. The
-padded form gets the segments of the same rows, as many to a microbatch as fill its rows. With STEPS it prints
-the loss of each step as JSON instead of taking turns.
+padded form gets the segments of the same rows, half as many to a microbatch: with padding they take about the
+room of a packed row. With STEPS it prints the loss of each step as JSON instead of taking turns.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def build(config: RunConfig, rows: Rows, form: Form, output: str, steps: int | N
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     names = ("input_ids", "labels", "seq_lengths") if form.options else ("input_ids", "labels")
-    data, num_rows = rows, 1
+    data, num_rows, per_step = rows, 1, trainer.gradient_accumulation_steps
     if not form.options:
-        data, num_rows = segments(rows), trainer.per_device_train_batch_size
-    per_step = trainer.gradient_accumulation_steps
-    if not form.options:
-        per_step = max(1, round(len(data) * per_step / (len(rows) * num_rows)))
+        data = segments(rows)
+        per_row = len(data) / len(rows)
+        num_rows = max(1, round(per_row / 2))
+        per_step = max(1, round(per_step * per_row / num_rows))
     options = SFTConfig(
         output_dir=output,
         max_steps=steps or NEVER,
