@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
-from neobert.encoding.declared import read_declared
 from neobert.families.shape import ModelShape
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
@@ -36,6 +35,8 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
     Raises `ProjectError` for a folder with further modules, which the run would lose.
     """
+    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+
     if not (folder / "modules.json").is_file():
         return {}
     found = read_declared(folder)
