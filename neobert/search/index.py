@@ -164,6 +164,8 @@ def open_index(folder: Path) -> Index:
         header = read_as(Header, content)
     except ValueError as error:
         raise _damaged(folder / INDEX, printable(str(error))) from None
+    if not {TEXTS, OFFSETS} <= header.files.keys():
+        raise _damaged(folder / INDEX, f"files lacks {TEXTS} or {OFFSETS}")
     for name, state in header.files.items():
         file = folder / name
         # The index has the texts, so that their file may be moved; one that was edited has other texts.

@@ -93,6 +93,12 @@ def test_what_was_edited_is_refused(edited, message, index, tmp_path):
     assert caught.value.exit_code == EXIT_CHECK_FAILED
 
 
+def test_an_index_that_names_no_digests_is_refused(index):
+    (index / "index.json").write_text(json.dumps(read_json(index / "index.json") | {"files": {}}))
+    with pytest.raises(ProjectError, match=r"files lacks texts\.jsonl or offsets\.npy"):
+        found(index, "text")
+
+
 def test_moved_files_are_found(index, tmp_path):
     """An index holds its texts, and its model may be given."""
     wanted = found(index, "text")
