@@ -108,6 +108,7 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         ([{"role": "user", "content": 3}], "the content of message 1 is a number"),
         ([{"role": "user", "content": [{"type": "image"}]}], "message 1 has a part that is not text"),
         ([{"from": "function_call", "value": "[1]"}], "message 1 calls no function"),
+        ([{"role": "function_call"}], "message 1 calls no function"),
         ([{"role": "assistant", "tool_calls": "now"}], "tool_calls of message 1 is text"),
         ([{**EXPECTED[1], "weight": 0.5}], r"message 1 has weight 0.5, expected 0 \(not trained on\) or 1"),
         ([{**EXPECTED[1], "weight": "0"}], "message 1 has weight '0'"),

@@ -118,7 +118,7 @@ def _message(value: object, number: int, place: str) -> Message:
         message["tool_calls"] = _with_objects(message["tool_calls"], number, place)
     content = message.get("content")
     if message["role"] == "function_call":
-        del message["content"]
+        message.pop("content", None)
         return message | {"role": "assistant", "tool_calls": _calls(content, number, place)}
     if content is None:
         if message["role"] != "assistant" or not message.get("tool_calls"):
