@@ -241,3 +241,15 @@ def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics,
     assert [line.get("eval/mrr") for line in metrics(killed)] == [
         line.get("eval/mrr") for line in metrics(whole)
     ]
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ({"matryoshka_dims": [8, 768]}, "matryoshka_dims has 768, but a vector has 768 components"),
+        ({"negative_columns": ["a", "b"]}, "negative_columns has 2 columns, but max_negatives is 1"),
+    ],
+)
+def test_contradictions_are_named(file, section, problem):
+    config = from_dict(options(file, section))
+    assert [each.problem for each in spec_of(config).contradictions(config)] == [problem]

@@ -12,7 +12,7 @@ from neobert.data.batches.text_digests import text_digests
 from neobert.data.store.pair_counts import pair_counts
 from neobert.tasks.contrastive import loss as losses
 from neobert.tasks.contrastive import step as steps
-from neobert.tasks.contrastive.loss import Candidates, Queries, info_nce, similarities
+from neobert.tasks.contrastive.loss import Candidates, Loss, Queries, info_nce, similarities
 from neobert.tasks.contrastive.reference import ReferenceStep
 from neobert.tasks.contrastive.step import ContrastiveStep, Pass
 from neobert.tasks.contrastive.texts import Texts
@@ -25,13 +25,14 @@ BATCHES = [
     batch_of([(5, 5, 5), (6, 2)], 2),
     batch_of([(2, 3), (4, 4, 4, 1)], 3),
 ]
+LOSS = Loss(TEMPERATURE)
 ON_TWO_RANKS = [BATCHES[0::2], BATCHES[1::2]]
 
 
-def error(ranks, dropout=0.0) -> float:
+def error(ranks, dropout=0.0, loss=LOSS) -> float:
     """Return the difference that the rehearsal measures: of the step from its reference."""
-    reference = gradients(ReferenceStep(TEMPERATURE), ranks, dropout)
-    return difference(reference, gradients(ContrastiveStep(TEMPERATURE), ranks, dropout))
+    reference = gradients(ReferenceStep(loss), ranks, dropout)
+    return difference(reference, gradients(ContrastiveStep(loss), ranks, dropout))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -41,21 +42,28 @@ def test_the_gradient_is_that_of_one_graph(count, dropout):
 
 
 def test_two_ranks_have_the_gradient_of_one():
-    alone = gradients(ContrastiveStep(TEMPERATURE), [BATCHES])
-    assert difference(alone, gradients(ContrastiveStep(TEMPERATURE), ON_TWO_RANKS)) < 1e-5
+    alone = gradients(ContrastiveStep(LOSS), [BATCHES])
+    assert difference(alone, gradients(ContrastiveStep(LOSS), ON_TWO_RANKS)) < 1e-5
     assert error(ON_TWO_RANKS) < 1e-5
 
 
+def test_the_gradient_of_first_components_is_that_of_one_graph():
+    nested = Loss(TEMPERATURE, (4, 8))
+    assert error(ON_TWO_RANKS, loss=nested) < 1e-5
+    whole = gradients(ContrastiveStep(LOSS), [BATCHES])
+    assert difference(whole, gradients(ContrastiveStep(nested), [BATCHES])) > 0.05
+
+
 def test_chunks_of_queries_change_nothing(monkeypatch):
-    whole = gradients(ContrastiveStep(TEMPERATURE), [BATCHES])
+    whole = gradients(ContrastiveStep(LOSS), [BATCHES])
     monkeypatch.setattr(losses, "CHUNK", 3)
-    assert difference(whole, gradients(ContrastiveStep(TEMPERATURE), [BATCHES])) < 1e-5
+    assert difference(whole, gradients(ContrastiveStep(LOSS), [BATCHES])) < 1e-5
 
 
 def test_more_microbatches_are_more_negatives():
     """Microbatches that are accumulated are not contrasted one by one."""
-    joint = gradients(ContrastiveStep(TEMPERATURE), [BATCHES[:2]])
-    single = [gradients(ContrastiveStep(TEMPERATURE), [[each]]) for each in BATCHES[:2]]
+    joint = gradients(ContrastiveStep(LOSS), [BATCHES[:2]])
+    single = [gradients(ContrastiveStep(LOSS), [[each]]) for each in BATCHES[:2]]
     sizes = [each.num_targets for each in BATCHES[:2]]
     mean = [(a * sizes[0] + b * sizes[1]) / sum(sizes) for a, b in zip(*single, strict=True)]
     assert difference(joint, mean) > 0.05

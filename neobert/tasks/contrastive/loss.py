@@ -6,6 +6,7 @@ Shapes: Q queries, M documents of all microbatches and ranks, D width of a vecto
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -93,6 +94,34 @@ def similarities(queries: Queries, candidates: Candidates, temperature: float) -
     is_false |= candidates.owners == queries.digests[:, None]
     is_false.scatter_(1, queries.targets[:, None], False)
     return Similarities(logits.masked_fill(is_false, -torch.inf), is_false.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """InfoNCE, the mean of whole vectors and of their first components (Matryoshka, arXiv:2205.13147).
+
+    Attributes:
+        widths: numbers of first components; empty: the whole alone.
+    """
+
+    temperature: float
+    widths: tuple[int, ...] = ()
+
+    def of(self, queries: Queries, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        """Return the summed loss of queries, and the number of their false negatives."""
+        losses = []
+        for width in (*self.widths, candidates.vectors.shape[1]):
+            asked, offered = (first_components(each.vectors, width) for each in (queries, candidates))
+            found = similarities(
+                queries._replace(vectors=asked), candidates._replace(vectors=offered), self.temperature
+            )
+            losses.append(info_nce(found, queries.targets))
+        return torch.stack(losses).mean(), found.num_false
+
+
+def first_components(vectors: Tensor, width: int) -> Tensor:
+    """Return the first components of vectors [N, D], normalized; whole vectors are so already."""
+    return vectors if width == vectors.shape[1] else F.normalize(vectors[:, :width], dim=-1)
 
 
 def info_nce(found: Similarities, targets: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from neobert.data.batches.microbatch import Microbatch
+from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -24,7 +25,7 @@ from neobert.training.loop.task import StepServices
 class ReferenceStep:
     """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
 
-    temperature: float
+    loss: Loss
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
         """Add the gradients of the mean loss of `num_targets` queries to the weights."""
@@ -56,8 +57,14 @@ class ReferenceStep:
         same = digests[:, None] == digests
         is_false = (is_answer.float() @ same.float() > 0) | (digests == of_queries[:, None])
         is_false |= owners == of_queries[:, None]
-        logits = (queries @ documents.T / self.temperature).masked_fill(is_false & ~is_answer, -torch.inf)
-        total = (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
+        total = torch.zeros((), device=queries.device)
+        for width in (*self.loss.widths, queries.shape[1]):
+            cut = (each[:, :width] for each in (queries, documents))
+            one, other = (each / each.norm(dim=1, keepdim=True) for each in cut)
+            logits = one @ other.T / self.loss.temperature
+            logits = logits.masked_fill(is_false & ~is_answer, -torch.inf)
+            total = total + (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
+        total = total / (len(self.loss.widths) + 1)
         with world.holding_gradients(module, is_last=world.is_sharded):
             (total * (world.dp_size if world.is_sharded else 1) / max(num_targets, 1)).backward()
         if not world.is_sharded:

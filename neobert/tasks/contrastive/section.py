@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, ge, key, le
+from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, PositiveInt, ge, key, le
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, LOSS, Metric
 
@@ -41,6 +41,12 @@ class ContrastiveConfig:
     )
     pooling: Literal["avg", "cls"] = key(
         "avg", "Vector of a text: mean of the token vectors, or that of the first token.", affects="model"
+    )
+    matryoshka_dims: tuple[PositiveInt, ...] = key(
+        (),
+        "Lengths, such as [64, 128]: the first components of a vector are trained as a vector, too, with the "
+        "same weight as the whole.",
+        affects="numerics",
     )
     temperature: PositiveFloat = key(
         0.05,

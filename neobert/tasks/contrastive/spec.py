@@ -52,12 +52,17 @@ def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield columns of negatives of which some are never read, and a batch size that grows over sources."""
+    """Yield columns that are not read, first components that are all, and a batch that grows over sources."""
     section, trainer = CONTRASTIVE.of(config), config.trainer
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
         problem = f"negative_columns has {len(columns)} columns, but max_negatives is {section.max_negatives}"
         yield Contradiction(NEGATIVE_SETTING, problem, f"set {MOST_SETTING} to {len(columns)} or more")
+    widths, width = section.matryoshka_dims, getattr(config.model, "hidden_size", None)
+    if widths and width is not None and max(widths) >= width:
+        problem = f"matryoshka_dims has {max(widths):,}, but a vector has {width:,} components"
+        hint = f"set contrastive.matryoshka_dims to numbers below {width}"
+        yield Contradiction("contrastive.matryoshka_dims", problem, hint)
     if config.dataset.mixture and trainer.batch_size_warmup_steps:
         problem = (
             f"batch_size_warmup_steps is {trainer.batch_size_warmup_steps}, but each step has one source"

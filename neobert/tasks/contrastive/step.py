@@ -20,7 +20,7 @@ from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.parallel import World
-from neobert.tasks.contrastive.loss import gathered, info_nce, similarities
+from neobert.tasks.contrastive.loss import Loss, gathered
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -82,7 +82,7 @@ class Pass:
 class ContrastiveStep:
     """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
 
-    temperature: float
+    loss: Loss
     tally: Tally = field(default_factory=Tally)
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
@@ -111,11 +111,10 @@ class ContrastiveStep:
         total = torch.zeros((), dtype=torch.float64, device=asked.device)
         num_false = torch.zeros((), dtype=torch.int64, device=asked.device)
         for chunk in queries.chunks():
-            found = similarities(chunk, candidates, self.temperature)
-            loss = info_nce(found, chunk.targets)
+            loss, false = self.loss.of(chunk, candidates)
             loss.backward()
             total += loss.detach()
-            num_false += found.num_false
+            num_false += false
         self.tally.add(len(asked), len(documents), num_false)
         gradient = torch.zeros_like(torch.cat(list(vectors)))
         gradient[texts.queries] = asked.grad

@@ -14,6 +14,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.export.embedding_files import EmbeddingFiles
+from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.metrics import RankMetrics
 from neobert.tasks.contrastive.objective import Embedder
 from neobert.tasks.contrastive.reference import ReferenceStep
@@ -26,7 +27,8 @@ from neobert.training.loop.task import Task, TaskInputs
 def build(run: TaskInputs) -> EmbeddingTask:
     """Build objective, step, metrics and data of a contrastive run."""
     section = CONTRASTIVE.of(run.config)
-    step = ContrastiveStep(section.temperature)
+    loss = Loss(section.temperature, section.matryoshka_dims)
+    step = ContrastiveStep(loss)
     task = task_over(
         run,
         ContrastiveData,
@@ -34,7 +36,7 @@ def build(run: TaskInputs) -> EmbeddingTask:
         metrics=partial(RankMetrics, section.temperature),
         worst_case=with_every_query,
         step=step,
-        reference_step=ReferenceStep(section.temperature),
+        reference_step=ReferenceStep(loss),
         logged=step.tally.take,
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )
