@@ -3,7 +3,8 @@
 A cluster starts a run again when it has lost a node, whose processes may still train, or return later and
 write. A lock does not keep them apart: file systems of a cluster may lock for each node alone. So each
 launch writes a token into the run directory; its trainer compares the token before it changes the run, and
-stops if another launch has replaced it.
+stops if another launch has replaced it. A process that is frozen between a comparison and the rename after it
+could still do this one rename.
 
 Imports no torch, because the launcher uses it too.
 """
