@@ -21,6 +21,7 @@ from launcher.rundir.directory import after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
+from neobert.runfiles.attempt import FILE as ATTEMPT
 from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from profiles.registry import ResolvedRun
 
@@ -30,7 +31,7 @@ AS_GIVEN = (
     "resolved.json.\n"
 )
 WRITTEN = (
-    GIVEN, RESOLVED, PROVENANCE, "facts.json", "preflight.json", "receipt.json", MANIFEST,
+    GIVEN, RESOLVED, PROVENANCE, "facts.json", "preflight.json", "receipt.json", MANIFEST, ATTEMPT,
     f"{LOGS}/",
 )  # fmt: skip
 
