@@ -116,7 +116,8 @@ def run(options: Options) -> int:
         console.write(text.rstrip("\n"))
         return EXIT_OK
     script = options.output or _unused(folder)
-    make_folder(folder)
+    if options.engine == "slurm":
+        make_folder(folder)  # of the logs
     write_text(script, text)
     if options.output:
         console.write(printable(f"{script}: queue it with: {engine.command} {shlex.quote(str(script))}"))
@@ -140,11 +141,14 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
         name = LABEL.sub("-", name.lower()).strip("-")
     gpu = options.gpu or (resolved.profile.requires.gpu if resolved.profile else "") or ""
     log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if points else "%x-%j.log")
+    gpus = 0 if resolved.device == "cpu" else distributed.nproc_per_node
+    if options.engine == "skypilot" and gpus and not gpu:
+        raise ProjectError("usage", "the run names no GPU", "add --gpu H100", "--gpu", EXIT_USAGE)
     return BatchRequest(
         name=name,
         command=_command(options),
         nodes=distributed.nnodes,
-        gpus=0 if resolved.device == "cpu" else distributed.nproc_per_node,
+        gpus=gpus,
         time=options.time,
         lead_s=_lead_s(resolved, options.signal_lead),
         requeue_limit=options.requeue_limit,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from launcher.commands import submit
+from launcher.commands.selection import Selection
+from neobert.errors import ProjectError
+from profiles.registry import resolve_run
 
 SUBMIT = ("submit", "-p", "cpu-demo", "--to", "slurm", "--trainer.output_dir=runs/small")
 
@@ -139,11 +145,25 @@ def test_a_job_of_kubernetes_retries_by_exit_code(command: Callable[..., Any]) -
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
 
 
+def test_a_task_for_a_run_that_names_no_gpu_needs_one() -> None:
+    run = replace(resolve_run("h200-prod"), profile=None)
+    options = submit.Options(selection=Selection.of(None, None, None), engine="skypilot")
+    with pytest.raises(ProjectError, match="names no GPU"):
+        submit.batch_of(run, options, Path("logs"), 0)
+    assert submit.batch_of(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"
+
+
 def test_a_job_of_one_pod_retries_after_exit_75_only(command: Callable[..., Any]) -> None:
     job = yaml.safe_load(command(*SUBMIT, *ELSEWHERE, "--to", "kubernetes").out)
     final = job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]
     assert (final["operator"], final["values"]) == ("NotIn", [75])
     assert "resources" not in job["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_file_for_another_engine_makes_no_folder_of_logs(command: Any, tmp_path: Path) -> None:
+    volume = ("--trainer.output_dir", str(tmp_path / "volume" / "run"), "--volume", f"{tmp_path}/volume=name")
+    assert command("submit", "-p", "cpu-demo", "--to", "skypilot", "-o", "task.yaml", *volume).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["task.yaml"]
 
 
 @pytest.mark.parametrize(
