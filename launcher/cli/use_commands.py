@@ -6,7 +6,7 @@ from launcher.cli import options, use_options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
 evaluate_app = make_group(
-    "evaluate", "Evaluate: glue, blimp, perplexity, pseudo-perplexity, generation, retrieval, mteb."
+    "evaluate", "Evaluate: glue, blimp, perplexity, pseudo-perplexity, passkey, generation, retrieval, mteb."
 )
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
@@ -260,6 +260,32 @@ def _evaluate_pseudo_perplexity(
 
     model = evaluate_likelihood.Model(folder, output, max_length, dtype, device)
     end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))
+
+
+@evaluate_app.command(
+    "passkey", epilog=f"Example: {PROGRAM} evaluate passkey runs/demo --lengths 1k,4k -o passkey-demo"
+)
+def _evaluate_passkey(
+    folder: use_options.ModelFolder,
+    output: use_options.EvaluationFolder,
+    lengths: use_options.PasskeyLengths = "1k",
+    trials: use_options.PasskeyTrials = 20,
+    seed: use_options.PasskeySeed = 0,
+    at_least: use_options.PasskeyLeast = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Find key words that are masked at the end of a long document.
+
+    They are stated in filler text, a quarter of the document or more before. Reports the share of masked
+    words that are predicted, by length and depth. The same seed gives the same documents.
+    """
+    from launcher.commands import evaluate_passkey
+
+    model = evaluate_passkey.Model(folder, dtype, device)
+    test = evaluate_passkey.Test(evaluate_passkey.lengths_of(lengths), trials, seed)
+    end(evaluate_passkey.run(model, test, output, at_least, output_format))
 
 
 @evaluate_app.command(

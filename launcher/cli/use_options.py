@@ -170,6 +170,23 @@ GlueData = Annotated[
     Path,
     Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),
 ]
+PasskeyLengths = Annotated[
+    str, Option("--lengths", metavar="TOKENS", help="Lengths of the documents: 512,1k,4k (1k is 1,024).")
+]
+PasskeyTrials = Annotated[
+    int, Option("--trials", metavar="N", min=1, help="Documents of each length and depth.")
+]
+PasskeySeed = Annotated[int, Option("--seed", metavar="N", help="Seed of the documents.")]
+PasskeyLeast = Annotated[
+    float | None,
+    Option(
+        "--at-least",
+        metavar="PERCENT",
+        min=0,
+        max=100,
+        help="Exit with 1 if any length is below this accuracy.",
+    ),
+]
 EvaluationFolder = Annotated[
     Path,
     Option(

@@ -12,7 +12,7 @@ from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import NUM_COLORS
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
 from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, TRAIN_LOSS
-from neobert.tasks.metric import Metric
+from neobert.tasks.metric import LOSSES_BY_POSITION, Metric
 from neobert.tasks.specs import metric_named
 
 PERCENT = "%"
@@ -44,6 +44,11 @@ def _times(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 LOSS = Panel("Loss", "", (("training", TRAIN_LOSS), ("evaluation", EVAL_LOSS)))
+BY_POSITION = Panel(
+    "Evaluation: loss by position in the document",
+    "",
+    tuple((each.label.removeprefix("loss_").replace("_", " to "), each.name) for each in LOSSES_BY_POSITION),
+)
 OF_THE_LOOP = (
     _single("Learning rate", "", "train/learning_rate"),
     _single("Gradient norm", "", "train/grad_norm"),
@@ -70,6 +75,7 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
     has_parts = "time/forward_ms" in series
     panels = [
         LOSS,
+        BY_POSITION,
         *_task_panels(metrics.values()),
         *OF_THE_LOOP,
         *([STEP_PARTS] if has_parts else []),
@@ -98,7 +104,7 @@ def _with_data(panel: Panel, series: dict[str, Series]) -> Panel:
 
 def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
     for metric in metrics:
-        if metric.name not in (name for _, name in LOSS.lines):
+        if metric.name not in (name for _, name in (*LOSS.lines, *BY_POSITION.lines)):
             title = f"Evaluation: {metric.label}"
             yield _single(title, PERCENT if metric.is_share else "", metric.name)
 

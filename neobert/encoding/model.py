@@ -25,7 +25,7 @@ from neobert.config.schema import (
     TrainerConfig,
 )
 from neobert.encoding.runs import Run
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
@@ -81,6 +81,20 @@ class InferenceModel:
         self.is_causal = is_causal(settings.model_type)
         self.kernels = f"{kernels}, attention {objective.backbone.attention}"
         self._objective, self._dtype = objective.to(device).eval(), dtype
+
+    def accept(self, length: int) -> None:
+        """Accept sequences of `length` tokens, also beyond those that rotary positions were trained on.
+
+        Raises `ProjectError` for a model with a table of positions that is shorter.
+        """
+        settings = self._objective.model.config
+        if length <= self.max_length:
+            return
+        if not getattr(settings, "rope", False):
+            message = f"{length:,} tokens exceed the {self.max_length:,} positions of the model"
+            hint = f"use at most {self.max_length} tokens"
+            raise ProjectError(CODE, message, hint, str(settings.name_or_path), EXIT_USAGE)
+        self.max_length = settings.max_position_embeddings = length
 
     @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:

@@ -10,6 +10,7 @@ from neobert.families.backbone import Backbone
 from neobert.families.table import longest_row
 from neobert.objectives.objective import target_capacity
 from neobert.objectives.tokens import TokenObjective
+from neobert.tasks.metric import RANGES
 
 
 def token_objective_for(
@@ -30,8 +31,10 @@ def token_objective_for(
     }
     if backbone.token_objective is not None and capacity is not None:
         built: TokenObjective = backbone.token_objective(backbone, **sizes)
-        return built
-    return TokenObjective(backbone, targets_only, **sizes)
+    else:
+        built = TokenObjective(backbone, targets_only, **sizes)
+    built.by_position = longest_row(config) > RANGES[1]
+    return built
 
 
 def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:

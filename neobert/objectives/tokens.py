@@ -6,6 +6,7 @@ Shapes: B rows, S row length, T packed tokens, M targets, D hidden size, V vocab
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -18,13 +19,23 @@ from neobert.kernels.vocabulary import embedding, linear_cross_entropy
 from neobert.model.attention import recording
 from neobert.objectives.objective import ModuleWork, Objective, compiled, rows_for
 from neobert.plan.memory import rows_per_chunk
+from neobert.tasks.metric import RANGES
+
+LAST = 2**31 - 1
+"""Above every position."""
 
 
 class Score(NamedTuple):
-    """Loss in nats and number of correct predictions, both summed over the targets of a microbatch."""
+    """Loss in nats and number of correct predictions, both summed over the targets of a microbatch.
+
+    Attributes:
+        by_position: fp64 [2, R], sum of the losses and number of targets in each of `RANGES`; None: rows are
+            not longer than the first range.
+    """
 
     loss_sum: Tensor
     num_correct: Tensor
+    by_position: Tensor | None = None
 
 
 class TokenObjective(Objective):
@@ -38,10 +49,13 @@ class TokenObjective(Objective):
 
     With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
 
+    `by_position`: evaluations also return the loss by position in the document.
+
     `stream_dtype`: dtype of the residual stream between blocks; None: autocast decides.
     """
 
     stream_dtype: torch.dtype | None = None
+    by_position: bool = False
 
     def __init__(
         self,
@@ -119,22 +133,28 @@ class TokenObjective(Objective):
         return self._scored(rows_for(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
 
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
-        return self._score_targets(self.encode(inputs), labels, num_rows)
+        positions = inputs["position_ids"].flatten()[:, None] if self.by_position else None
+        return self._score_targets(self.encode(inputs), labels, num_rows, positions)
 
-    def _decoded_score(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Score:
+    def _decoded_score(
+        self, hidden: Tensor, labels: Tensor, num_rows: int, positions: Tensor | None = None
+    ) -> Score:
+        if positions is not None:
+            positions, _ = self._targets(positions, labels, num_rows)
         hidden, labels = self._targets(hidden, labels, num_rows)
         # Without gradients a chunk's logits are gone once they are scored; few logits are one chunk.
         rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
-        first, *others = zip(hidden.split(rows), labels.split(rows), strict=True)
-        loss_sum, num_correct = self._score_rows(*first)
+        places = repeat(None) if positions is None else positions.split(rows)
+        first, *others = zip(hidden.split(rows), labels.split(rows), places, strict=False)
+        score = self._score_rows(*first)
         for chunk in others:
-            more = self._score_rows(*chunk)
-            loss_sum, num_correct = loss_sum + more.loss_sum, num_correct + more.num_correct
-        return Score(loss_sum, num_correct)
+            score = _added(score, self._score_rows(*chunk))
+        return score
 
-    def _score_rows(self, hidden: Tensor, labels: Tensor) -> Score:
+    def _score_rows(self, hidden: Tensor, labels: Tensor, positions: Tensor | None) -> Score:
         logits = self.logits(hidden)
-        return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
+        by_position = None if positions is None else losses_by_position(logits, labels, positions)
+        return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum(), by_position)
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         return self._decode(self.encode(inputs), labels, num_rows)
@@ -208,6 +228,26 @@ def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tenso
     places = torch.where(is_target, places, torch.arange(num_rows, device=places.device))
     picked = torch.where(is_target, labels.index_select(0, places), IGNORED)
     return hidden.index_select(0, places), picked
+
+
+def losses_by_position(logits: Tensor, labels: Tensor, positions: Tensor) -> Tensor:
+    """Return the summed loss and the number of targets in each of `RANGES`, fp64 [2, R].
+
+    logits [M, V], labels [M], -100 where nothing is predicted, and positions [M, 1] in documents.
+    """
+    losses = F.cross_entropy(logits.to(torch.float32), labels, ignore_index=IGNORED, reduction="none")
+    starts = torch.tensor(RANGES, device=positions.device)
+    is_in = (positions >= starts) & (positions < torch.cat([starts[1:], starts.new_tensor([LAST])]))
+    # A product with 0 and 1 has one order of summation; adding to an index has none on a GPU.
+    weights = (is_in & (labels != IGNORED)[:, None]).to(torch.float64)
+    return torch.stack([(losses.to(torch.float64)[:, None] * weights).sum(0), weights.sum(0)])
+
+
+def _added(first: Score, more: Score) -> Score:
+    by_position = None
+    if first.by_position is not None and more.by_position is not None:
+        by_position = first.by_position + more.by_position
+    return Score(first.loss_sum + more.loss_sum, first.num_correct + more.num_correct, by_position)
 
 
 def summed_loss(logits: Tensor, labels: Tensor, z_loss: float = 0.0) -> Tensor:

@@ -47,3 +47,20 @@ LOSS = Metric(EVAL_LOSS, is_higher_better=False)
 ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
 PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 """Metrics of several tasks."""
+
+RANGES = (0, 2**10, 2**12, 2**13, 2**14)
+"""First positions of the ranges of a document by which the loss of tokens is reported."""
+_ENDS = (*(f"{start // 2**10}k" for start in RANGES[1:]), "end")
+LOSSES_BY_POSITION = tuple(
+    Metric(f"{EVAL_LOSS}_{start // 2**10}k_{end}", is_higher_better=False)
+    for start, end in zip(RANGES, _ENDS, strict=True)
+)
+"""Loss in each range: eval/loss_0k_1k, eval/loss_1k_4k, and so on to eval/loss_16k_end."""
+TOKEN_METRICS = (LOSS, ACCURACY, PERPLEXITY, *LOSSES_BY_POSITION)
+
+
+def reports_position(metric: Metric, row: int) -> bool:
+    """Return whether an evaluation in rows of `row` tokens reports a metric of `TOKEN_METRICS`."""
+    if metric not in LOSSES_BY_POSITION:
+        return True
+    return row > max(RANGES[1], RANGES[LOSSES_BY_POSITION.index(metric)])

@@ -12,7 +12,7 @@ from neobert.data.sources.rows import RowFormat
 from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import Metric
+from neobert.tasks.metric import Metric, reports_position
 
 MASKING_KEYS = (
     "datacollator.mlm_probability",
@@ -88,6 +88,11 @@ class Head(NamedTuple):
         `document_tokens` is the mean document length.
         """
         return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
+
+
+def reports_loss(config: RunConfig, metric: Metric) -> bool:
+    """Return whether a task of tokens reports a metric: losses by position, in rows that reach it."""
+    return reports_position(metric, config.datacollator.max_length or config.dataset.max_seq_length)
 
 
 def next_token_head(_config: RunConfig, shape: ModelShape) -> Head:

@@ -13,6 +13,7 @@ from neobert.config.schedules import MaskingRates
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, describe_loader
 from neobert.data.batches.targets import IGNORED
+from neobert.families.table import longest_row
 from neobert.objectives import Objective, check_labels, token_objective_for
 from neobert.objectives.objective import most_targets
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
@@ -46,7 +47,7 @@ def token_task(
         run,
         partial(TokenData, targets_only=targets_only),
         objective=objective,
-        metrics=partial(TokenMetrics, device),
+        metrics=partial(TokenMetrics, device, longest_row(config)),
         worst_case=partial(with_most_targets, objective, rates),
         targets_per_token=rates.training,
         guesser=guesser,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from neobert.config import all_keys, digest, dump_yaml, from_dict, load_document, resolve, to_dict
+from neobert.families.rotary_base import extended_base
 from neobert.plan import Plan, assumptions_for, build_plan
 from profiles.inherit import SHIPPED
 from profiles.registry import Profile, list_profiles, load_profile, resolve_run
@@ -117,7 +118,7 @@ def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
 MEASURED = ("h100-prod", "h200-prod")
 
 
-@pytest.mark.parametrize("name", PRODUCTION)
+@pytest.mark.parametrize("name", [name for name in PRODUCTION if name != "long-context"])  # of any card
 def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
     profile = load_profile(name)
     assert profile.expects.is_estimate == ("never run" in profile.intent) == (name not in MEASURED)
@@ -136,7 +137,14 @@ def test_long_context_continues_a100_prod() -> None:
     first, second = load_profile("a100-prod").config, load_profile("long-context").config
     assert second.model.pretrained_checkpoint == f"{first.trainer.output_dir}/checkpoints/latest"
     assert second.dataset.max_seq_length == 4096
-    assert second.dataset.min_length > 1
+    assert second.dataset.min_length == first.dataset.max_seq_length
+    assert second.model.rope_theta == extended_base(first.model.rope_theta, 1024, 4096, 64)
+    assert load_profile("long-context").requires.gpu is None
+    of_both = (load_profile(name).config.trainer for name in ("a100-prod", "long-context"))
+    assert (
+        len({each.per_device_eval_batch_size * row for each, row in zip(of_both, (1024, 4096), strict=True)})
+        == 1
+    )
     assert second.optimizer.lr < first.optimizer.lr
     assert second.scheduler.warmup_steps * 10 <= second.trainer.max_steps
     shape = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, PERPLEXITY
+from neobert.tasks.metric import TOKEN_METRICS
 
-CAUSAL: TaskKeys[None] = TaskKeys(
-    name="causal", package="neobert.tasks.causal", metrics=(LOSS, ACCURACY, PERPLEXITY)
-)
+CAUSAL: TaskKeys[None] = TaskKeys(name="causal", package="neobert.tasks.causal", metrics=TOKEN_METRICS)

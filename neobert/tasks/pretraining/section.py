@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, PERPLEXITY
+from neobert.tasks.metric import ACCURACY, LOSS, LOSSES_BY_POSITION, PERPLEXITY
 
 ACCURACY_OF_WORDS = replace(
     ACCURACY,
@@ -15,5 +15,7 @@ ACCURACY_OF_WORDS = replace(
 )
 
 PRETRAINING: TaskKeys[None] = TaskKeys(
-    name="pretrain", package="neobert.tasks.pretraining", metrics=(LOSS, ACCURACY_OF_WORDS, PERPLEXITY)
+    name="pretrain",
+    package="neobert.tasks.pretraining",
+    metrics=(LOSS, ACCURACY_OF_WORDS, PERPLEXITY, *LOSSES_BY_POSITION),
 )

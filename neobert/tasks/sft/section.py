@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from neobert.schema_fields import STRICT, NonEmpty, key
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, PERPLEXITY
+from neobert.tasks.metric import TOKEN_METRICS
 
 TYPICAL_SHARE = 0.5
 """Assumed share of supervised tokens before the conversations are rendered."""
@@ -53,7 +53,7 @@ class SftConfig:
 SFT = TaskKeys(
     name="sft",
     package="neobert.tasks.sft",
-    metrics=(LOSS, ACCURACY, PERPLEXITY),
+    metrics=TOKEN_METRICS,
     section=SftConfig,
     about="Task sft: conversations and their supervised text.",
 )

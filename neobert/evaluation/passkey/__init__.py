@@ -1,0 +1,1 @@
+"""Retrieval of masked key words from the start of a long document."""

@@ -1,0 +1,93 @@
+"""Documents of the passkey test: key words in filler text, and a question at the end that masks them.
+
+    filler. The secret words are river lantern copper. filler. The secret words are [MASK] [MASK] [MASK].
+
+A document has the same tokens for the same seed, length, depth and number, whatever else is tested.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.encoding.runs import Tokens
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import CODE
+
+DEPTHS = (0.0, 0.25, 0.5, 0.75)
+"""Places of the key words, as shares of the filler: at a depth of 1 they would be next to the question."""
+KEY_WORDS, LEAST_LETTERS, LEAST_WORDS = 3, 4, 10
+STATEMENT = "The secret words are"
+FILLER = (
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+    "The road is long and the night is cold. People come and go, and nobody remembers them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Tokens of a document, the positions of its masks, and the key words at these positions."""
+
+    tokens: Tokens
+    masked: NDArray[np.int64]
+    key: NDArray[np.int64]
+
+
+class Documents:
+    """Generator of documents for a tokenizer.
+
+    Attributes:
+        words: ids of the words that keys are drawn from.
+        shortest: tokens of a document without filler.
+    """
+
+    def __init__(self, bundle: TokenizerBundle) -> None:
+        self._bundle = bundle
+        self._filler, self._statement, self._stop = map(self._ids, (FILLER, STATEMENT, "."))
+        self.words = self._single_words()
+        stated = 2 * (len(self._statement) + KEY_WORDS + len(self._stop))
+        self.shortest = bundle.framing.size + stated
+
+    def document(self, seed: int, length: int, depth: float, number: int) -> Document:
+        """Return a document of `length` tokens with its key at `depth`."""
+        draw = random.Random(f"{seed}/{length}/{depth}/{number}")
+        key = draw.sample(self.words, KEY_WORDS)
+        room = length - self.shortest
+        begins = draw.randrange(len(self._filler))
+        filler = [self._filler[(begins + each) % len(self._filler)] for each in range(room)]
+        place = round(depth * room)
+        statement = [*self._statement, *key, *self._stop]
+        question = [*self._statement, *[self._bundle.mask_id] * KEY_WORDS, *self._stop]
+        framing = self._bundle.framing
+        tokens = framing.frame([*filler[:place], *statement, *filler[place:], *question])
+        first = length - len(framing.end) - len(self._stop) - KEY_WORDS
+        masked = np.arange(first, first + KEY_WORDS)
+        return Document(np.array(tokens, np.int64), masked, np.array(key, np.int64))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))
+
+    def _single_words(self) -> list[int]:
+        """Return the ids of lower-case words of one token, none of which is in the filler.
+
+        Raises `ProjectError` if the tokenizer has too few.
+        """
+        tokenizer, taken = self._bundle.tokenizer, {*self._filler, *self._statement}
+        texts = {each: tokenizer.decode([each]).strip() for each in range(len(tokenizer))}
+        words = [each for each, text in texts.items() if _is_word(text) and each not in taken]
+        before = self._ids("are")
+        spelled = tokenizer([f"are {texts[each]}" for each in words], add_special_tokens=False)["input_ids"]
+        found = [each for each, ids in zip(words, spelled, strict=True) if ids == [*before, each]]
+        if len(found) < LEAST_WORDS:
+            message = f"the tokenizer has {len(found)} words of one token (least {LEAST_WORDS})"
+            hint = "test a model whose tokenizer has whole words"
+            raise ProjectError(CODE, message, hint, "", EXIT_USAGE)
+        return found
+
+
+def _is_word(text: str) -> bool:
+    return len(text) >= LEAST_LETTERS and text.isascii() and text.isalpha() and text.islower()
