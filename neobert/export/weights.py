@@ -21,6 +21,8 @@ from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
 from neobert.runfiles.weights_header import ANOTHER, weight_files
 
+ROTATIONS = "freqs_cis"
+
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
@@ -103,6 +105,7 @@ def of_same_depth(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, 
 def read_weights(path: Path) -> StateDict:
     """Read the tensors of a safetensors file, or of a folder with model.safetensors or its shards, by name.
 
+    Rotations that early versions of the published NeoBERT saved are left out: they follow from rope_theta.
     Raises `ProjectError` EXP004 if a file is missing or cannot be read.
     """
     files = [path] if path.is_file() else weight_files(path)
@@ -110,7 +113,7 @@ def read_weights(path: Path) -> StateDict:
     for file in files:
         with _refusing_damage(file):
             state.update(load_file(file))
-    return state
+    return {name: tensor for name, tensor in state.items() if not name.endswith(ROTATIONS)}
 
 
 @contextmanager

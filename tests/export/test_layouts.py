@@ -114,6 +114,14 @@ def test_either_layout_loads(make_model, tmp_path, layout, as_folder):
     assert report.num_parameters == sum(p.numel() for p in source.parameters())
 
 
+def test_saved_rotations_are_left_out(make_model, tmp_path):
+    source, target = make_model(), make_model()
+    state = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    save_file(state | {"model.freqs_cis": torch.ones(32, 2, 2)}, tmp_path / "model.safetensors")
+    load_weights(target, tmp_path)
+    assert all(torch.equal(each, state[name]) for name, each in target.state_dict().items())
+
+
 def test_a_second_spelling_of_the_tied_matrix_is_taken_for_what_it_is(make_model, tmp_path):
     source, target = make_model(tie_word_embeddings=True), make_model(tie_word_embeddings=True)
     state = weights_of(source)
