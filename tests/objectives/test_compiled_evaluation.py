@@ -147,3 +147,18 @@ def test_a_compiled_step_looks_up_what_repeats_and_an_eager_one_has_no_need_to()
     for is_alone in (True, False):
         compiled = partial(compile_encoder, backend="aot_eager", is_alone=is_alone)
         assert OWN not in gradient_operators(lambda each, compiled=compiled: compiled(each.backbone), batch)
+
+
+def test_the_loss_by_position_is_part_of_the_graph():
+    model = make_model()
+    batch = make_rows(2, 5) | {
+        "position_ids": torch.tensor([0, 1023, 1024, 4096, 9000, 20000]).repeat(4).view(2, 12)
+    }
+    eager = TokenObjective(backbone_of(model), targets_only=True, capacity=8)
+    eager.by_position = True
+    expected = eager.evaluate(**batch)
+    eager.compile_loss("aot_eager")
+    found = eager.evaluate(**batch)
+    torch.testing.assert_close(found.by_position, expected.by_position)
+    assert found.by_position[1].sum() == 5
+    assert found.by_position[0].sum().item() == pytest.approx(expected.loss_sum.item(), rel=1e-6)

@@ -12,6 +12,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.families.table import initial_weights, longest_row
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS
 from neobert.printable import printable
+from neobert.runfiles.checkpoint.folders import STEP_NAME
 from neobert.runfiles.continuation import PATH, checkpoint_config, checkpoint_of
 from neobert.runfiles.run_dir import METRICS
 from neobert.training.loop.hooks import StepReport
@@ -68,8 +69,9 @@ def first_loss_check(config: RunConfig) -> FirstLoss | None:
     if not _has_same_evaluation(config, checkpoint_config(parent)):
         log.info("the first evaluation is not compared with that of %s: it has other targets", parent)
         return None
-    step = int(parent.resolve().name)
-    rows = iter_rows(parent.resolve().parents[1] / METRICS)
+    whole = parent.resolve()
+    step = int(whole.name) if STEP_NAME.fullmatch(whole.name) else -1  # a copy has no metrics next to it
+    rows = iter_rows(whole.parents[1] / METRICS)
     losses = [row[EVAL_LOSS] for row in rows if row.get(EVAL_LOSS) is not None and row["step"] <= step]
     return FirstLoss(parent, losses[-1]) if losses else None
 
