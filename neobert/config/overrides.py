@@ -11,7 +11,16 @@ from neobert.config.annotations import annotation_at
 from neobert.config.document import Document
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.keys import is_bool, type_text
-from neobert.config.nodes import COMMAND_LINE, MAX_DEPTH, Flaw, Node, Origin, UnreadableError, scalar_flaw
+from neobert.config.nodes import (
+    COMMAND_LINE,
+    MAX_DEPTH,
+    Flaw,
+    Node,
+    Origin,
+    Scalar,
+    UnreadableError,
+    scalar_flaw,
+)
 from neobert.config.yaml_reader import read_scalar, read_yaml
 
 DOTTED = rf"[A-Za-z_][\w-]*(?:\.[\w-]+){{0,{MAX_DEPTH // 2}}}"
@@ -90,7 +99,7 @@ def _no_value(token: str, path: str, position: int) -> ConfigIssue:
 
 def text_override(path: str, text: str) -> str:
     """Return `path=text`, with quotes if YAML would parse the text as another type: `40`, `true`, `[a]/b`."""
-    is_plain = not text or (read_scalar(text.strip()) == text and not text.startswith(QUOTED_OR_FLOW))
+    is_plain = not text or (_read_plain(text) == text and not text.startswith(QUOTED_OR_FLOW))
     return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
 
@@ -113,11 +122,17 @@ def as_layer(override: Override) -> Document:
 def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
     if override.text.startswith(QUOTED_OR_FLOW):
         return _read_flow(override, origin)
-    value = read_scalar(override.text.strip())
+    value = _read_plain(override.text)
     flaw = scalar_flaw(value)
     if flaw:
         return Node(None, origin, origin), [Flaw("CFG003", (), *flaw, origin)]
     return Node(value, origin, origin), []
+
+
+def _read_plain(text: str) -> Scalar:
+    """Read a value without quotes; a text keeps its spaces, which end a prompt such as `query: `."""
+    value = read_scalar(text.strip())
+    return text if isinstance(value, str) else value
 
 
 def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:

@@ -52,6 +52,12 @@ def test_a_text_arrives_as_it_is_whatever_it_looks_like(text: str) -> None:
     assert resolved(text_override("wandb.name", text)).config.wandb.name == text
 
 
+def test_the_space_at_the_end_of_a_prompt_is_kept() -> None:
+    found = resolved("task=contrastive", "contrastive.query_prompt=query: ", "optimizer.lr= 1e-4 ").config
+    assert found.contrastive.query_prompt == "query: "
+    assert found.optimizer.lr == 1e-4
+
+
 def test_a_text_that_needs_no_quotes_gets_none() -> None:
     assert text_override("trainer.resume_from_checkpoint", "auto") == "trainer.resume_from_checkpoint=auto"
 

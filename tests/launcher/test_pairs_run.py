@@ -22,7 +22,7 @@ def test_pairs_become_a_run_and_an_index(run_child: Callable[..., Any]) -> None:
     made = run_child("init", "run.yaml", "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu")
     assert made.code == 0, made.err
     assert "hard negatives: 'negative', up to 1 per pair" in made.out
-    prompt = '--contrastive.query_prompt="query: "'  # without quotes, the space at the end is no part of it
+    prompt = "--contrastive.query_prompt=query: "  # the shell removes the quotes; the space is kept
     trained = run_child("train", "run.yaml", *SMALL, *SHORT, prompt)
     assert trained.code == 0, trained.out + trained.err
     assert "next: neobert-launch encode" in trained.out
