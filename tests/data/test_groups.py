@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -61,12 +62,14 @@ shapes = st.builds(
 )
 
 
-def walk(source: WindowSource, store: TokenStore, shape: BatchShape, cursor: Cursor) -> list[Microbatch]:
-    """Build the microbatches from a cursor to the end of its epoch, or of three windows of a mixture."""
+def walk(
+    source: WindowSource, store: TokenStore, shape: BatchShape, cursor: Cursor, *, windows: float = math.inf
+) -> list[Microbatch]:
+    """Build the microbatches from a cursor to the end of its epoch, or of so many windows."""
     assembler = Assembler(shape, FirstTexts(), 0, 0, 1 << 20)
     found = []
     for window, index, after in microbatch_places(source, cursor, WorkerThreads(0, ""), lambda f: f.result()):
-        if window.start.epoch > 0 or window.start.window > 2:
+        if window.start.epoch > 0 or window.start.window >= windows:
             return found
         found.append(assembler.build(store, window.members(index), window.offsets(index), 0, after))
     return found
@@ -127,7 +130,7 @@ def test_passes_of_a_mixture_have_other_sample_ids(made):
     text = MixedText(store, (CorpusSlice("all", 1.0, 0, len(sizes), store.num_tokens),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture, "LEAST_MICROBATCHES", 8)
-        batches = walk(MixedWindows(text, shape, 1), store, shape, Cursor())
+        batches = walk(MixedWindows(text, shape, 1), store, shape, Cursor(), windows=3)
     ids = [each for batch in batches for each in batch.sample_ids.tolist()]
     assert len(set(ids)) == len(ids)
     assert set(np.array(ids) % store.num_segments) == set(range(sum(sizes)))
