@@ -19,7 +19,7 @@ from neobert.plan.remaining import Remaining
 from neobert.plan.vocabulary import described_training
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import metrics_of, spec_of
 from profiles.registry import ResolvedRun
 
 Row = tuple[str, str, str]
@@ -78,6 +78,7 @@ def _size_rows(
 ) -> Iterator[Row]:
     metrics = ", ".join(metric.label for metric in metrics_of(run.config))
     yield _row("task", f"{plan.task.value}: {metrics}", plan.task)
+    yield from spec_of(run.config).plan_rows(run.config)
     size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
     yield _row("model", f"{size}, {show_count(parameters.value)} parameters", parameters)
     tokenizer = plan.assumptions.tokenizer

@@ -140,6 +140,14 @@ class Contradiction(NamedTuple):
     hint: str
 
 
+class PlanRow(NamedTuple):
+    """A setting of the task that `plan` shows, with the keys that it comes from."""
+
+    name: str
+    value: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """Description of a task for plan, rules and reports.
@@ -160,6 +168,7 @@ class TaskSpec:
         declared: returns the keys, with their values, that a folder of weights declares.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
+        plan_rows: yields the settings of the task that `plan` shows.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         predicted: columns that a prediction adds to its row, besides those of each class.
@@ -181,6 +190,7 @@ class TaskSpec:
     declared: Callable[[Path], Mapping[str, Any]] = lambda _folder: {}
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
+    plan_rows: Callable[[RunConfig], Iterable[PlanRow]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
     predicted: tuple[str, ...] = ("prediction", "probability")

@@ -116,6 +116,27 @@ def test_plan_shows_the_rates_of_both_rules_of_muon(command: Callable[..., Any])
     assert re.search(r"learning rate +1e-07 -> peak 0.001 -> ", command(*words, "--optimizer.name=lion").out)
 
 
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [
+        (None, "avg"),
+        ({}, "avg (the weights declare none)"),
+        ({"pooling": "cls"}, "avg (the weights declare cls)"),
+        ({"pooling": "avg"}, "avg"),
+    ],
+)
+def test_plan_states_pooling_and_prompts(
+    settings: dict[str, str] | None, pooling: str, command: Callable[..., Any]
+) -> None:
+    words = ["plan", "-p", "contrastive-demo"]
+    if settings is not None:
+        Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
+        words += ["--model.pretrained_checkpoint", "."]
+    rows = [" ".join(line.split()) for line in command(*words).out.splitlines()]
+    assert f"pooling {pooling}" in rows
+    assert "prompts query 'query: ', document none" in rows
+
+
 def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
     words = ("plan", "-p", "cpu-demo", "--set", "model.num_attention_heads=7")
     refused = command(*words)

@@ -8,6 +8,7 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
+from neobert.tasks.contrastive.plan_rows import plan_rows
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.spec import Contradiction, Head, TaskSpec
@@ -83,4 +84,5 @@ SPEC = TaskSpec(
     corpus_weight=source_weight,
     declared=declared,
     contradictions=contradictions,
+    plan_rows=plan_rows,
 )
