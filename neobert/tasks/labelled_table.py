@@ -21,6 +21,8 @@ from neobert.plurals import counted, listed
 from neobert.printable import printable
 
 MOST_ROWS, MOST_CHARACTERS = 100_000, 1 << 26
+MOST_COLUMNS = 128
+"""Most columns, unless the first row has more."""
 MOST_CLASSES, MOST_NUMBERED = 500, 20
 """Most classes, and most classes that are whole numbers: more numbers are scores."""
 SPACE = re.compile(r"\S\s+\S")
@@ -155,7 +157,9 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
             return list(columns.values()), False
         if not columns:
             _refuse_no_header(values, place)
-            columns = {name: Column(name) for name in values}
+        for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
+            if name not in columns and (num_rows == 0 or len(columns) < MOST_COLUMNS):
+                columns[name] = Column(name, lengths=[0] * num_rows, num_empty=num_rows)
         for name, column in columns.items():
             column.add(values.get(name))
             num_characters += column.lengths[-1]

@@ -142,3 +142,10 @@ def test_pairs_of_a_step_that_share_a_text_are_counted():
     counts = pair_counts([batch, BATCHES[0]], 1)
     assert counts == {"per_step": 3.0, "false_share": pytest.approx(3 / 9 / 2)}
     assert pair_counts([BATCHES[0]], 4)["per_step"] == 12.0
+    assert pair_counts([BATCHES[0]] * 3, 2)["per_step"] == 6.0
+
+
+def test_pairs_are_compared_in_blocks(monkeypatch):
+    whole = pair_counts(BATCHES, 4)
+    monkeypatch.setattr("neobert.data.store.pair_counts.ROWS", 2)
+    assert pair_counts(BATCHES, 4) == whole

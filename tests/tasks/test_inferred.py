@@ -186,6 +186,13 @@ def test_columns_of_pairs(columns: dict[str, Any], keys: dict[str, Any], num_tex
     assert len(table.lengths) == num_texts
 
 
+def test_negatives_that_the_first_rows_lack_are_found() -> None:
+    rows = [{"query": text, "positive": text} for text in TEXTS]
+    most = {f"negative_{number}": "a b" for number in range(1, 65)}
+    Path("mined.jsonl").write_text("\n".join(map(json.dumps, [*rows, rows[0] | most])), encoding="utf-8")
+    assert paired(Path("mined.jsonl")).keys == {"contrastive.max_negatives": 64}
+
+
 def test_a_table_without_pairs_is_refused() -> None:
     with pytest.raises(ProjectError, match="no column is known to hold documents"):
         paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))

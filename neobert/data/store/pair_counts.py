@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import torch
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.text_digests import text_digests
 
+ROWS = 1024
+"""Pairs that are compared with all others at once."""
+
 
 def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, float]:
     """Return pairs per step, and the share of documents with a text of the query's own pair.
 
     Args:
-        microbatches: the first ones of the run, of all ranks in their global order.
-        per_step: microbatches of a step, of all ranks; fewer are as many steps of one.
+        microbatches: the first ones of the run, of all ranks in their global order. A last step that lacks
+            some is not counted, unless it is the only one.
+        per_step: microbatches of a step, of all ranks; if these are fewer, they count as a part of a step.
     """
-    steps, left = list[list[Microbatch]](), iter(microbatches)
-    while step := list(islice(left, min(per_step, len(microbatches)))):
-        steps.append(step)
+    size = max(1, min(per_step, len(microbatches)))
     sizes, shares = [], []
-    for step in steps:
-        texts = [_of_pairs(batch) for batch in step]
+    for start in range(0, len(microbatches) - size + 1, size):
+        texts = [_of_pairs(batch) for batch in microbatches[start : start + size]]
         queries, answers = (torch.cat(each) for each in zip(*texts, strict=True))
         sizes.append(len(queries))
         if len(queries) > 1:
-            same = (
-                (queries[:, None] == queries) | (answers[:, None] == answers) | (queries[:, None] == answers)
-            )
-            shares.append(float(same.fill_diagonal_(False).float().mean()))
-    scale = per_step / min(per_step, len(microbatches)) if microbatches else 1
+            shares.append(_share_of_same(queries, answers))
     return {
-        "per_step": scale * sum(sizes) / max(1, len(sizes)),
+        "per_step": per_step / size * sum(sizes) / max(1, len(sizes)),
         "false_share": sum(shares) / max(1, len(shares)),
     }
+
+
+def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
+    """Return the share of the other pairs with a text of a pair. All pairs at once may exceed the memory."""
+    same = 0
+    for rows in torch.arange(len(queries)).split(ROWS):
+        query, answer = queries[rows, None], answers[rows, None]
+        same += int(((query == queries) | (answer == answers) | (query == answers)).sum())
+    return (same - len(queries)) / len(queries) ** 2  # each pair has the texts of itself
 
 
 def _of_pairs(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -50,9 +50,8 @@ def infer(text: Path) -> LabelledTable:
 def _negatives(columns: Mapping[str, Column]) -> list[Column]:
     """Return the columns of hard negatives that the row format finds by their names."""
     first = [columns[name] for name in FIRST_NEGATIVES if name in columns][:1]
-    numbered = [
-        columns[name] for number in range(2, MOST_NEGATIVES) for name in names_of(number) if name in columns
-    ]
+    names = (name for number in range(2, MOST_NEGATIVES + 1) for name in names_of(number))
+    numbered = [columns[name] for name in names if name in columns]
     return first + numbered if first else []
 
 
