@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,8 +33,8 @@ LEAD_S = 120
 PROGRAM = "neobert-launch"
 UNUSUAL = re.compile(r"[^\w.-]+")
 FOLDER = ".submit"
-LABEL = re.compile(r"[^a-z0-9]+")
-"""Characters that no name of a Kubernetes object has."""
+LABEL, LONGEST_LABEL = re.compile(r"[^a-z0-9]+"), 50
+"""Characters that no name of a Kubernetes object has; it has 63 at most, with the number of a pod."""
 
 
 class Engine(NamedTuple):
@@ -137,8 +137,8 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
     """
     distributed = resolved.config.distributed
     name = UNUSUAL.sub("-", run_directory(resolved).name)
-    if options.engine == "kubernetes":
-        name = LABEL.sub("-", name.lower()).strip("-")
+    if options.engine != "slurm":
+        name = _label(name)
     gpu = options.gpu or (resolved.profile.requires.gpu if resolved.profile else "") or ""
     log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if points else "%x-%j.log")
     gpus = 0 if resolved.device == "cpu" else distributed.nproc_per_node
@@ -153,7 +153,7 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
         lead_s=_lead_s(resolved, options.signal_lead),
         requeue_limit=options.requeue_limit,
         setup=options.setup,
-        options=_checked(options.options),
+        options=_checked(options),
         gpu=gpu,
         image=options.image,
         volumes=tuple(_volume(each) for each in options.volumes),
@@ -251,15 +251,21 @@ def _volume(text: str) -> tuple[str, str]:
     return path, name
 
 
-def _checked(options: Sequence[str]) -> tuple[str, ...]:
+def _label(name: str) -> str:
+    """Return a name as other engines have them: lower-case letters, digits and hyphens, a letter first."""
+    label = LABEL.sub("-", name.lower()).strip("-")
+    return (label if label[:1].isalpha() else f"run-{label}")[:LONGEST_LABEL].strip("-")
+
+
+def _checked(options: Options) -> tuple[str, ...]:
     """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
-    for option in options:
+    for option in (*options.options, f"--time={options.time}"):
         if not option.startswith("-") or "\n" in option:
             message = f"{option!r} is not an option"
             raise ProjectError(
                 "usage", message, "--extra=--exclusive, one option each", "--extra", EXIT_USAGE
             )
-    return tuple(options)
+    return options.options
 
 
 def _unused(folder: Path) -> Path:

@@ -144,5 +144,5 @@ def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
 
 def test_options_and_paths_survive_the_script() -> None:
     text = render(replace(REQUEST, log="/a b/%%/%x.log", points=4, parallel=2, options=("--qos=q",)))
-    assert "#SBATCH --output='/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text
+    assert "#SBATCH '--output=/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text
     assert "#SBATCH --array=0-3%2\n" in text

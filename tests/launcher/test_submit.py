@@ -20,13 +20,14 @@ SUBMIT = ("submit", "-p", "cpu-demo", "--to", "slurm", "--trainer.output_dir=run
 
 def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
     answer = command(*SUBMIT, "--print", "--nodes", "2", "--time", "1:00:00", "--partition", "p",
-                     "--extra=--exclusive", "--setup", "source env", "--signal-lead", "60")  # fmt: skip
+                     "--extra=--exclusive", "--extra=--comment=two words", "--setup", "source env",
+                     "--signal-lead", "60")  # fmt: skip
     assert answer.code == 0
     assert answer.out.startswith("#!/bin/bash\n")
     assert "\nsource env\n" in answer.out
     options = [line.removeprefix("#SBATCH ") for line in answer.out.splitlines() if "#SBATCH" in line]
     wanted = ["--job-name=small", "--nodes=2", "--time=1:00:00", "--signal=TERM@60", "--requeue",
-              "--partition=p", "--exclusive"]  # fmt: skip
+              "--partition=p", "--exclusive", "'--comment=two words'"]  # fmt: skip
     assert [each for each in wanted if each not in options] == []
     assert (
         "neobert-launch train --profile cpu-demo --set trainer.output_dir=runs/small --resume auto"
@@ -55,6 +56,7 @@ def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) 
     [
         (("-p", "a100-prod", "--signal-lead", "1"), "three saves"),
         (("--extra", "exclusive"), "is not an option"),
+        (("--time", "1:00\nrm -r runs"), "is not an option"),
         (("--parallel", "2"), "no --sweep is given"),
     ],
 )
@@ -143,6 +145,14 @@ def test_a_job_of_kubernetes_retries_by_exit_code(command: Callable[..., Any]) -
         in container["command"][2]
     )
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("日本", "run"), ("2024_Run", "run-2024-run"), ("a" * 49 + "_b", "a" * 49)]
+)
+def test_names_are_valid_for_every_engine(folder: str, name: str, command: Callable[..., Any]) -> None:
+    answer = command(*TWO_NODES, "--to", "kubernetes", "--trainer.output_dir", f"/data/{folder}")
+    assert [each["metadata"]["name"] for each in yaml.safe_load_all(answer.out)] == [name, name]
 
 
 def test_a_task_for_a_run_that_names_no_gpu_needs_one() -> None:

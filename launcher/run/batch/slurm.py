@@ -79,7 +79,7 @@ def render(request: BatchRequest) -> str:
     line = f"{request.line} {POINT}" if request.points else request.line
     return "\n".join(
         [
-            HEAD + "".join(f"#SBATCH {option}\n" for option in _options(request)),
+            HEAD + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in _options(request)),
             SETTINGS.format(lead_s=request.lead_s),
             *([f"{request.setup}\n"] if request.setup else []),
             START.format(line=line),
@@ -101,9 +101,9 @@ def _options(request: BatchRequest) -> Iterator[str]:
     yield f"--signal=TERM@{request.lead_s}"
     yield "--requeue"
     yield "--open-mode=append"
-    yield f"--output={shlex.quote(request.log)}"
+    yield f"--output={request.log}"
     if request.folder:
-        yield f"--chdir={shlex.quote(request.folder)}"
+        yield f"--chdir={request.folder}"
     yield from request.options
 
 
