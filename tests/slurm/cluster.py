@@ -132,9 +132,9 @@ class Cluster:
 
         self.until(is_restarted, f"job {number} is not queued again")
 
-    def until_ended(self, number: str) -> None:
+    def until_ended(self, number: str, timeout_s: float = JOB_S) -> None:
         """Wait until a job has ended."""
-        self.until(lambda: self.state(number) in ENDED, f"job {number} does not end")
+        self.until(lambda: self.state(number) in ENDED, f"job {number} does not end", timeout_s)
 
     @contextmanager
     def lost(self, name: str) -> Iterator[list[psutil.Process]]:
