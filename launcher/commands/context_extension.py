@@ -4,31 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
+from launcher.commands.run_file_entries import Entry
 from launcher.commands.starter_file import BYTES_PER_TOKEN
-from launcher.commands.starting_weights import Weights
+from launcher.commands.starting_weights import CONTEXT, Weights, require_extendable
 from neobert.config import ConfigError, from_dict
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row
 from neobert.runfiles.checkpoint.state import read_config
+from neobert.tasks.specs import spec_of
 
 MOSTLY = 0.5
 """Share of a text's tokens in long documents from which short documents are left out."""
 
-Keys = Iterator[tuple[str, Any, str]]
+
+def context_keys(
+    config: RunConfig, shape: ModelShape, weights: Weights, length: int, lengths: Sequence[int]
+) -> list[Entry]:
+    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
+
+    `config` is that of the run without these keys, and `lengths` are the sizes of its documents in bytes.
+    """
+    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
+        message, hint = (
+            f"{CONTEXT} is for text without labels",
+            f"set --dataset.max_seq_length {length} instead",
+        )
+        raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
+    require_extendable(weights, shape.positions, length)
+    parent = _parent_of(weights)
+    keys = [*_batch_keys(parent or config, length)]
+    least = _least_length(lengths, weights.positions)
+    keys.append(Entry("dataset.min_length", least, "short documents teach nothing about long ones"))
+    if parent is not None and parent.task == config.task and spec.predicts == "masked":
+        keys += _comparison_keys(parent, weights)
+    return keys
 
 
-def parent_of(weights: Weights) -> RunConfig | None:
+def _parent_of(weights: Weights) -> RunConfig | None:
     """Return the config of the run whose checkpoint the weights are; None for a folder of another program."""
     with suppress(ProjectError, ConfigError, KeyError, TypeError):
         return from_dict(read_config(weights.folder))
     return None
 
 
-def least_length(lengths: Sequence[int], positions: int) -> int:
+def _least_length(lengths: Sequence[int], positions: int) -> int:
     """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
 
     `lengths` are sizes in bytes.
@@ -37,7 +60,7 @@ def least_length(lengths: Sequence[int], positions: int) -> int:
     return positions if long >= MOSTLY * sum(lengths) > 0 else 1
 
 
-def rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
+def _rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
     """Return rows per microbatch and microbatches per step of `length` tokens, with the parent's tokens.
 
     The parent may have trained in several processes, and the new run begins with one.
@@ -49,20 +72,20 @@ def rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
     return rows, max(1, round(of_step / (rows * length)))
 
 
-def batch_keys(parent: RunConfig, length: int) -> Keys:
+def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
     """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
-    rows, accumulation = rows_of(parent, length)
+    rows, accumulation = _rows_of(parent, length)
     of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
     comment = f"{rows * accumulation * length:,} tokens per step, as before"
-    yield "trainer.per_device_train_batch_size", rows, comment
-    yield "trainer.per_device_eval_batch_size", max(1, of_evaluation // length), ""
-    yield "trainer.gradient_accumulation_steps", accumulation, ""
+    yield Entry("trainer.per_device_train_batch_size", rows, comment)
+    yield Entry("trainer.per_device_eval_batch_size", max(1, of_evaluation // length))
+    yield Entry("trainer.gradient_accumulation_steps", accumulation)
 
 
-def comparison_keys(parent: RunConfig, weights: Weights) -> Keys:
+def _comparison_keys(parent: RunConfig, weights: Weights) -> Iterator[Entry]:
     """Yield what compares the first evaluation with the last one of the parent run."""
-    yield "trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse"
-    yield "trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation"
+    yield Entry("trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse")
+    yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
     rate = masking_rates(parent.datacollator).evaluation
-    yield "datacollator.mlm_probability_eval", rate, "as in that evaluation"
-    yield "datacollator.mask_all", parent.datacollator.mask_all, "as in that evaluation"
+    yield Entry("datacollator.mlm_probability_eval", rate, "as in that evaluation")
+    yield Entry("datacollator.mask_all", parent.datacollator.mask_all, "as in that evaluation")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from launcher.commands.context_extension import batch_keys, comparison_keys, least_length, parent_of
+from launcher.commands.context_extension import context_keys
+from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
 from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
-from launcher.commands.starting_weights import CONTEXT, WEIGHTS, Weights, for_rows, require_extendable
-from neobert.config import ConfigError
-from neobert.config.canonical import to_dict
-from neobert.config.keys import path_keys, pinned_keys
-from neobert.config.migrated_files import yaml_text
+from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
+from launcher.commands.text_lengths import covering_length, lost_share, mean_tokens, most_tokens
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
@@ -27,18 +23,12 @@ from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, template_of_folder
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import SPECS, metrics_of, spec_of
-from profiles.registry import resolve_run
 
 PASSES = 3
 MOST_STEPS = {"cpu": 2000, "gpu": 20_000}
 MOST_TOKENS = {"cpu": 256, "gpu": 512}
-LEAST_TOKENS = 32
-LEAST_BYTES_PER_TOKEN = 3
-"""Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
-COVERED = 0.99
-"""Share of the texts that the length covers."""
 PACKING = "datacollator.pack_sequences"
-TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
+TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
 """Each pair is a negative of the others: with few, there is little to tell apart."""
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
@@ -57,16 +47,6 @@ MOST_LOST = 0.1
 COMPILED_FLOPS = 3e16
 """Work that repays the compilation: on an H100, a ModernBERT of 149M parameters compiles in 62 s, trains 1.9
 times as fast, and saves them within 2e16. Measured for packed rows and masked words."""
-LONG_LINE = 50
-SMALL = 0.01
-
-
-class Entry(NamedTuple):
-    """A key of the run file."""
-
-    key: str
-    value: Any
-    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +86,28 @@ def content_of(request: Content) -> str:
     Raises `ProjectError` for a model that the task does not support.
     """
     entries = [*_entries(request)]
-    config = _resolved(entries, request.device)
+    config = resolved(entries, request.device)
     for key, problem, hint in family_of(config).unsupported(config):
         raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
     if request.weights is not None:
         refuse_other_weights(config, request.weights.folder)
         refuse_other_model(config, request.weights.folder)
-    kept = [each for each in entries if _matters(each, entries, config, request.device)]
-    return f"# {printable(request.command)}\n{_yaml(kept, request.file.parent)}"
+    kept = [each for each in entries if matters(each, entries, config, request.device)]
+    return f"# {printable(request.command)}\n{yaml_of(kept, request.file.parent)}"
 
 
 def _entries(request: Content) -> Iterator[Entry]:
     yield Entry("profile", request.device, f"other values: neobert-launch profiles show {request.device}")
     first = [Entry("task", request.task), *_of_model(request), *_of_table(request), *_declared(request)]
     yield from first
-    config = _resolved(first, request.device)
+    config = resolved(first, request.device)
     shape = shape_of(config, 1)
     yield Entry(*request.text)
     if request.context is not None:
-        yield from (longer := _of_context(request, config, shape))
-        config = _resolved([*first, *longer], request.device)
+        assert request.weights is not None
+        longer = context_keys(config, shape, request.weights, request.context, request.lengths)
+        yield from longer
+        config = resolved([*first, *longer], request.device)
         request = _of_long_documents(request, config.dataset.min_length)
     yield from _of_documents(request)
     is_chat = spec_of(config).stores_targets
@@ -146,7 +128,7 @@ def _entries(request: Content) -> Iterator[Entry]:
     num_examples = PAIRS_PER_STEP if spec_of(config).predicts == "pairs" else TEXTS_PER_STEP
     texts_per_step, rows, microbatches = num_examples * of_example, rows_per_step(config.trainer), 1
     if request.table is not None and is_packed:
-        rows = max(of_example, round(texts_per_step * _mean_tokens(request, length) / length))
+        rows = max(of_example, round(texts_per_step * mean_tokens(request.lengths, length) / length))
     if is_chat:
         microbatches = math.ceil(rows * length / MOST_MICROBATCH[request.device])
         rows = math.ceil(rows / microbatches) * microbatches
@@ -164,27 +146,6 @@ def _entries(request: Content) -> Iterator[Entry]:
         size = f"about {texts_per_step} texts{' a step' if microbatches > 1 else ''}"
         yield Entry("trainer.per_device_train_batch_size", rows // microbatches, size)
         yield Entry("trainer.gradient_accumulation_steps", microbatches)
-
-
-def _of_context(request: Content, config: RunConfig, shape: ModelShape) -> list[Entry]:
-    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit."""
-    weights, length = request.weights, request.context
-    assert weights is not None
-    assert length is not None
-    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
-        message, hint = (
-            f"{CONTEXT} is for text without labels",
-            f"set --dataset.max_seq_length {length} instead",
-        )
-        raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
-    require_extendable(weights, shape.positions, length)
-    parent = parent_of(weights)
-    keys = [*batch_keys(parent or config, length)]
-    least = least_length(request.lengths, weights.positions)
-    keys.append(("dataset.min_length", least, "short documents teach nothing about long ones"))
-    if parent is not None and parent.task == request.task and spec_of(config).predicts == "masked":
-        keys += comparison_keys(parent, weights)
-    return [Entry(*each) for each in keys]
 
 
 def _of_long_documents(request: Content, least: int) -> Content:
@@ -216,7 +177,7 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
     """Yield the template of a tokenizer without one, and a recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
-    if _lost(request.lengths, length) > MOST_LOST:
+    if lost_share(request.lengths, length) > MOST_LOST:
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
@@ -263,22 +224,11 @@ def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
     Conversations may be longer than the limit of the device, because those that do not fit are lost.
     """
     most = MOST_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
-    while is_chat and _lost(request.lengths, most) > MOST_LOST:
+    while is_chat and lost_share(request.lengths, most) > MOST_LOST:
         most *= 2
-    lengths = sorted(request.lengths)
-    covered = lengths[int(COVERED * (len(lengths) - 1))] if lengths else BYTES_PER_TOKEN * MOST_TOKENS["gpu"]
-    needed: int = 2 ** math.ceil(math.log2(max(LEAST_TOKENS, _tokens(covered))))
+    needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MOST_TOKENS["gpu"]])
     positions = shape.max_positions if request.weights is not None else needed
     return min(needed, most, positions)
-
-
-def _lost(lengths: Sequence[int], length: int) -> float:
-    """Return the share of the bytes that are in texts of more than `length` tokens."""
-    return sum(each for each in lengths if _tokens(each) > length) / max(1, sum(lengths))
-
-
-def _tokens(num_bytes: int) -> int:
-    return math.ceil(num_bytes / LEAST_BYTES_PER_TOKEN)
 
 
 def rate_from_weights(shape: ModelShape, tokens: int, *, has_labels: bool) -> float:
@@ -317,7 +267,7 @@ def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
     """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
     if request.table is not None:
         num_texts = len(request.lengths)
-        return num_texts * _mean_tokens(request, length) / length if is_packed else num_texts
+        return num_texts * mean_tokens(request.lengths, length) / length if is_packed else num_texts
     if request.num_bytes is None or not sum(request.lengths):
         return 0.0
     tokens = [num_bytes / BYTES_PER_TOKEN for num_bytes in request.lengths]
@@ -325,59 +275,9 @@ def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
     return rows * request.num_bytes / sum(request.lengths)
 
 
-def _mean_tokens(request: Content, length: int) -> float:
-    """Return the mean length of a labelled text in tokens, of which at most `length` are kept."""
-    tokens = [min(length, num_bytes / BYTES_PER_TOKEN + SPECIAL_TOKENS) for num_bytes in request.lengths]
-    return sum(tokens) / len(tokens)
-
-
 def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
     if request.table is None:
         return "tokens; longer documents are split"
     tokens = "the model's positions" if request.weights and length == shape.max_positions else "tokens"
-    num_longer = sum(_tokens(each) > length for each in request.lengths)
+    num_longer = sum(most_tokens(each) > length for each in request.lengths)
     return f"{tokens}; about {percent(num_longer / len(request.lengths))} of the texts are longer"
-
-
-def _matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
-    """Return whether the run, which has this config, would have another one, or none, without the entry."""
-    others = [each for each in entries if each is not entry]
-    if entry.key == "profile":
-        return True
-    try:
-        return to_dict(_resolved(others, device)) != to_dict(config)
-    except ConfigError:
-        return True
-
-
-def _resolved(entries: Sequence[Entry], device: str) -> RunConfig:
-    given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
-    return resolve_run(device, (), given).config
-
-
-def _number_text(value: object) -> str:
-    """Return a small number of one digit as 5e-5; empty for other values."""
-    text = f"{value:.0e}" if isinstance(value, float) and 0 < value < SMALL else ""
-    return text.replace("e-0", "e-") if text and float(text) == value else ""
-
-
-def _yaml(entries: Sequence[Entry], folder: Path) -> str:
-    """Return the lines of a file in `folder`, with sections in the order of their first key."""
-    sections: dict[str, list[tuple[str, str]]] = {}
-    keys = {tuple(each.key.split(".")) for each in entries}
-    for key, value, comment in entries:
-        section, _, name = key.rpartition(".")
-        is_path = (section, name) in path_keys() and pinned_keys().get((section, name)) not in keys
-        if is_path and not os.path.isabs(value) and not value.startswith("~"):
-            value = os.path.relpath(value, folder)
-        line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
-        sections.setdefault(section or key, []).append((line, comment))
-    lines = [(section, row) for section, rows in sections.items() for row in rows]
-    width = max(len(text) for _, (text, comment) in lines if comment and len(text) < LONG_LINE)
-    written, text = set[str](), ""
-    for section, (line, comment) in lines:
-        if section not in written and line.startswith(" "):
-            text += f"\n{section}:\n"
-        written.add(section)
-        text += f"{line:{width}}  # {comment}\n" if comment else f"{line}\n"
-    return text

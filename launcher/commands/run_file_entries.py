@@ -1,0 +1,72 @@
+"""Keys of a run file with their comments, the config that they give, and the YAML text of the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from neobert.config import ConfigError
+from neobert.config.canonical import to_dict
+from neobert.config.keys import path_keys, pinned_keys
+from neobert.config.migrated_files import yaml_text
+from neobert.config.schema import RunConfig
+from profiles.registry import resolve_run
+
+LONG_LINE = 50
+"""Longer lines do not move the column of the comments."""
+SMALL = 0.01
+
+
+class Entry(NamedTuple):
+    """A key of the run file."""
+
+    key: str
+    value: Any
+    comment: str = ""
+
+
+def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
+    """Return the config of a run with these entries and the profile of the device."""
+    given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
+    return resolve_run(device, (), given).config
+
+
+def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
+    """Return whether the run, which has this config, would have another one, or none, without the entry."""
+    others = [each for each in entries if each is not entry]
+    if entry.key == "profile":
+        return True
+    try:
+        return to_dict(resolved(others, device)) != to_dict(config)
+    except ConfigError:
+        return True
+
+
+def yaml_of(entries: Sequence[Entry], folder: Path) -> str:
+    """Return the lines of a file in `folder`, with sections in the order of their first key."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    keys = {tuple(each.key.split(".")) for each in entries}
+    for key, value, comment in entries:
+        section, _, name = key.rpartition(".")
+        is_path = (section, name) in path_keys() and pinned_keys().get((section, name)) not in keys
+        if is_path and not os.path.isabs(value) and not value.startswith("~"):
+            value = os.path.relpath(value, folder)
+        line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
+        sections.setdefault(section or key, []).append((line, comment))
+    lines = [(section, row) for section, rows in sections.items() for row in rows]
+    width = max(len(text) for _, (text, comment) in lines if comment and len(text) < LONG_LINE)
+    written, text = set[str](), ""
+    for section, (line, comment) in lines:
+        if section not in written and line.startswith(" "):
+            text += f"\n{section}:\n"
+        written.add(section)
+        text += f"{line:{width}}  # {comment}\n" if comment else f"{line}\n"
+    return text
+
+
+def _number_text(value: object) -> str:
+    """Return a small number of one digit as 5e-5; empty for other values."""
+    text = f"{value:.0e}" if isinstance(value, float) and 0 < value < SMALL else ""
+    return text.replace("e-0", "e-") if text and float(text) == value else ""
