@@ -45,8 +45,9 @@ def run(index: Path, query: str, model: Path | None, settings: Mapping[str, Any]
 
 def _queries(query: str) -> list[str]:
     """Return the query, or the lines of standard input. Raises `ProjectError` if they are empty."""
-    lines = sys.stdin.read().splitlines() if query == STANDARD_INPUT else [query]
-    queries = [line for line in lines if line.strip()]
+    is_read = query == STANDARD_INPUT  # other line ends than \n may be inside a query
+    lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").split("\n") if is_read else [query]
+    queries = [line.removesuffix("\r") for line in lines if line.strip()]
     if not queries:
         raise ProjectError("search-query", "the query is empty", "pass a text as QUERY", exit_code=EXIT_USAGE)
     return queries

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from neobert.config.schema import TokenizerConfig
+from neobert.data.sources.text_files import encodable
 from neobert.data.tokenize.encoding import SegmentEncoder, segment_encoder
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
@@ -65,8 +66,8 @@ class TextTokenizer:
         sequences: list[Tokens] = []
         seconds: list[int] = []
         encoder = self.pairs if items and len(items[0]) > 1 else self.texts
-        framing, ids = encoder.framing, encoder.token_ids(text for item in items for text in item)
-        room = self.max_length - framing.size
+        framing, texts = encoder.framing, (encodable(text) for item in items for text in item)
+        ids, room = encoder.token_ids(texts), self.max_length - framing.size
         for item in items:
             parts = [list(next(ids)) for _ in item]
             length = sum(map(len, parts))

@@ -43,6 +43,10 @@ def test_the_rows_are_those_of_the_whole_product(index, model_folder):
     assert [each["text"] for each in results] == [SOURCE[row] for row in order]
 
 
+def test_a_query_that_is_not_utf8_is_read_as_a_file_is(index):
+    assert found(index, "text \udcff") == found(index, "text \ufffd")
+
+
 def test_copies_of_a_text_are_found_in_their_order(index):
     assert [each["row"] for each in found(index, "the model reads", top=2)] == [0, 5]
 
@@ -147,7 +151,7 @@ def test_the_commands_of_the_page(model_folder, tmp_path, monkeypatch, capsys, w
     for command in commands:
         words = shlex.split(command)
         if words[-2:-1] == ["<"]:
-            monkeypatch.setattr("sys.stdin", io.StringIO(Path(words[-1]).read_text("utf-8")))
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(words[-1]).read_bytes())))
             words = words[:-2]
         capsys.readouterr()
         assert app.run(words) == EXIT_OK, command

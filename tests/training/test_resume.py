@@ -147,7 +147,7 @@ def test_an_interrupt_from_the_keyboard_has_its_own_exit_code(make_run, struck_r
 
 def test_a_stop_while_text_is_read_is_no_fault_of_the_text(make_run, struck_run, outcome, tmp_path):
     run_dir = make_run(dataset={"cache_dir": str(tmp_path / "cache")})
-    assert struck_run(run_dir, text_files, "_encodable", 20, terminate) == 75
+    assert struck_run(run_dir, text_files, "encodable", 20, terminate) == 75
     assert outcome(run_dir)["status"] == "preempted"
     assert not list((tmp_path / "cache").glob(".*.partial"))
 

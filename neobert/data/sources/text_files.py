@@ -166,10 +166,10 @@ def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> It
         elif not values.keys() >= needed:
             rows.chosen(columns).columns(values, place)  # raises DAT011 for the missing column
         row = rows.row(values, columns, place)
-        yield {name: _encodable(each) if isinstance(each, str) else each for name, each in row.items()}
+        yield {name: encodable(each) if isinstance(each, str) else each for name, each in row.items()}
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Replace lone surrogates, which JSON can contain and UTF-8 cannot encode."""
     if text.isascii():
         return text
