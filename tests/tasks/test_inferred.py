@@ -15,6 +15,7 @@ from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
 from neobert.tasks.question_answering.inferred import infer as asked
+from neobert.tasks.sft.inferred import infer as conversed
 from neobert.tasks.token_classification.inferred import infer as tagged
 
 TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
@@ -191,6 +192,25 @@ def test_negatives_that_the_first_rows_lack_are_found() -> None:
     most = {f"negative_{number}": "a b" for number in range(1, 65)}
     Path("mined.jsonl").write_text("\n".join(map(json.dumps, [*rows, rows[0] | most])), encoding="utf-8")
     assert paired(Path("mined.jsonl")).keys == {"contrastive.max_negatives": 64}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"instruction": "a"}, "the row has no column 'output'"),
+        ({"instruction": "a", "output": "b", "input": ["c"]}, "input is a list, expected a string"),
+        (
+            {"instruction": "a", "output": "b", "system": {"c": 1}},
+            "system is an object with keys, expected a string",
+        ),
+    ],
+)
+def test_a_later_row_of_another_form_is_refused_with_its_line(row: dict[str, Any], problem: str) -> None:
+    rows = [{"instruction": "a", "output": "b", "input": None}, row]
+    Path("chat.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(ProjectError, match=problem) as caught:
+        conversed(Path("chat.jsonl"))
+    assert caught.value.place == "chat.jsonl:2"
 
 
 def test_a_table_without_pairs_is_refused() -> None:

@@ -227,9 +227,10 @@ def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
 
 def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
     """Read an instruction, its input and the output (the form of Alpaca)."""
-    for column in ("instruction", "output"):
-        if not isinstance(values[column], str):
-            raise _unreadable(f"{column} is {kind_text(values[column])}", "a string", place)
+    for column in ("instruction", "output", "input", "system"):
+        value, is_needed = values.get(column), column in ("instruction", "output")
+        if not isinstance(value, str) and (is_needed or value is not None):
+            raise _unreadable(f"{column} is {kind_text(value)}", "a string", place)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
     messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": values["output"]}]

@@ -16,6 +16,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import MOST_ROWS, LabelledTable, note_on_rows, quoted, unclear
 from neobert.tasks.sft.conversation import (
+    CODE,
     FORMS,
     NO_ASSISTANT,
     NOTHING_SUPERVISED,
@@ -42,6 +43,9 @@ def infer(text: Path) -> LabelledTable:
     form, keys = _form(first[1], text)
     lengths, num_messages, num_answers = [], 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MOST_ROWS):
+        if missing := [name for name in form.columns if name not in values]:
+            message = f"the row has no column {quoted(missing[0])}"
+            raise ProjectError(CODE, message, "correct or remove the row", place)
         messages = form.read(values, place)
         tools = tools_of(values.get("tools"), place) if "tools" in form.optional else []
         lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
