@@ -9,9 +9,10 @@ from typing import Any
 
 from neobert.encoding import Encoder
 from neobert.encoding.declared import read_declared
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
 from neobert.search.exact import best_rows
-from neobert.search.index import Index, open_index
+from neobert.search.index import CODE, Index, open_index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,11 @@ def run(request: Request) -> dict[str, Any]:
 
 def _encoder_of(index: Index, request: Request) -> Encoder:
     """Load the model of the index. Raises `ProjectError` if it is another one."""
-    folder = model_folder(Path(request.model or index.header.model))
+    folder = Path(request.model or index.header.model)
+    if request.model is None and not folder.exists():
+        hint = "if the model was moved, pass its folder as --model"
+        raise ProjectError(CODE, "the model of the index is missing", hint, str(folder), EXIT_USAGE)
+    folder = model_folder(folder)
     index.require_model(folder)
     prompts = read_declared(folder).prompts
     prompt = prompts.of_queries if request.prompt is None else prompts.named(request.prompt)

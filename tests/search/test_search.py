@@ -109,6 +109,9 @@ def test_moved_files_are_found(index, tmp_path):
     (tmp_path / "texts.txt").unlink()
     shutil.move(tmp_path / "folder", tmp_path / "moved")
     shutil.copytree(index, tmp_path / "copied")
+    with pytest.raises(ProjectError, match="the model of the index is missing") as caught:
+        found(tmp_path / "copied", "text")
+    assert caught.value.hint == "if the model was moved, pass its folder as --model"
     assert found(tmp_path / "copied", "text", model=str(tmp_path / "moved")) == wanted
 
 
