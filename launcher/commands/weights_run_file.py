@@ -280,4 +280,6 @@ def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
         return "tokens; longer documents are split"
     tokens = "the model's positions" if request.weights and length == shape.max_positions else "tokens"
     num_longer = sum(most_tokens(each) > length for each in request.lengths)
+    if not num_longer:
+        return f"{tokens}; by an estimate, no text is longer"
     return f"{tokens}; about {percent(num_longer / len(request.lengths))} of the texts are longer"
