@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from neobert.data.tokenize.encoding import GROUP
 from neobert.errors import ProjectError
 from neobert.export.reference import make_reference
 from neobert.export.source import open_source
-from neobert.export.verify import read_elsewhere
+from neobert.export.verify import clean_environment, read_elsewhere
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import spec_of
 from tests.killed_run import killed_before
@@ -202,12 +204,31 @@ BERT = {
 }
 
 
-@pytest.mark.parametrize(("model", "pooling"), [({}, "cls"), (BERT, "avg")], ids=["neobert", "bert"])
+READ_TRUNCATED = """
+import json, sys
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], truncate_dim=int(sys.argv[2]), device="cpu")
+print(json.dumps(model.encode(json.loads(sys.argv[3]), prompt="", show_progress_bar=False).tolist()))
+"""
+
+
+def read_truncated(folder: Path, width: int, texts: list[str], work_dir: Path) -> np.ndarray:
+    """Return the first components of vectors as sentence-transformers reads them in another process."""
+    words = [sys.executable, "-I", "-c", READ_TRUNCATED, str(folder), str(width), json.dumps(texts)]
+    done = subprocess.run(
+        words, cwd=work_dir, env=clean_environment(str(work_dir)), capture_output=True, text=True, check=True
+    )
+    return np.array(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("model", "pooling", "widths"), [({}, "cls", []), (BERT, "avg", [8])], ids=["neobert", "bert"]
+)
 def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
-    make_run, file, run, metrics, model, pooling
+    make_run, file, run, metrics, tmp_path, model, pooling, widths
 ):
     trainer = {"max_steps": 40, "eval_steps": 20, "save_steps": 40}
-    section = {"query_prompt": "query: ", "pooling": pooling}
+    section = {"query_prompt": "query: ", "pooling": pooling, "matryoshka_dims": widths}
     folder = make_run(**options(file, section, model=model), trainer=trainer)
     assert run(folder) == 0
     lines = metrics(folder)
@@ -223,6 +244,9 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
     vectors = reference.outputs["pooled"]
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(found["pooled"], expected, atol=1e-5)
+    for width in widths:
+        first = read_truncated(checkpoint, width, reference.texts, tmp_path)
+        np.testing.assert_allclose(first, expected[:, :width], atol=1e-5)
 
 
 @pytest.mark.parametrize("num_sources", [1, 2])
