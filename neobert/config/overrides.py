@@ -130,9 +130,9 @@ def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
 
 
 def _read_plain(text: str) -> Scalar:
-    """Read a value without quotes; a text keeps its spaces, which end a prompt such as `query: `."""
+    """Read a value without quotes; a text keeps the space at its end, as of a prompt such as `query: `."""
     value = read_scalar(text.strip())
-    return text if isinstance(value, str) else value
+    return text.lstrip() if isinstance(value, str) else value
 
 
 def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:

@@ -53,9 +53,10 @@ def test_a_text_arrives_as_it_is_whatever_it_looks_like(text: str) -> None:
 
 
 def test_the_space_at_the_end_of_a_prompt_is_kept() -> None:
-    found = resolved("task=contrastive", "contrastive.query_prompt=query: ", "optimizer.lr= 1e-4 ").config
+    prompt = "contrastive.query_prompt=query: "
+    found = resolved("task=contrastive", prompt, "optimizer.lr= 1e-4 ", "scheduler.name= cosine").config
     assert found.contrastive.query_prompt == "query: "
-    assert found.optimizer.lr == 1e-4
+    assert (found.optimizer.lr, found.scheduler.name) == (1e-4, "cosine")
 
 
 def test_a_text_that_needs_no_quotes_gets_none() -> None:
