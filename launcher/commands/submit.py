@@ -114,6 +114,9 @@ def run(options: Options) -> int:
     text = engine.render(batch_of(resolved, options, folder, points))
     if options.is_printed:
         console.write(text.rstrip("\n"))
+        if options.engine == "slurm":  # which fails a job whose log it cannot open
+            logs = shlex.quote(str(folder))
+            console.tell(printable(f"before sbatch, make the folder of the logs: mkdir -p {logs}"))
         return EXIT_OK
     script = options.output or _unused(folder)
     if options.engine == "slurm":

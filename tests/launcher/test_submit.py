@@ -33,6 +33,7 @@ def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
         "neobert-launch train --profile cpu-demo --set trainer.output_dir=runs/small --resume auto"
         in answer.out
     )
+    assert f"mkdir -p {Path('runs/small.submit').absolute()}\n" in answer.err
     assert not Path("runs").exists()
 
 
