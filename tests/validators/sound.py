@@ -16,7 +16,11 @@ from validators.facts_io import facts_from_json
 
 HEALTHY = Path(__file__).parent / "fixtures" / "facts.json"
 PRODUCTION = [name for name in list_profiles() if load_profile(name).kind == "production"]
-ENCODERS = [name for name in PRODUCTION if load_profile(name).config.model.type == "neobert"]
+ENCODERS = [
+    name
+    for name in PRODUCTION
+    if load_profile(name).config.model.type == "neobert" and load_profile(name).requires.gpu
+]
 CARDS: dict[str, dict[str, Any]] = {
     "A100": {"name": "NVIDIA A100-SXM4-80GB", "memory_total_mib": 81_920, "compute_capability": [8, 0]},
     "H100": {"name": "NVIDIA H100 80GB HBM3", "memory_total_mib": 81_559, "compute_capability": [9, 0]},
@@ -32,8 +36,7 @@ ACHIEVED = {
 
 def sound_facts(run: ResolvedRun, plan: Plan) -> Facts:
     """Facts of a healthy machine with the GPUs and the room that the run needs, everything measured."""
-    assert run.profile is not None
-    gpu, count = str(run.profile.requires.gpu), plan.world_size.value
+    gpu, count = _gpu(run), plan.world_size.value
     recorded = json.loads(HEALTHY.read_text(encoding="utf-8"))
     recorded["gpus"] = _each(recorded["gpus"][0] | CARDS[gpu], count)
     for group in ("gpu_health", "gpu_load"):
@@ -56,6 +59,12 @@ def sound_facts(run: ResolvedRun, plan: Plan) -> Facts:
     recorded["numerics"]["device"] = CARDS[gpu]["name"]
     recorded["rehearsal"] |= _rehearsed(recorded["rehearsal"], run, plan)
     return facts_from_json(json.dumps(recorded))
+
+
+def _gpu(run: ResolvedRun) -> str:
+    """Return the GPU of a profile; those for any GPU get an A100."""
+    assert run.profile is not None
+    return run.profile.requires.gpu or "A100"
 
 
 OF_A_DECODER = {
@@ -86,7 +95,7 @@ def _rehearsed(recorded: dict[str, Any], run: ResolvedRun, plan: Plan) -> dict[s
     return {
         "answers": answers,
         "num_ranks": plan.world_size.value,
-        "device_name": CARDS[str(run.profile and run.profile.requires.gpu)]["name"],
+        "device_name": CARDS[_gpu(run)]["name"],
         "speed": recorded["speed"] | {"step_time_s": step_s, "tokens_per_second": pace,
                                       "mfu": run.profile.expects.mfu if run.profile else plan.mfu.value,
                                       "line_step_times_s": [step_s] * 8},
