@@ -25,6 +25,7 @@ from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
 from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run
 from launcher.rundir import directory
+from launcher.rundir.attempt import take_over
 from launcher.rundir.directory import claimed, is_alive
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
@@ -149,6 +150,7 @@ def written(tmp_path: Path, run_file: Any) -> Path:
     examination = examine(selection.resolve(), QUICK, folder=None)
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
+    take_over(folder)
     (folder / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
     write_run(examination, selection.files, folder, staging, {"command": ["python"]})
     return folder

@@ -9,7 +9,6 @@ from pathlib import Path
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.spec import PlanRow
 
@@ -25,7 +24,9 @@ def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
 
 def _other_pooling(config: RunConfig) -> str:
     """Return what the weights declare instead; empty for random weights and an unreadable folder."""
-    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+    # `lint` reads no checkpoint, and does not pay for these.
+    from neobert.encoding.declared import read_declared
+    from neobert.runfiles.model_folder import folder_of_weights
 
     if (place := config.model.pretrained_checkpoint) is not None:
         # `preflight` reports the errors of the folder.
