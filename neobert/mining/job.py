@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,17 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str]]:
-    """Yield the rows of each query; a query with fewer negatives has fewer columns."""
+def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str | None]]:
+    """Yield the rows of each query; the columns of negatives that it lacks are null."""
     names = ["negative"] if most == 1 else [f"negative_{number}" for number in range(1, most + 1)]
     texts = pairs.documents.texts
     for query, answers, rows in zip(pairs.queries.texts, pairs.answers, negatives, strict=True):
-        found = {name: texts[row] for name, row in zip(names, rows, strict=False)}
+        found = dict(zip_longest(names, (texts[row] for row in rows)))
         for answer in answers:
             yield {"query": query, "positive": texts[answer], **found}
 
 
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
+def _write(path: Path, rows: list[dict[str, str | None]]) -> None:
     try:
         with replacing(path) as file:
             file.writelines(json.dumps(row).encode() + b"\n" for row in rows)

@@ -587,7 +587,8 @@ def test_rules_of_another_task_are_skipped_and_say_so():
         _, checks = judge(resolved, plan_run(resolved))
         found[profile] = {check.id: check.message for check in checks}
     assert found["cpu-classify"]["DAT016"] == "applies to task pretrain, not to classification"
-    assert found["cpu-demo"]["TSK001"] == "applies to task classification or multiple_choice, not to pretrain"
+    applies = "applies to task classification or multiple_choice or contrastive, not to pretrain"
+    assert found["cpu-demo"]["TSK001"] == applies
 
 
 @pytest.mark.parametrize(("profile", "count"), [("cpu", 1), ("gpu", 1), ("cpu-classify", 0)])

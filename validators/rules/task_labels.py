@@ -29,15 +29,22 @@ def labels_of(run: ResolvedRun) -> Labels:
     return labels(run.config)
 
 
-@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=whole_texts)
+@rule(
+    "TSK001",
+    "text-split-from-label",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    tasks=lambda task: whole_texts(task) or of_pairs(task),
+)
 def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Long texts that would be split, although a label belongs to a whole text.
+    """Long texts that would be split, although a label or a vector belongs to a whole text.
 
     ## What it does
-    Rejects `dataset.long_documents: split` for labelled texts.
+    Rejects `dataset.long_documents: split` for labelled texts and for pairs.
 
     ## Why is this bad?
-    The label of a text would be copied to pieces that do not support it.
+    The label of a text would be copied to pieces that do not support it, and a piece of a document does not
+    answer the query.
 
     ## Example
     ```yaml
@@ -54,9 +61,13 @@ def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     if run.config.dataset.long_documents == "split":
         yield Violation(
             "dataset.long_documents",
-            "long_documents is split, but a label belongs to a whole text",
+            f"long_documents is split, but {_what_is_whole(run)} belongs to a whole text",
             "set dataset.long_documents to truncate, drop or error",
         )
+
+
+def _what_is_whole(run: ResolvedRun) -> str:
+    return "a label" if whole_texts(spec_of(run.config)) else "a vector"
 
 
 @rule(
