@@ -121,7 +121,7 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
     pairs = [(" ".join(WORDS[:3]), "ba be"), (f"ba </s> {WORDS[3]}", " ".join(WORDS[5:9]))]
     rows = [tokenizer(*pair, return_tensors="pt", split_special_tokens=True) for pair in pairs]
     assert rows[0]["token_type_ids"].any() == (architecture != "roberta")
-    assert len(set((row.input_ids == 2).sum().item() for row in rows)) == 1, "a literal separator is text"
+    assert len({(row.input_ids == 2).sum().item() for row in rows}) == 1, "a literal separator is text"
     values = {"model": described(tmp_path, architecture), **LABELS["pairs"]}
     dataset = {"max_seq_length": 32, "long_documents": "truncate"}
     values |= {"dataset": dataset, "datacollator": {"pack_sequences": packs}}
