@@ -119,7 +119,7 @@ def _explain(error: Any, args: Sequence[str]) -> None:
     typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
     error.message = error.message.replace(option, typed[0]) if typed else error.message
     name = option.removeprefix("--").replace("-", "_")
-    if near := keys_named(name):
+    if near := [key for key in keys_named(name) if key != name]:
         error.possibilities = [f"--{key}" for key in near]
     elif advice := advice_for_key((name,)):
         error.message, error.possibilities = f"{error.message}; {advice}", None

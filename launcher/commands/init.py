@@ -58,7 +58,7 @@ def run(request: Request, output_format: str) -> int:
         "inferred": list(notes),
         "profile": resolved.profile.name if resolved.profile else None,
         "next": [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")],
-        "checkpoint": os.path.join(resolved.config.trainer.output_dir, "checkpoints", "latest"),
+        "checkpoint": _checkpoint(resolved.config),
         "use": _use(resolved.config),
         "parameters": plan.num_parameters.value,
         "eta_s": plan.eta_s.value,
@@ -67,9 +67,15 @@ def run(request: Request, output_format: str) -> int:
     return EXIT_OK
 
 
+def _checkpoint(config: RunConfig) -> str:
+    """Return the folder of the best checkpoint of the run, or of the newest if it keeps no best one."""
+    name = "best" if config.trainer.metric_for_best_model else "latest"
+    return os.path.join(config.trainer.output_dir, "checkpoints", name)
+
+
 def _use(config: RunConfig) -> str:
     """Return the Python expression that loads a checkpoint of the run."""
-    checkpoint = os.path.join(config.trainer.output_dir, "checkpoints", "latest")
+    checkpoint = _checkpoint(config)
     trust = ", trust_remote_code=True" if family_of(config) is NEOBERT else ""
     spec = spec_of(config)
     if spec.predicts == "pairs":

@@ -92,12 +92,19 @@ def for_rows(weights: Weights, length: int) -> Weights:
 
 
 def require_extendable(weights: Weights, positions: str, length: int) -> None:
-    """Raise `ProjectError` unless the model can have rows of `length` tokens, or learn them.
+    """Raise `ProjectError` unless `length` tokens are longer rows that the model can have, or learn.
 
     `positions`: their kind, see `ModelShape`. Learned ones end with their table; the base of rotary ones of a
     transformers model is that of its config.json.
     """
-    if length <= weights.positions or not weights.positions or weights.keys.get("rope"):
+    if not weights.positions:
+        return
+    if length <= weights.positions:
+        trained = f"the {weights.positions:,} tokens of the weights"
+        message = f"{CONTEXT} {length} is for rows longer than {trained}"
+        hint = f"set --dataset.max_seq_length {length} instead"
+        raise ProjectError("usage", message, hint, CONTEXT, EXIT_USAGE)
+    if weights.keys.get("rope"):
         return
     model = f"{printable(weights.kind)} in {weights.folder}"
     stated = f"the {weights.positions:,} {positions} positions of the {model}"

@@ -136,6 +136,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
             "--unguarded: --unguarded launches even if checks fail",
         ),
         (["init", "--size", "huge"], "for '--size': 'huge' is not one of 'tiny', 'small', 'base'"),
+        (["lint", "--profile", "cpu-demo"], "no such option: --profile [usage]\n  = hint: see `"),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
         (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],

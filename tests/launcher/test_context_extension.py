@@ -116,6 +116,15 @@ def test_positions_that_cannot_be_extended_are_refused(
     assert hint in answer.err
 
 
+def test_rows_that_are_no_longer_than_before_are_refused(command: Callable[..., Any]) -> None:
+    write_neobert(Path("model"))
+    write_text(LONG)
+    answer = command("init", "--from", "model", "--text", "long.jsonl", "--context", "512")
+    assert (answer.code, Path("run.yaml").exists()) == (2, False)
+    assert "--context 512 is for rows longer than the 1,024 tokens of the weights" in answer.err
+    assert "set --dataset.max_seq_length 512" in answer.err
+
+
 def test_a_context_without_weights_is_an_error(command: Callable[..., Any]) -> None:
     answer = command("init", "--text", str(write_text(LONG)), "--context", "2048")
     assert (answer.code, "--context is given without --from" in answer.err) == (2, True)

@@ -22,6 +22,7 @@ def test_pairs_become_a_run_and_an_index(run_child: Callable[..., Any]) -> None:
     made = run_child("init", "run.yaml", "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu")
     assert made.code == 0, made.err
     assert "hard negatives: 'negative', up to 1 per pair" in made.out
+    assert "SentenceTransformer('runs/run/checkpoints/best'" in made.out
     prompt = "--contrastive.query_prompt=query: "  # the shell removes the quotes; the space is kept
     trained = run_child("train", "run.yaml", *SMALL, *SHORT, prompt)
     assert trained.code == 0, trained.out + trained.err
