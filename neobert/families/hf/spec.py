@@ -68,7 +68,7 @@ def position_rows(settings: Settings, architecture: Architecture, longest_row: i
 
 def trained_positions(folder: Path) -> int:
     """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
-    settings, architecture = settings_of(HfModelConfig(config=str(folder)))
+    settings, architecture = settings_of(HfModelConfig(pretrained_checkpoint=str(folder)))
     return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
 
 
