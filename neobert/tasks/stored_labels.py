@@ -20,6 +20,7 @@ from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plurals import counted
+from neobert.tasks.row_encoder import RowEncoder
 
 log = logging.getLogger(__name__)
 PLAIN = {"special_tokens": "plain text"}
@@ -75,26 +76,14 @@ class LabelledRows(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelEncoder:
+class LabelEncoder(RowEncoder):
     """Base of encoders of labelled rows. Subclasses define `encode`.
 
     Attributes:
-        texts: tokenizes the texts, with the length limit of segments.
         label: side column of the labels.
     """
 
-    texts: SegmentEncoder
     label: Column
-
-    @property
-    def max_length(self) -> int:
-        """Longest segment in tokens."""
-        return self.texts.max_length
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
-        return self.texts.dtype
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -115,8 +104,7 @@ class LabelEncoder:
         `seconds` are the values of `SECOND`, of an encoder of pairs.
         """
         counts.segments, counts.tokens = len(lengths), len(tokens)
-        unknown = self.texts.unknown_id
-        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
+        counts.unknown = self.texts.num_unknown(tokens)
         columns: dict[str, NDArray[Any]] = {self.label.name: labels}
         if seconds is not None:
             columns[SECOND.name] = np.array(seconds, SECOND.dtype)

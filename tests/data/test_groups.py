@@ -65,7 +65,7 @@ shapes = st.builds(
 def walk(
     source: WindowSource, store: TokenStore, shape: BatchShape, cursor: Cursor, *, windows: float = math.inf
 ) -> list[Microbatch]:
-    """Build the microbatches from a cursor to the end of its epoch, or of so many windows."""
+    """Build the microbatches from a cursor to the end of its epoch, or of `windows` windows."""
     assembler = Assembler(shape, FirstTexts(), 0, 0, 1 << 20)
     found = []
     for window, index, after in microbatch_places(source, cursor, WorkerThreads(0, ""), lambda f: f.result()):

@@ -201,9 +201,13 @@ class SegmentEncoder:
                 counts.framing += len(before) + len(after)
         counts.segments, counts.tokens = len(lengths), len(flat)
         tokens = np.frombuffer(flat, np.uint32).astype(self.dtype)
-        counts.unknown = int((tokens == self.unknown_id).sum()) if self.unknown_id is not None else 0
+        counts.unknown = self.num_unknown(tokens)
         counts.special = int((~self.is_maskable[tokens]).sum()) - counts.framing - counts.unknown
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
+
+    def num_unknown(self, tokens: NDArray[Any]) -> int:
+        """Return how many tokens are the unknown token; 0 for a tokenizer without one."""
+        return 0 if self.unknown_id is None else int((tokens == self.unknown_id).sum())
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
         """Yield the token ids of each text; about `TOKENISED_CHARACTERS` characters are tokenized at once."""

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED, Targets
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.store.segments import Segments
-from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.tasks.contrastive.rows import POSITIVE, negatives_of, rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
+from neobert.tasks.row_encoder import RowEncoder
+from neobert.tasks.stored_labels import labelled_texts, refuse_split
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +36,9 @@ class Pairs:
 
     def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
-        fate = self.config.dataset.long_documents
-        if fate == "split":
-            raise ProjectError(
-                "DAT020",
-                "dataset.long_documents is split, but each text has one vector",
-                "set dataset.long_documents to truncate, drop or error",
-                "dataset.long_documents",
-            )
+        refuse_split(self.config, "each text has one vector")
         section = CONTRASTIVE.of(self.config)
-        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
+        texts = labelled_texts(self.config, tokenizer, tokenizer.framing, is_plain=False)
         return PairEncoder(texts, section.query_prompt or "", section.document_prompt or "")
 
     def target_rule(self, tokenizer: TokenizerBundle) -> Queries:  # noqa: ARG002  (the store has the pairs)
@@ -74,26 +67,11 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class PairEncoder:
-    """Encoder of rows as a segment for the query, and one for each document, the positive one first.
+class PairEncoder(RowEncoder):
+    """Encoder of rows as a segment for the query, and one for each document, the positive one first."""
 
-    Attributes:
-        texts: tokenizes and frames the texts, with their length limit.
-    """
-
-    texts: SegmentEncoder
     query_prompt: str
     document_prompt: str
-
-    @property
-    def max_length(self) -> int:
-        """Longest segment in tokens."""
-        return self.texts.max_length
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
-        return self.texts.dtype
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -122,8 +100,7 @@ class PairEncoder:
         flat = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
         counts.segments, counts.tokens = len(lengths), len(flat)
         counts.framing = self.texts.framing.size * len(lengths)
-        unknown = self.texts.unknown_id
-        counts.unknown = int((flat == unknown).sum()) if unknown is not None else 0
+        counts.unknown = self.texts.num_unknown(flat)
         columns = {GROUP: np.array(places, PLACE.dtype)}
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
 

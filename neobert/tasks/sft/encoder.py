@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
 from neobert.runfiles.conversation_faults import Fault, Occurrence
+from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.sft.conversation import Conversation, with_system
 from neobert.tasks.sft.neutral import renamed, tokens_of
 from neobert.tasks.sft.rendered import SHOWN, Span, Supervised
@@ -34,18 +35,16 @@ def control_pattern(tokenizer: PreTrainedTokenizerFast, template: str) -> re.Pat
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationEncoder:
+class ConversationEncoder(RowEncoder):
     """Encoder of conversations as segments whose supervised tokens are marked.
 
     Attributes:
-        texts: tokenizer and limits.
         backend: the tokenizer without a post-processor, which would move the offsets of tokens.
         control: pattern of tokens that only the template may write.
         neutral: tokenizer of conversations whose messages spell control tokens, which are plain text then;
             None: they are refused.
     """
 
-    texts: SegmentEncoder
     backend: Tokenizer
     template: ChatTemplate
     control: re.Pattern[str]
@@ -67,16 +66,6 @@ class ConversationEncoder:
         backend = without_post_processor(texts.backend)
         neutral = renamed(backend, control) if neutralizes else None
         return cls(texts, backend, template, control, system_prompt, neutral)
-
-    @property
-    def max_length(self) -> int:
-        """Longest segment in tokens."""
-        return self.texts.max_length
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
-        return self.texts.dtype
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows. Conversations without a supervised token are left out, and counted."""

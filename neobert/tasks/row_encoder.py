@@ -1,0 +1,30 @@
+"""Base of the encoders of rows that have more than a text: labels, pairs, conversations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from neobert.data.tokenize.encoding import SegmentEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class RowEncoder:
+    """Encoder of rows over one of texts, whose limit and token type it has. Subclasses define `encode`.
+
+    Attributes:
+        texts: tokenizes and frames the texts, with the length limit of segments.
+    """
+
+    texts: SegmentEncoder
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
