@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +28,7 @@ class Replies(Protocol):
     def __exit__(self, *error: object) -> object: ...
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end; ends early after Ctrl-C."""
+        """Yield the text of a reply in pieces, then its end. Ctrl-C ends it early, or is raised."""
 
 
 @dataclass(slots=True)
@@ -68,24 +68,36 @@ def run(
     with replies:
         if sys.stdin.isatty():
             console.tell(HELP)
-        with suppress(EOFError):
-            while (line := _read_line()) != EXIT:
-                _answer(line, conversation, replies, sampling)
+        _talk(conversation, replies, sampling)
     return EXIT_OK
 
 
-def _read_line() -> str:
-    """Return the next line of the user. Raises EOFError at the end of standard input."""
+def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
+    """Answer the lines of standard input until it ends, or `/exit`."""
+    on_terminal = sys.stdin.isatty()
     while True:
         try:
-            if line := input("> " if sys.stdin.isatty() else "").strip():
-                return line
+            if on_terminal:
+                signal.signal(signal.SIGINT, _interrupt_once)
+            line = input("> " if on_terminal else "").strip()
+            if line == EXIT:
+                return
+            if line:
+                _answer(line, conversation, replies, sampling)
+        except EOFError:
+            return
         except KeyboardInterrupt:
-            if not sys.stdin.isatty():
+            if not on_terminal:
                 raise
             console.write("")  # as a shell does: another prompt on a new line
         except UnicodeDecodeError:
             console.tell("error: the line is not UTF-8 text")
+
+
+def _interrupt_once(*_: object) -> None:
+    """Raise KeyboardInterrupt, and ignore Ctrl-C until the next prompt: its handler is not interrupted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _answer(line: str, conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
@@ -105,6 +117,8 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
             else:
                 text += piece
                 console.write_part(piece)
+    except KeyboardInterrupt:  # while a server's reply is awaited
+        end = ReplyEnd(reason="interrupted")
     except ProjectError as error:
         if not sys.stdin.isatty():
             raise

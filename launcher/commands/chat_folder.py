@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,24 +46,17 @@ class FolderReplies:
         self._open.close()
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end. Raises `ProjectError`."""
+        """Yield the text of a reply in pieces, then its end; Ctrl-C ends it. Raises `ProjectError`."""
         assert self._child.stdin is not None
         request = {"messages": messages, "sampling": asdict(sampling)}
-        self._child.stdin.write(json.dumps(request).encode() + b"\n")
-        self._child.stdin.flush()
-        while True:
-            try:
-                answer = self._next()
-            except KeyboardInterrupt:
-                self._child.send_signal(signal.SIGINT)
-                continue
-            if "text" in answer:
+        with interrupts_passed_to(self._child):
+            self._child.stdin.write(json.dumps(request).encode() + b"\n")
+            self._child.stdin.flush()
+            while "text" in (answer := self._next()):
                 yield answer["text"]
-            elif "ending" in answer:
-                yield ReplyEnd(**answer["ending"])
-                return
-            else:
-                raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])
+        if "error" in answer:
+            raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])
+        yield ReplyEnd(**answer["ending"])
 
     def _next(self) -> dict[str, Any]:
         """Return the child's next line. Raises its `ProjectError` if it ended."""
@@ -75,3 +68,13 @@ class FolderReplies:
             raise error
         message = f"{MODULE} ended with exit code {self._child.returncode}"
         raise ProjectError("child-failed", message, HINT, exit_code=EXIT_TRAINING_FAILED)
+
+
+@contextmanager
+def interrupts_passed_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass Ctrl-C to the child while the `with` block runs, wherever the block is."""
+    before = signal.signal(signal.SIGINT, lambda *_: child.send_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

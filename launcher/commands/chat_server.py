@@ -79,8 +79,6 @@ class ServerReplies:
                         yield str(text)
                     if choice.get("finish_reason") == "length":
                         reason = "length"
-        except KeyboardInterrupt:
-            reason = "interrupted"
         except HTTPError as error:
             content = printable(error.read(LONGEST_ERROR).decode(errors="replace"))
             raise self._failure(f"the server returned HTTP {error.code}: {content}", "") from error

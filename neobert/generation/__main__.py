@@ -11,15 +11,13 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from threading import Event
+from typing import IO, Any
 
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
-from neobert.generation.request import ReplyEnd, Sampling
+from neobert.generation.request import Sampling
 from neobert.json_program import serve
-
-if TYPE_CHECKING:
-    from neobert.generation.model import Generator
 
 
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
@@ -32,26 +30,21 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
     from neobert.generation.model import load_generator  # imports torch, which takes seconds
 
     generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between replies, Ctrl-C concerns the terminal only
+    interrupted = Event()
+    # An exception could be raised within a line of an answer, so Ctrl-C is asked for after each token.
+    signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     send(ready=True)
     for line in sys.stdin:
         turn = json.loads(line)
+        interrupted.clear()
         try:
-            send(ending=asdict(reply(generator, turn["messages"], Sampling(**turn["sampling"]), send)))
+            prompt = generator.chat_prompt(turn["messages"])
+            sampling = Sampling(**turn["sampling"])
+            end = generator.generate(prompt, sampling, lambda text: send(text=text), interrupted.is_set)
+            send(ending=asdict(end))
         except ProjectError as error:
             send(error={"message": error.message, "hint": error.hint})
     return {}
-
-
-def reply(generator: Generator, messages: list[dict[str, str]], sampling: Sampling, send: Any) -> ReplyEnd:
-    """Generate one reply, which SIGINT ends early."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return generator.generate(generator.chat_prompt(messages), sampling, lambda text: send(text=text))
-    except KeyboardInterrupt:
-        return ReplyEnd(reason="interrupted")
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

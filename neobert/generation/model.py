@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.generation.request import Message, ReplyEnd, Sampling
+from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
 from neobert.printable import printable
 
 
@@ -61,8 +61,14 @@ class Generator:
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
     @torch.no_grad()
-    def generate(self, prompt: Sequence[int], sampling: Sampling, on_text: Callable[[str], None]) -> ReplyEnd:
-        """Generate a reply, passing its text on piece by piece.
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        on_text: Callable[[str], None],
+        is_interrupted: Callable[[], bool] = lambda: False,
+    ) -> ReplyEnd:
+        """Generate a reply, passing its text on piece by piece, until `is_interrupted` after a token.
 
         Raises `ProjectError` if no token fits behind the prompt.
         """
@@ -76,12 +82,16 @@ class Generator:
             attention_mask=torch.ones_like(ids),
             max_new_tokens=min(sampling.max_tokens, room),
             streamer=_Pieces(self.tokenizer, on_text),
+            stopping_criteria=[lambda ids, _: torch.full_like(ids[:, 0], is_interrupted(), dtype=torch.bool)],
             pad_token_id=self.tokenizer.pad_token_id or 0,
             **_drawing(sampling),
         )
         new = made[0, len(prompt) :].tolist()
-        is_stopped = bool(new) and new[-1] in self._ends()
-        return ReplyEnd(reason="stop" if is_stopped else "length", tokens=len(new))
+        if new and new[-1] in self._ends():
+            reason: Reason = "stop"
+        else:
+            reason = "interrupted" if is_interrupted() else "length"
+        return ReplyEnd(reason=reason, tokens=len(new))
 
     def _ends(self) -> set[int]:
         ends = self.model.generation_config.eos_token_id

@@ -84,8 +84,11 @@ class Screen:
         deadline = time.monotonic() + 60
         while text not in self.seen[since:]:
             assert time.monotonic() < deadline, self.seen
-            if select.select([self.ours], [], [], 0.2)[0]:
-                self.seen += os.read(self.ours, 4096).decode(errors="replace")
+            self.read_for(0.2)
+
+    def read_for(self, seconds: float) -> None:
+        if select.select([self.ours], [], [], seconds)[0]:
+            self.seen += os.read(self.ours, 4096).decode(errors="replace")
 
 
 def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty: Path) -> None:
@@ -99,6 +102,14 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty: Path) -> N
         before = len(screen.seen)
         screen.type("\x03")
         screen.await_text("[ended: ", before)  # by Ctrl-C, or by itself if the model was faster
+        screen.await_text("\r\n> ", before)
+        screen.type("hello\n")
+        for _ in range(200):  # wherever the program is: while it reads, writes, or awaits a line
+            screen.type("\x03")
+            screen.read_for(0.005)
+        before = len(screen.seen)
+        screen.type("hello\n")
+        screen.await_text("hello\r\n", before)
         screen.await_text("\r\n> ", before)
         screen.type("\x04")
         assert screen.child.wait(timeout=30) == 0
