@@ -175,15 +175,19 @@ def _data_prepare(
     tokenizer: config_options.PreparingTokenizer = None,
     max_length: config_options.RowLength = None,
     output: config_options.PreparedFolder = None,
+    part: config_options.PartOfText = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Tokenize the data of a run, once, into the cache that train uses."""
+    """Tokenize the data of a run, once, into the cache that train uses.
+
+    With --part K/N, one of N parts, which `data join` joins.
+    """
     from launcher.commands import data
     from launcher.commands.run_file_options import of_text
 
     given = of_text(dataset, tokenizer, max_length)
     chosen = Selection.of(profile, config, [*given, *(overrides or ())])
-    end(data.prepare(chosen, output, output_format))
+    end(data.prepare(chosen, output, part, output_format))
 
 
 @data_app.command("mine", epilog=f"Example: {PROGRAM} data mine embedder pairs.jsonl -o triples.jsonl")

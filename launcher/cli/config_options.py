@@ -120,6 +120,10 @@ PreparedFolder = Annotated[
         help="Output folder, empty or new; usable as dataset.cache_dir. Default: the cache.",
     ),
 ]
+PartOfText = Annotated[
+    str | None,
+    Option("--part", metavar="K/N", help="Prepare part K of N into a folder of its own in --output."),
+]
 TokenizerFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
 ]

@@ -16,21 +16,37 @@ from launcher.terminal.values import result_json
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.runfiles.prepared_parts import PartNumber
 from profiles.registry import ResolvedRun
 
-PREPARE = "neobert.data.store.prepare"
+PREPARE, PREPARE_PART = "neobert.data.store.prepare", "neobert.data.store.part"
 PREPARED = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
 
-def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
-    """Tokenize the text of a run into `output`, or into the cache if None, and print the report."""
+def prepare(selection: Selection, output: Path | None, part: str | None, output_format: str) -> int:
+    """Tokenize the text of a run into `output`, or into the cache if None, and print the report.
+
+    `part`, such as 3/64, prepares a part of the text.
+    """
     resolved = selection.require()
+    if part is not None:
+        return _prepare_part(resolved, output, PartNumber.of_option(part), output_format)
     if output is not None and not (output / PREPARED).exists():
         _check_new(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)
     report = _ask(PREPARE, "preparing the data", resolved, folder)
+    console.write(result_json(report) if output_format == "json" else prepared_text(report))
+    return EXIT_OK
+
+
+def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, output_format: str) -> int:
+    if output is None:
+        hint = f"add --output DIR; part {part} is written to DIR/{part.folder}"
+        raise ProjectError("no-folder", "--part needs a folder for the parts", hint, "--part", EXIT_USAGE)
+    arguments = (str(output.absolute()), f"{part.number}/{part.of}")
+    report = _ask(PREPARE_PART, f"preparing part {part}", resolved, arguments)
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     return EXIT_OK
 

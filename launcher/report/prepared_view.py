@@ -35,8 +35,19 @@ def prepared_text(report: Report) -> str:
     """Format the main values of a report of `data prepare` as rows; the JSON output has all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
-    text = columns([*rows, *_shape_rows(report)])
+    text = columns([*_part_rows(report), *rows, *_shape_rows(report)])
     return f"{text}\n\n{conversation_text(report['sample'])}" if report.get("sample") else text
+
+
+def _part_rows(report: Report) -> Iterator[Row]:
+    """Yield the rows of a part of a text."""
+    if "part" not in report:
+        return
+    blocks = f"{report['blocks']:,} of {counted(report['num_blocks'], 'block')}"
+    yield "part", f"{report['part']}, {blocks}{'' if report['is_new'] else ', prepared before'}"
+    if "largest_part" in report:
+        times = show_number(report["largest_part"], 3)
+        yield "", f"the largest part has {times} times the mean size: fewer parts, or smaller files, are even"
 
 
 def _split_rows(name: str, counts: Report) -> Iterator[Row]:

@@ -349,7 +349,7 @@ def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
 
 @pytest.mark.parametrize("written", [0, 5])
 def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
-    whole = split_writer._HashedFile.write
+    whole = split_writer.HashedFile.write
     calls = []
 
     def write(self, array):
@@ -358,7 +358,7 @@ def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
             raise OSError(errno.ENOSPC, "No space left on device")
         whole(self, array)
 
-    monkeypatch.setattr(split_writer._HashedFile, "write", write)
+    monkeypatch.setattr(split_writer.HashedFile, "write", write)
     refused(configure(dataset__eval_samples=5), "DAT009", "disk is full")
     assert left_behind(configure()) == []
     monkeypatch.undo()

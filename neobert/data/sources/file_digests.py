@@ -30,6 +30,11 @@ def described_by_ends(path: Path) -> list[Any]:
     return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
 
 
+def size_and_ends(path: Path) -> list[Any]:
+    """Return size and a hash of the first and last 64 KiB, for text of which a process reads a part only."""
+    return [path.stat().st_size, digest_of_ends(path)]
+
+
 def digest_of_ends(path: Path) -> str:
     """Hash the first and the last 64 KiB of a file. Raises DAT001 if it cannot be read."""
     try:
@@ -47,10 +52,13 @@ class FileDigests:
     The state is size, modification time, inode and inode change time (ctime). Programs can set the
     modification time of a file that they edited, but not its ctime. After `chmod`, `touch` or a copy, the
     file is read once more and has the same digest.
+
+    Args:
+        new_digest: algorithm; each has a folder of its own.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, new_digest: Callable[[], Any] | None = None) -> None:
+        self._folder, self._new_digest = folder, new_digest or _blake
 
     def describe(self, path: Path) -> list[Any]:
         """Return [size in bytes, digest] of a file. Raises DAT001 if the file cannot be read."""
@@ -72,7 +80,7 @@ class FileDigests:
         if state[0] >= _WORTH_A_LINE_BYTES:
             log.info("computing the digest of %s: %.1f GiB", path, state[0] / 2**30)
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, _blake).hexdigest()
+            digest = hashlib.file_digest(file, self._new_digest).hexdigest()
         is_settled = time.time() - max(os.stat(path).st_ctime, os.stat(path).st_mtime) > SETTLED_S
         if is_settled and _state_of(path) == state:
             self._remember(path, {"state": state, "digest": digest})

@@ -58,7 +58,7 @@ class TextSource(Protocol):
 class FileSource:
     """Documents of several files, read in order; `names` are independent of the place of the files.
 
-    `known_count` is the number of documents once all were read, else None.
+    `known_count` is the number of documents once all were read, else None; `read` yields the rows of a file.
     """
 
     label: str
@@ -67,6 +67,7 @@ class FileSource:
     rows: RowFormat
     describe: DescribeFile = described_by_ends
     known_count: int | None = None
+    read: Callable[[Path, RowFormat], Iterator[Row]] = read_rows
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading at `state`, without opening earlier files; earlier documents are read and skipped."""
@@ -81,7 +82,7 @@ class FileSource:
     def count(self) -> int:
         """Count the documents by reading all files once."""
         if self.known_count is None:
-            self.known_count = sum(1 for path in self.files for _ in read_rows(path, self.rows))
+            self.known_count = sum(1 for path in self.files for _ in self.read(path, self.rows))
         return self.known_count
 
     def identity(self) -> Any:
@@ -99,7 +100,7 @@ class _FileReader(Reader):
     def _open_file(self, skip: int) -> Iterator[Row]:
         if self._file >= len(self._source.files):
             return iter(())
-        return islice(read_rows(self._source.files[self._file], self._source.rows), skip, None)
+        return islice(self._source.read(self._source.files[self._file], self._source.rows), skip, None)
 
     def __next__(self) -> Row:
         while self._file < len(self._source.files):

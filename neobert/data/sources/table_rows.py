@@ -205,11 +205,17 @@ def _after_space(text: str, place: int) -> int:
     return place if match is None else match.end()
 
 
-def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row]:
-    """Yield the rows of a parquet file. Raises DAT001 if it is damaged, DAT011 for unsuitable columns."""
+def parquet_rows(
+    handle: IO[bytes], path: Path, rows: RowFormat, row_group: int | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a parquet file, or of one row group.
+
+    Raises DAT001 if the file is damaged, DAT011 for unsuitable columns.
+    """
     with _parquet(handle, path) as table:
         columns = _columns(table, path, rows)
-        for place, values in _parquet_values(table, path, list(dict.fromkeys(columns.values()))):
+        names = list(dict.fromkeys(columns.values()))
+        for place, values in _parquet_values(table, path, names, row_group):
             yield rows.row(values, columns, place)
 
 
@@ -218,9 +224,25 @@ def _whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
         yield from _parquet_values(table, path, None)
 
 
-def _parquet_values(table: Any, path: Path, columns: list[str] | None) -> Rows:
-    number = 0
-    for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=columns):
+class RowGroup(NamedTuple):
+    """Number of rows of a row group, and its size in bytes before compression."""
+
+    rows: int
+    size: int
+
+
+def row_groups(handle: IO[bytes], path: Path) -> list[RowGroup]:
+    """Return the row groups of a parquet file. Raises DAT001 if it is damaged."""
+    with _parquet(handle, path) as table:
+        groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
+        return [RowGroup(group.num_rows, group.total_byte_size) for group in groups]
+
+
+def _parquet_values(table: Any, path: Path, columns: list[str] | None, row_group: int | None = None) -> Rows:
+    chosen = range(table.metadata.num_row_groups) if row_group is None else [row_group]
+    number = sum(table.metadata.row_group(before).num_rows for before in range(row_group or 0))
+    batch_size = _batch_rows(table.metadata)
+    for batch in table.iter_batches(batch_size=batch_size, row_groups=list(chosen), columns=columns):
         names = columns or batch.schema.names
         for cells in zip(*(batch.column(name) for name in names), strict=True):
             number += 1

@@ -40,13 +40,13 @@ LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
 """Rows that are searched for labels and refused rows after an error, and bounds of the list of labels."""
 
 
-def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
-    """Yield the rows of a file in order.
+def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
+    """Yield the rows of a file in order, or those of one row group of a Parquet file.
 
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns, DAT020 for labels.
     """
     try:
-        yield from _rows(path, rows)
+        yield from _rows(path, rows, row_group)
     except UnknownLabelError as error:
         raise replace(error, message=f"{error.message}; {_labels_found(path, rows)}") from error
     except ProjectError as error:
@@ -85,7 +85,7 @@ def _labels_found(path: Path, rows: RowFormat) -> str:
     return f"labels in {part}: {listed([*map(repr, sorted(found))], _LISTED_LABELS)}"
 
 
-def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
+def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
     kind = kind_of(path)
     assert kind is not None, path
     with opened(path, seekable=kind == PARQUET) as handle:
@@ -93,7 +93,7 @@ def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
             check_plain_text(path, rows)
             yield from ({TEXT_FIELD: text} for text in _documents(handle, path, rows.document_per_line))
         elif kind == PARQUET:
-            yield from table_rows.parquet_rows(handle, path, rows)
+            yield from table_rows.parquet_rows(handle, path, rows, row_group)
         else:
             yield from _table_rows(handle, path, kind, rows)
 
@@ -103,6 +103,12 @@ def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
     kind = str(kind_of(path))
     with opened(path, seekable=kind == PARQUET) as handle:
         yield from table_rows.rows_of(handle, path, kind, rows)
+
+
+def row_groups(path: Path) -> list[table_rows.RowGroup]:
+    """Return the row groups of a Parquet file that is not compressed as a whole."""
+    with opened(path) as handle:
+        return table_rows.row_groups(handle, path)
 
 
 def column_of(path: Path, rows: RowFormat) -> str | None:

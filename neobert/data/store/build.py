@@ -21,8 +21,9 @@ from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.parts import HashShare, Joined, Part, known_count, parts_of
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.report import Copies, split_report
+from neobert.data.store.report import split_report
 from neobert.data.store.split_writer import SplitWriter
+from neobert.data.store.text_copies import Copies
 from neobert.data.store.token_store import FORMAT_VERSION, write_manifest, writing
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
@@ -46,11 +47,17 @@ _SOURCE, _SLICE = (
 
 @dataclass(frozen=True)
 class Request:
-    """Request to prepare data. `tokenizer` is None if one is trained from the corpus."""
+    """Request to prepare data.
+
+    Attributes:
+        tokenizer: None if one is trained from the corpus.
+        is_parted: the text is prepared in parts, each of which names its blocks.
+    """
 
     config: RunConfig
     corpus: Corpus
     tokenizer: TokenizerBundle | None
+    is_parted: bool = False
 
     @cached_property
     def examples(self) -> Examples:
@@ -64,7 +71,7 @@ class Request:
         trained = identity_of_trained(self.config.tokenizer)
         return {
             "format_version": FORMAT_VERSION,
-            "source": self.corpus.identity(),
+            "source": hash_of(self.corpus.identity()) if self.is_parted else self.corpus.identity(),
             "name": names if dataset.mixture else names[0],
             "tokenizer": self.tokenizer.digest if self.tokenizer else trained,
             "max_length": segment_length(self.config),
@@ -127,8 +134,8 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
             splits["train"]["counts"]["copies_of_evaluation"] = copies.in_training
             splits["eval"]["counts"]["copies_in_training"] = copies.of_evaluation
         content = request.content()
-        _check_unchanged(key, content, request.corpus.label)
-        write_manifest(partial, _manifest(content, tokenizer, splits))
+        check_unchanged(key, content, request.corpus.label)
+        write_manifest(partial, manifest_of(content, tokenizer, splits, _identity(content, splits)))
         with writing(folder):
             partial.rename(folder)
     except BaseException:
@@ -201,12 +208,19 @@ def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
             return
 
 
-def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
+def _identity(content: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
+    """Return the files of prepared text; of a stream only the request is known."""
     files = {name: split["files"] for name, split in splits.items()}
-    # Of a stream only the request is known; the size of an evaluation may change between sessions.
+    # The size of a stream's evaluation may change between sessions.
     request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
     request_alone["format_version"] = FINGERPRINT_VERSION
-    identity = files if "train" in splits else request_alone
+    return files if "train" in splits else request_alone
+
+
+def manifest_of(
+    content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any], identity: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the manifest of prepared text; `identity` stands for its content in the fingerprint."""
     return {
         "format_version": FORMAT_VERSION,
         "fingerprint": hash_of([FINGERPRINT_VERSION, tokenizer.digest, identity]),
@@ -219,7 +233,7 @@ def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[
     }
 
 
-def _check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
+def check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
     """Raise DAT001 if the text changed after its key was computed."""
     if hash_of(content) != key:
         raise ProjectError(

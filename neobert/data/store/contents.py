@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
+from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore, read_manifest
@@ -26,8 +27,8 @@ from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import TOKENIZER
+from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.chat_template import template_of_folder
-from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.specs import spec_of
 
@@ -39,7 +40,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     store = prepared.train if isinstance(prepared.train, TokenStore) else None
     manifest, train = read_manifest(prepared.folder), prepared.report["train"]
     evaluation = prepared.report.get("eval", {})
-    stored_max = max_stored_id(prepared)
+    altered = altered_files(prepared.folder, files_of(manifest["splits"]), cache_folder(config.dataset))
+    stored_max = max_stored_id(prepared, {} if altered else manifest["splits"])
     # With ids beyond the vocabulary no microbatch can be built; only that is reported.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
@@ -50,7 +52,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "folder": str(prepared.folder),
         "fingerprint": prepared.fingerprint,
         "is_stream": store is None,
-        "altered_files": altered_files(prepared.folder, manifest),
+        "altered_files": altered,
         "tokenizer_digest": prepared.tokenizer.digest,
         "data_tokenizer_digest": manifest["tokenizer_digest"],
         "vocab_size": prepared.tokenizer.vocab_size,
@@ -134,16 +136,20 @@ def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     }
 
 
-def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Return the files of the splits whose digest differs from the manifest."""
-    described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
-    return [name for name, file in sorted(described.items()) if file_sha256(folder / name) != file["sha256"]]
+def max_stored_id(prepared: PreparedData, splits: Mapping[str, Any]) -> int:
+    """Return the largest token id of the stored splits; -1 if none is stored.
 
-
-def max_stored_id(prepared: PreparedData) -> int:
-    """Return the largest token id of the stored splits; -1 if none is stored."""
-    stores = [store for store in (prepared.train, prepared.eval) if isinstance(store, TokenStore)]
-    return max((int(store.tokens.max(initial=0)) for store in stores), default=-1)
+    Splits whose entry in `splits` does not state it, as those of earlier versions, are read.
+    """
+    stores = {"train": prepared.train, "eval": prepared.eval}
+    return max(
+        (
+            int(splits[name]["highest_id"] if "highest_id" in splits.get(name, {}) else store.tokens.max())
+            for name, store in stores.items()
+            if isinstance(store, TokenStore)
+        ),
+        default=-1,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from neobert.data.batches.stepped import SteppedText
 from neobert.data.batches.windows import training_shape
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
-from neobert.data.sources.file_digests import FileDigests, described_by_ends
+from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends
 from neobert.data.sources.parts import HashShare
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
@@ -94,14 +94,7 @@ def prepare(
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    rows = spec_of(config).rows(config)
-    corpus = open_corpus(config.dataset, rows, describe, plugged_splits(config.plugins, rows))
-    _check_evaluation(config, corpus)
-    roles = spec_of(config).roles
-    tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=roles)
-    if tokenizer is not None:
-        refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
-    request = Request(config, corpus, tokenizer)
+    request = open_request(config, describe)
     key = request.key()
     folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
     if not (folder / MANIFEST).exists():
@@ -115,6 +108,18 @@ def prepare(
             if not (folder / MANIFEST).exists():
                 build(folder, request, key, tell)
     return _open(folder, request)
+
+
+def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool = False) -> Request:
+    """Open the text and the tokenizer of a config; `describe` identifies the content of a file."""
+    spec = spec_of(config)
+    rows = spec.rows(config)
+    corpus = open_corpus(config.dataset, rows, describe, plugged_splits(config.plugins, rows))
+    _check_evaluation(config, corpus)
+    tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=spec.roles)
+    if tokenizer is not None:
+        refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
+    return Request(config, corpus, tokenizer, is_parted)
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
@@ -258,11 +263,15 @@ def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> 
         return
     raise ProjectError(
         "DAT002",
-        "was prepared with different values of "
-        + ", ".join(name for name in here if there.get(name) != here[name]),
+        f"was prepared with different values of {different_values(there, here)}",
         "set dataset.cache_dir to another folder, or pass a new folder to data prepare --output",
         str(folder),
     )
+
+
+def different_values(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """Return the names of the values in which two requests differ."""
+    return ", ".join(name for name in here if there.get(name) != here[name])
 
 
 def _check_manifest(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +11,6 @@ from neobert.data.batches.mixture import MixedText
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import MeasuredText
-from neobert.data.sources.rows import BETWEEN_TEXTS, Row, RowFormat, text_digest, without_layout
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
@@ -61,50 +58,3 @@ def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchSha
 def _histogram(counts: list[int]) -> list[list[int]]:
     """Return [maximum length, number of documents] of each non-empty bin."""
     return [[1 << power, count] for power, count in enumerate(counts) if count]
-
-
-class Copies:
-    """Counts non-empty documents that are in both splits, ignoring case and white space.
-
-    Attributes:
-        in_training: training documents that are copies of an evaluation document.
-        of_evaluation: evaluation documents with a copy in the training text.
-    """
-
-    def __init__(self, rows: RowFormat) -> None:
-        self._key = rows.key
-        self._evaluation: Counter[bytes] = Counter()
-        self._found: set[bytes] = set()
-        self.in_training = 0
-
-    def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the documents of a split unchanged, and count copies among them.
-
-        Read the evaluation split to its end before the training split.
-        """
-        if split == "eval":
-            return self._note(rows)
-        return self._compare(rows) if self._evaluation else iter(rows)
-
-    @property
-    def of_evaluation(self) -> int:
-        """Return the number of evaluation documents with a copy."""
-        return sum(self._evaluation[digest] for digest in self._found)
-
-    def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            if text := self._text(row):
-                self._evaluation[text_digest(text)] += 1
-            yield row
-
-    def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            digest = text_digest(self._text(row))
-            if digest in self._evaluation:
-                self.in_training += 1
-                self._found.add(digest)
-            yield row
-
-    def _text(self, row: Row) -> str:
-        texts = map(without_layout, self._key(row).split(BETWEEN_TEXTS))
-        return BETWEEN_TEXTS.join(texts).strip(BETWEEN_TEXTS)

@@ -30,12 +30,13 @@ class SplitWriter:
         self._folder, self._split, self._declared = folder, split, tuple(columns)
         self._dtype = dtype.newbyteorder("<")
         self._end = 0
-        self._square_sum, self._longest, self._segments, self._examples = 0.0, 0, 0, 0
+        self._squares, self._longest, self._segments, self._examples = 0, 0, 0, 0
+        self._highest_id = -1
         with writing(folder), ExitStack() as files:
-            self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
-            self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
+            self._tokens = files.enter_context(closing(HashedFile(folder / f"{split}.tokens")))
+            self._offsets = files.enter_context(closing(HashedFile(folder / f"{split}.offsets")))
             self._columns = {
-                each.name: files.enter_context(closing(_HashedFile(folder / column_file(split, each.name))))
+                each.name: files.enter_context(closing(HashedFile(folder / column_file(split, each.name))))
                 for each in columns
             }
             self._offsets.write(np.zeros(1, "<i8"))
@@ -54,7 +55,8 @@ class SplitWriter:
         self._end += len(encoded.tokens)
         self._segments += len(encoded.lengths)
         self._examples += len(lengths)
-        self._square_sum += float(np.square(lengths, dtype=np.float64).sum())
+        self._squares += squares_of(lengths)
+        self._highest_id = max(self._highest_id, int(encoded.tokens.max(initial=0)))
         self._longest = max(self._longest, int(lengths.max(initial=0)))
 
     def finish(self) -> dict[str, Any]:
@@ -62,13 +64,12 @@ class SplitWriter:
         with writing(self._folder):
             written = (self._tokens, self._offsets, *self._columns.values())
             files = {file.name: file.finish() for file in written}
-        mean = self._end / max(1, self._examples)
-        variance = max(0.0, self._square_sum / max(1, self._examples) - mean**2)
         return {
             "segments": self._segments,
             "tokens": self._end,
             "dtype": self._dtype.name,
-            "lengths": {"mean": mean, "std": variance**0.5, "longest": self._longest},
+            "lengths": lengths_of(self._end, self._squares, self._examples, self._longest),
+            "highest_id": self._highest_id,
             "files": files,
             "columns": [asdict(each) for each in self._declared],
         }
@@ -78,7 +79,21 @@ class SplitWriter:
         self._files.close()
 
 
-class _HashedFile:
+def squares_of(lengths: NDArray[np.int64]) -> int:
+    """Return the sum of the squared lengths, exactly: it must not depend on batches, blocks or parts."""
+    return int(np.square(lengths).sum())
+
+
+def lengths_of(tokens: int, squares: int, examples: int, longest: int) -> dict[str, Any]:
+    """Return the statistics of the lengths of examples from their sums, as JSON values."""
+    mean = tokens / max(1, examples)
+    variance = max(0.0, squares / max(1, examples) - mean**2)
+    return {"mean": mean, "std": variance**0.5, "longest": longest}
+
+
+class HashedFile:
+    """New file whose checksum is computed while it is written."""
+
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._handle = path.open("xb")
@@ -86,18 +101,21 @@ class _HashedFile:
         self._size = 0
 
     def write(self, array: NDArray[Any]) -> None:
+        """Append the values of an array."""
         data = np.ascontiguousarray(array).data.cast("B") if array.size else b""
         self._handle.write(data)
         self._digest.update(data)
         self._size += len(data)
 
     def finish(self) -> dict[str, Any]:
+        """Sync the file to disk and return its size and checksum."""
         self._handle.flush()
         os.fsync(self._handle.fileno())
         self._handle.close()
         return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
+        """Close the file, complete or not."""
         # On a full disk the last flush fails too; the folder is removed next.
         with suppress(OSError):
             self._handle.close()

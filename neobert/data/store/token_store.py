@@ -184,16 +184,17 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
         os.fsync(handle.fileno())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read a manifest. Raises DAT001 for a broken manifest or another format version."""
+def read_manifest(folder: Path, formats: Sequence[int] = (FORMAT_VERSION,)) -> dict[str, Any]:
+    """Read a manifest. Raises DAT001 for a broken manifest or a format that is none of `formats`."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _broken(path, f"is not a manifest of prepared data: {error}") from error
-    if version != FORMAT_VERSION:
-        raise _broken(path, f"has format {version}, but this version reads format {FORMAT_VERSION}")
+    if version not in formats:
+        readable = " and ".join(map(str, formats))
+        raise _broken(path, f"has format {version}, but this version reads format {readable}")
     if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):
         raise _broken(path, f"has no {', '.join(missing)}")
     return dict(manifest)

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
@@ -28,20 +28,39 @@ def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str)
 
     Raises DAT012 for a document longer than `max_length` if `dataset.long_documents` is `error`.
     """
-    documents = 0
-    batches = batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)
-    for encoded in _encoded(batches, encoder, num_proc):
+    return (encoded for _, encoded in encode_each([(label, rows)], encoder, num_proc))
+
+
+def encode_each(
+    sources: Sequence[tuple[str, Iterable[Row]]], encoder: Encoder, num_proc: int
+) -> Iterator[tuple[int, Encoded]]:
+    """Tokenize the rows of several labelled sources; yields (place of the source, batch) in their order.
+
+    No batch has rows of two sources. Raises DAT012 as `encode_all` does.
+    """
+    places: deque[int] = deque()
+
+    def batches() -> Iterator[tuple[Row, ...]]:
+        for place, (_, rows) in enumerate(sources):
+            for batch in batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters):
+                places.append(place)
+                yield batch
+
+    source, documents = 0, 0
+    for encoded in _encoded(batches(), encoder, num_proc):
+        if (place := places.popleft()) != source:
+            source, documents = place, 0
         if encoded.too_long is not None:
-            place, length = encoded.too_long
+            row, length = encoded.too_long
             raise ProjectError(
                 "DAT012",
-                f"document {documents + place + 1:,} has {length:,} tokens, special tokens included "
+                f"document {documents + row + 1:,} has {length:,} tokens, special tokens included "
                 f"(limit {encoder.max_length:,})",
                 "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
-                label,
+                sources[source][0],
             )
         documents += encoded.counts.documents
-        yield encoded
+        yield source, encoded
 
 
 def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:

@@ -1,0 +1,56 @@
+"""Record of a block of prepared text: sizes, counts, and a checksum that does not depend on its part."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from neobert.data.store.split_writer import squares_of
+from neobert.data.store.token_store import little_endian
+from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
+from neobert.runfiles.conversation_faults import Occurrence
+
+
+class BlockRecord:
+    """Sums over the batches of a block."""
+
+    def __init__(self, index: int, key: str, corpus: int, encoder: Encoder) -> None:
+        self._place = {"index": index, "key": key, "corpus": corpus}
+        self._dtype, self._declared = encoder.dtype.newbyteorder("<"), encoder.columns
+        self._digests = [sha256() for _ in range(2 + len(self._declared))]
+        self._examples, self._squares, self._longest = 0, 0, 0
+        self.counts = Counts()
+
+    def add(self, encoded: Encoded) -> None:
+        """Add a batch."""
+        self.counts.add(encoded.counts)
+        lengths = encoded.example_lengths
+        self._examples += len(lengths)
+        self._squares += squares_of(lengths)
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        columns = [encoded.columns[each.name].astype(little_endian(each.dtype)) for each in self._declared]
+        values = (encoded.tokens.astype(self._dtype), encoded.lengths.astype("<i8"), *columns)
+        for digest, each in zip(self._digests, values, strict=True):
+            digest.update(np.ascontiguousarray(each).tobytes())
+
+    def finish(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return self._place | {
+            "segments": self.counts.segments,
+            "tokens": self.counts.tokens,
+            "examples": self._examples,
+            "squares": self._squares,
+            "longest": self._longest,
+            "sha256": sha256(b"".join(each.digest() for each in self._digests)).hexdigest(),
+            "counts": {name: value for name, value in asdict(self.counts).items() if value},
+        }
+
+
+def counts_of(record: dict[str, Any]) -> Counts:
+    """Return the counts of a record."""
+    counts = dict(record["counts"])
+    faults = {kind: Occurrence(**each) for kind, each in counts.pop("faults", {}).items()}
+    return Counts(**counts, faults=faults)

@@ -1,0 +1,30 @@
+"""Checksums of prepared files, each computed once for a state of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from neobert.data.sources.file_digests import FOLDER, FileDigests
+
+
+def altered_files(folder: Path, files: Mapping[str, Mapping[str, Any]], cache: Path) -> list[str]:
+    """Return the files whose size or SHA-256 differs from their entry in a manifest, by name.
+
+    The digests are kept below `cache`, so that only files that changed since are read again.
+    """
+    digests = FileDigests(cache / FOLDER / "sha256", sha256)
+    return [name for name, file in sorted(files.items()) if not _is_intact(folder / name, file, digests)]
+
+
+def _is_intact(path: Path, file: Mapping[str, Any], digests: FileDigests) -> bool:
+    # The size first: a file of another size is not read.
+    is_whole = path.is_file() and path.stat().st_size == file["bytes"]
+    return is_whole and digests.describe(path)[1] == file["sha256"]
+
+
+def files_of(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the files of the splits of a manifest by name."""
+    return {name: file for split in splits.values() for name, file in split["files"].items()}

@@ -1,0 +1,186 @@
+"""Preparation of one part of a run's text, independently of the others.
+
+`python -m neobert.data.store.part RESOLVED.json DIR K/N` prepares part K of N of the text of a resolved
+config into DIR, and prints a JSON report. A part that exists and matches its checksums is not written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neobert.config import from_dict
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.sources.blocks import Block, assign, blocks_of
+from neobert.data.sources.file_digests import size_and_ends
+from neobert.data.sources.parts import known_count
+from neobert.data.sources.readers import TextSource
+from neobert.data.sources.retries import RetryingReader
+from neobert.data.store.block_record import counts_of
+from neobert.data.store.build import Request, check_unchanged, hash_of
+from neobert.data.store.build_lock import build_lock
+from neobert.data.store.checksums import altered_files, files_of
+from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
+from neobert.data.store.prepare import different_values, open_request
+from neobert.data.store.report import split_report
+from neobert.data.store.token_store import MANIFEST, read_manifest
+from neobert.data.tokenize.encoding import Counts
+from neobert.data.tokenize.encoding_pool import check_not_a_child
+from neobert.data.tokenize.tokenizers import is_trained
+from neobert.errors import ProjectError
+from neobert.json_program import serve
+from neobert.plurals import counted
+from neobert.runfiles.prepared_parts import PART_FORMAT, PartNumber
+
+MOST_UNEVEN = 1.1
+"""Size of the largest part relative to the mean, above which the report names it."""
+Shares = Mapping[str, tuple[int, Sequence[tuple[int, Block]]]]
+
+
+def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str, Any]:
+    """Prepare a part into `output`, or verify one that exists; return its report.
+
+    Raises DAT001 for a stream, a tokenizer that would be trained, and fewer blocks than parts.
+    """
+    check_not_a_child()
+    _check_can_be_parted(config)
+    request = open_request(config, size_and_ends, is_parted=True)
+    key, folder = request.key(), output / part.folder
+    shares, largest = _shares(request, part)
+    with build_lock(output / f".{part.folder}.lock") as on_progress:
+        is_new = not (folder / MANIFEST).exists()
+        if is_new:
+            manifest = _write(request, key, output, part, shares, on_progress)
+        else:
+            manifest = read_manifest(folder, [PART_FORMAT])
+            _verify(folder, manifest, key, request)
+    return _report(manifest, request, folder, largest) | {"part": str(part), "is_new": is_new}
+
+
+def _check_can_be_parted(config: RunConfig) -> None:
+    if config.dataset.streaming:
+        raise ProjectError(
+            "DAT001",
+            "a stream is not prepared in parts",
+            "set dataset.streaming to false",
+            "dataset.streaming",
+        )
+    if is_trained(config.tokenizer):
+        raise ProjectError(
+            "DAT001",
+            "parts need a tokenizer that exists, and this run would train one on the whole text",
+            "run `neobert-launch tokenizer train -c run.yaml -o tok`, and set tokenizer.path to tok",
+            "tokenizer",
+        )
+
+
+def _shares(request: Request, part: PartNumber) -> tuple[Shares, float]:
+    """Return the blocks of a part by split, and the size of the largest part relative to the mean.
+
+    Raises DAT001 for fewer training blocks than parts.
+    """
+    sources = {name: source for name, source, _ in request.splits()}
+    blocks = {name: blocks_of(source) for name, source in sources.items()}
+    if len(blocks["train"]) < part.of:
+        largest = len(blocks["train"])
+        raise ProjectError(
+            "DAT001",
+            f"the training text has {counted(largest, 'block')} (files, or row groups of Parquet files), "
+            f"which is fewer than {part.of:,} parts",
+            f"prepare at most {counted(largest, 'part')}, such as --part 1/{largest}",
+            sources["train"].label,
+        )
+    places = [(name, index) for name, each in blocks.items() for index in range(len(each))]
+    sizes = [blocks[name][index].size for name, index in places]
+    assigned = assign(sizes, part.of)
+    loads = [0.0] * part.of
+    for size, number in zip(sizes, assigned, strict=True):
+        loads[number] += size
+    mine = [place for place, number in zip(places, assigned, strict=True) if number == part.number - 1]
+    shares = {
+        name: (len(each), [(index, each[index]) for split, index in mine if split == name])
+        for name, each in blocks.items()
+    }
+    return shares, max(loads) * part.of / max(1.0, sum(loads))
+
+
+def _write(
+    request: Request, key: str, output: Path, part: PartNumber, shares: Shares, on_progress: Any
+) -> dict[str, Any]:
+    tokenizer, config = request.tokenizer, request.config
+    assert tokenizer is not None
+    tokenizer.tokenizer.model_max_length = segment_length(config)
+    content = request.content()
+    writer = PartWriter(
+        output,
+        part,
+        content,
+        tokenizer,
+        request.examples.encoder(tokenizer),
+        request.corpus.train.rows,
+        config.dataset.num_proc,
+        on_progress,
+    )
+    splits = {name: _split(total, blocks, config) for name, (total, blocks) in shares.items()}
+
+    def check(manifest: dict[str, Any]) -> None:
+        train = sum_of(manifest["splits"]["train"]["blocks"])
+        if train.segments:
+            request.examples.check(request.corpus.label, train)
+        check_unchanged(key, request.content(), request.corpus.label)
+
+    return writer.write(splits, check)
+
+
+def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> PartSplit:
+    dataset = config.dataset
+    rows = [
+        BlockRows(index, each.key, RetryingReader.of(each.source, dataset), each.source.label, each.corpus)
+        for index, each in blocks
+    ]
+    counts = [known_count(block.source) for _, block in blocks]
+    known = [count for count in counts if count is not None]
+    return PartSplit(num_blocks, rows, sum(known) if len(known) == len(counts) else None)
+
+
+def sum_of(records: Sequence[dict[str, Any]]) -> Counts:
+    """Return the counts of several blocks, in their order."""
+    total = Counts()
+    for record in records:
+        total.add(counts_of(record))
+    return total
+
+
+def _verify(folder: Path, manifest: dict[str, Any], key: str, request: Request) -> None:
+    """Raise DAT002 for a part of another request, DAT001 for a damaged one."""
+    if hash_of(manifest["request"]) != key:
+        names = different_values(manifest["request"], request.content())
+        message, hint = f"was prepared with different values of {names}", "pass another folder to --output"
+        raise ProjectError("DAT002", message, hint, str(folder))
+    for name in altered_files(folder, files_of(manifest["splits"]), folder.parent):
+        hint = f"remove {folder} and prepare the part again"
+        raise ProjectError("DAT001", "does not match its checksum", hint, str(folder / name))
+
+
+def _report(manifest: dict[str, Any], request: Request, folder: Path, largest: float) -> dict[str, Any]:
+    sources: dict[str, TextSource] = {name: source for name, source, _ in request.splits()}
+    splits = manifest["splits"]
+    report: dict[str, Any] = {
+        name: split_report(sources[name].label, sum_of(split["blocks"])) for name, split in splits.items()
+    }
+    report["blocks"] = sum(len(split["blocks"]) for split in splits.values())
+    report["num_blocks"] = sum(split["num_blocks"] for split in splits.values())
+    if largest > MOST_UNEVEN:
+        report["largest_part"] = round(largest, 3)
+    return report | {"folder": str(folder)}
+
+
+if __name__ == "__main__":
+    folder, number = Path(sys.argv[2]), PartNumber.of_option(sys.argv[3])
+    sys.exit(
+        serve(lambda content: prepare_part(from_dict(content), folder, number), sys.argv[1:2], logging.INFO)
+    )

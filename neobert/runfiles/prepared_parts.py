@@ -1,0 +1,63 @@
+"""Folders of data that is prepared in parts: their names, and what `data join` reads from them.
+
+`DIR/part-K-of-N`, K from 1 to N, holds what one preparation would write, of some of the text's blocks: its
+`tokenizer` folder, `<split>.tokens`, `<split>.offsets`, `<split>.<name>.column`, and, if the text has an
+evaluation split, `<split>.digests`, 8 bytes for each text. It is written as `DIR/.part-K-of-N.partial` and
+renamed after its `manifest.json`, so that a part with a manifest is complete.
+
+The manifest of a part has the keys of a whole preparation, and `part: {number, of}`. `request`, which is the
+same for all parts, holds everything that the tokens depend on. Each split has:
+
+- `num_blocks`: blocks of the whole text. A block is a file, or a row group of a Parquet file.
+- `blocks`: those of this part, in the order of the files: `index` in the whole text, `key` (the name of the
+  file, with the row group), `corpus` of a mixture, `segments`, `tokens`, `examples`, `squares` (sum of the
+  squared lengths of examples), `sha256` of the content, and `counts`.
+- `highest_id`: the largest token id, -1 without tokens.
+- `digests`: size and checksum of the file of text digests.
+
+`data join` orders the blocks by `index`, so that the number of a segment depends on its source and not on its
+part, and writes `DIR/manifest.json`, which names the files of all parts. No data is copied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from neobert.errors import EXIT_USAGE, ProjectError
+
+PART_FORMAT = 4
+"""Format of the manifests of parts and of joined parts."""
+_PART = re.compile(r"part-([1-9]\d{0,8})-of-([1-9]\d{0,8})")
+_OPTION = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,8})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartNumber:
+    """Part `number`, from 1, of `of`."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number} of {self.of}"
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of the part."""
+        return f"part-{self.number}-of-{self.of}"
+
+    @classmethod
+    def of_option(cls, text: str) -> PartNumber:
+        """Parse K/N. Raises ProjectError for anything but a part from 1 to N."""
+        match = _OPTION.fullmatch(text)
+        if match is None or int(match[1]) > int(match[2]):
+            message, hint = f"{text!r} is not a part", "write --part K/N with K from 1 to N, such as 3/64"
+            raise ProjectError("invalid-part", message, hint, "--part", EXIT_USAGE)
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def of_folder(cls, name: str) -> PartNumber | None:
+        """Parse the name of a folder; None for any other name."""
+        match = _PART.fullmatch(name)
+        return None if match is None else cls(int(match[1]), int(match[2]))
