@@ -26,6 +26,10 @@ TOKENS = {
     "unknown": "unknown to the tokenizer",
     "special": "from text that spells a special token, such as [MASK]",
 }
+LEFT_OUT = {
+    "rows_of_one_text": ("row", "with one of two texts: left out"),
+    "negatives": ("hard negative", "empty or repeated: left out"),
+}
 WORDS = {"without_token": "without a token", "cut": "cut off"}
 Report = Mapping[str, Any]
 Row = tuple[str, str]
@@ -61,6 +65,9 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
         for key, meaning in meanings.items():
             if counts.get(key):
                 yield "", f"{counted(counts[key], unit)} {meaning}"
+    for key, number in counts.get("left_out", {}).items():
+        unit, meaning = LEFT_OUT[key]
+        yield "", f"{counted(number, unit)} {meaning}"
     yield from _conversation_rows(counts)
     if counts.get("labels"):
         classes = ", ".join(f"{label}: {number:,}" for label, number in counts["labels"].items())

@@ -9,6 +9,7 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -115,10 +116,20 @@ def without_inert(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
     return {**files, TOKENIZER: text.encode()}
 
 
+def with_plain_texts(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return tokenizer files for which special tokens that a text spells are plain text."""
+    settings = json.loads(files.get(SETTINGS, b"{}")) | {"split_special_tokens": True}
+    return {**files, SETTINGS: _settings_text(settings)}
+
+
 def _with_the_class_for_all(content: bytes) -> bytes:
     """Return tokenizer_config.json with a tokenizer class that transformers releases before 5 also have."""
     settings = json.loads(content)
     if settings.get("tokenizer_class") != "TokenizersBackend":
         return content
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    return _settings_text(settings)
+
+
+def _settings_text(settings: Mapping[str, Any]) -> bytes:
     return (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()

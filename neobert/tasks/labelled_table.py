@@ -54,6 +54,7 @@ class Column:
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
         most_elements: length of the longest list.
+        most_different: the same without elements that are empty or occur twice in a list.
         num_empty: number of values that are null, empty text or an empty list.
     """
 
@@ -63,6 +64,7 @@ class Column:
     num_texts: int = 0
     elements: Counter[str | int] = field(default_factory=Counter)
     most_elements: int = 0
+    most_different: int = 0
     num_empty: int = 0
 
     def add(self, value: object) -> None:
@@ -71,6 +73,8 @@ class Column:
         if isinstance(value, list | tuple):
             self.elements.update(each for each in value if isinstance(each, str | int))
             self.most_elements = max(self.most_elements, len(value))
+            different = {str(each) for each in value if each is not None and str(each).strip()}
+            self.most_different = max(self.most_different, len(different))
             text = " ".join(map(str, value))
         else:
             text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from neobert.config import from_dict
 from neobert.data.examples import examples_of
@@ -84,6 +85,7 @@ def read(path: Path, **section):
         ("a.jsonl", '{"query": "q", "corpus": "p", "negative": ["n", "m"]}\n', ["n", "m"]),
         ("a.jsonl", '{"text": "q", "positive": "p", "negative_1": "n", "negative_2": "m"}\n', ["n", "m"]),
         ("a.jsonl", '{"query": "q", "document": "p", "negatives": null}\n', []),
+        ("a.jsonl", '{"query": "q", "document": "p", "negatives": ["n", " ", "n", "m", "k"]}\n', ["n", "m"]),
     ],
 )
 def test_the_usual_columns_are_read(tmp_path, name, text, negatives):
@@ -158,18 +160,28 @@ def encoder_of(path, section=None, **dataset):
 def test_texts_have_prompts_as_sentence_transformers_adds_them(file):
     prompts = {"query_prompt": "where is the ", "document_prompt": "red "}
     encoder, tokenizer = encoder_of(file, prompts, max_seq_length=32)
-    encoded = encoder.encode([{"text": "stone", "positive": "stone", "negatives": "bird"}])
+    encoded = encoder.encode([{"text": "stone", "positive": "stone", "negatives": "bird", "num_left_out": 0}])
     texts = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
     expected = tokenizer.tokenizer(["where is the stone", "red stone", "red bird"])["input_ids"]
     assert [each.tolist() for each in texts] == expected
     assert encoded.columns[GROUP].tolist() == [0, 1, 2]
 
 
+def test_a_text_that_spells_a_special_token_is_plain_text(file):
+    encoder, tokenizer = encoder_of(file, max_seq_length=32)
+    encoded = encoder.encode(
+        [{"text": "a [SEP] b", "positive": "[MASK]", "negatives": "", "num_left_out": 0}]
+    )
+    separators = encoded.tokens == tokenizer.tokenizer.sep_token_id
+    assert separators.sum() == encoded.counts.segments == 2
+    assert tokenizer.mask_id not in encoded.tokens
+
+
 ROWS = [
-    {"text": "", "positive": "red stone", "negatives": ""},
-    {"text": " ", "positive": "", "negatives": ""},
-    {"text": "red stone", "positive": "blue bird " * 8, "negatives": ""},
-    {"text": "red stone", "positive": "blue bird", "negatives": "blue bird " * 8},
+    {"text": "", "positive": "red stone", "negatives": "", "num_left_out": 5},
+    {"text": " ", "positive": "", "negatives": "", "num_left_out": 0},
+    {"text": "red stone", "positive": "blue bird " * 8, "negatives": "", "num_left_out": 2},
+    {"text": "red stone", "positive": "blue bird", "negatives": "blue bird " * 8, "num_left_out": 1},
 ]
 
 
@@ -183,7 +195,8 @@ def test_rows_that_are_no_pair_and_long_texts_are_counted(file, fate, places, co
     assert encoded.columns[GROUP].tolist() == places
     assert encoded.lengths.max() <= 8
     found = encoded.counts
-    assert (found.empty, found.one_sided, found.truncated, found.dropped) == counts
+    assert (found.empty, found.left_out["rows_of_one_text"], found.truncated, found.dropped) == counts
+    assert found.left_out["negatives"] == 3
     assert found.documents == 4
 
 
@@ -239,6 +252,8 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
     checkpoint = folder / "checkpoints" / "40"
     prompts = json.loads((checkpoint / "config_sentence_transformers.json").read_text())["prompts"]
     assert prompts == {"query": "query: "}
+    read_as = AutoTokenizer.from_pretrained(checkpoint)
+    assert read_as("a [SEP] b")["input_ids"].count(read_as.sep_token_id) == 1
     reference = make_reference(open_source([checkpoint], None))
     found, _ = read_elsewhere("sentence_transformers_folder", checkpoint, reference)
     vectors = reference.outputs["pooled"]

@@ -173,7 +173,11 @@ def test_words_without_lists_are_refused() -> None:
     ("columns", "keys", "num_texts"),
     [
         ({"anchor": TEXTS, "positive": TEXTS}, {"max_negatives": 0}, 80),
-        ({"query": TEXTS, "corpus": TEXTS, "negative": of([["a b", "c d"]])}, {"max_negatives": 2}, 160),
+        (
+            {"query": TEXTS, "corpus": TEXTS, "negative": of([["a b", "", "a b", "c d"]])},
+            {"max_negatives": 2},
+            160,
+        ),
         (
             {"question": TEXTS, "text": TEXTS, "passage": TEXTS, "answer": TEXTS, "negative": TEXTS},
             {"text_column": "question", "positive_column": "passage", "max_negatives": 1},

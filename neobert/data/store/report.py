@@ -16,7 +16,7 @@ from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
 from neobert.plan.size import num_processes
 
-OF_SOME_TASKS = ("one_sided", "labels", "words", "conversations", "stops", "faults")
+OF_SOME_TASKS = ("one_sided", "labels", "words", "conversations", "stops", "faults", "left_out")
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:

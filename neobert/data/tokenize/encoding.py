@@ -32,7 +32,8 @@ class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
     `histogram` counts documents with text by length: entry k counts those of 2**(k-1)+1 to 2**k tokens.
-    `one_sided` counts rows that have one text where the task reads two, which are kept. `framing` counts the
+    `one_sided` counts rows that have one text where the task reads two, which are kept. `left_out` counts
+    what the task left out of the rows, by kind, beyond empty, short and long texts. `framing` counts the
     tokens that the tokenizer adds to texts, `unknown` unknown tokens, and `special` special tokens that the
     text itself contains, such as "[MASK]".
     `labels` counts segments, or words, by label if the task has labels. `words` counts labelled words: all
@@ -60,6 +61,7 @@ class Counts:
     conversations: dict[str, int] = field(default_factory=dict)
     stops: dict[str, int] = field(default_factory=dict)
     faults: dict[str, Occurrence] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another batch."""
@@ -169,7 +171,8 @@ class SegmentEncoder:
     Attributes:
         is_plain: a special token that a text spells, such as "[SEP]", is plain text. So it is where a row has
             parts (pairs, words): fields separate them, and no part may look like two. A text by itself is
-            read as its tokenizer reads it, like in a pipeline: "title [SEP] body" has a separator.
+            read as its tokenizer reads it, like in a pipeline: "title [SEP] body" has a separator, unless the
+            tokenizer declares `split_special_tokens`.
     """
 
     backend: Tokenizer
@@ -304,7 +307,7 @@ def segment_encoder(
         token_dtype(bundle.vocab_size),
         None if unknown_id in framing.frame(()) else unknown_id,
         bundle.is_maskable,
-        is_plain=is_plain,
+        is_plain=is_plain or bundle.tokenizer.split_special_tokens,
     )
 
 

@@ -316,5 +316,6 @@ def _digest(tokenizer: PreTrainedTokenizerFast, inert: Sequence[str]) -> str:
     content["added_tokens"] += added
     roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}
     template = [tokenizer.chat_template] if tokenizer.chat_template else []
-    canonical = json.dumps([content, roles, *template], sort_keys=True, separators=(",", ":"))
+    plain = [{"split_special_tokens": True}] if tokenizer.split_special_tokens else []
+    canonical = json.dumps([content, roles, *template, *plain], sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode("ascii")).hexdigest()

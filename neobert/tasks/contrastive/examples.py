@@ -18,14 +18,16 @@ from neobert.data.store.segments import Segments
 from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.plurals import counted
-from neobert.tasks.contrastive.rows import POSITIVE, negatives_of, rows_of
+from neobert.tasks.contrastive.rows import NUM_LEFT_OUT, POSITIVE, negatives_of, rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.row_encoder import RowEncoder
-from neobert.tasks.stored_labels import labelled_texts, refuse_split
+from neobert.tasks.stored_labels import PLAIN, labelled_texts, refuse_split
 
 log = logging.getLogger(__name__)
 
 PLACE = Column(GROUP, "uint8", is_per_token=False)
+ONE_TEXT, NEGATIVES_LEFT_OUT = "rows_of_one_text", "negatives"
+"""Kinds of `Counts.left_out`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Pairs:
         """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
         refuse_split(self.config, "each text has one vector")
         section = CONTRASTIVE.of(self.config)
-        texts = labelled_texts(self.config, tokenizer, tokenizer.framing, is_plain=False)
+        texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         return PairEncoder(texts, section.query_prompt or "", section.document_prompt or "")
 
     def target_rule(self, tokenizer: TokenizerBundle) -> Queries:  # noqa: ARG002  (the store has the pairs)
@@ -55,7 +57,10 @@ class Pairs:
 
     def check(self, label: str, counts: Counts) -> None:
         """Warn about rows that lack a query or a document."""
-        for number, lacks in ((counts.empty, "has no text"), (counts.one_sided, "has only one of two texts")):
+        for number, lacks in (
+            (counts.empty, "has no text"),
+            (counts.left_out.get(ONE_TEXT, 0), "has only one of two texts"),
+        ):
             if number:
                 log.warning("%s: %s left out: each %s", label, counted(number, "row"), lacks)
 
@@ -63,7 +68,7 @@ class Pairs:
         """Return the settings of the texts that affect the prepared data, JSON-serializable."""
         section = CONTRASTIVE.of(self.config)
         prompts = [section.query_prompt, section.document_prompt]
-        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts}
+        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,12 @@ class PairEncoder(RowEncoder):
         counts.documents += 1
         query, positive = row[TEXT], row[POSITIVE]
         if not query.strip() or not positive.strip():
-            counts.one_sided += bool(query.strip() or positive.strip())
-            counts.empty += not (query.strip() or positive.strip())
+            if query.strip() or positive.strip():
+                _count(counts, ONE_TEXT, 1)
+            else:
+                counts.empty += 1
             return []
+        _count(counts, NEGATIVES_LEFT_OUT, row[NUM_LEFT_OUT])
         documents = [positive, *negatives_of(row)]
         return [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
@@ -131,6 +139,11 @@ class PairEncoder(RowEncoder):
             return []
         counts.tokens_lost += sum(len(each) for each in texts if len(each) > room)
         return [each for each in texts if len(each) <= room]
+
+
+def _count(counts: Counts, kind: str, number: int) -> None:
+    if number:
+        counts.left_out[kind] = counts.left_out.get(kind, 0) + number
 
 
 class Queries:

@@ -31,7 +31,7 @@ def infer(text: Path) -> LabelledTable:
     negatives = _negatives(others)
     keys |= _unless_alone(by_name, QUERIES, query, "dataset.text_column")
     keys |= _unless_alone(others, POSITIVES, positive, POSITIVE_SETTING)
-    most = min(MOST_NEGATIVES, sum(max(1, each.most_elements) for each in negatives))
+    most = min(MOST_NEGATIVES, sum(max(1, each.most_different) for each in negatives))
     keys[MOST_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
     if negatives:
@@ -39,10 +39,10 @@ def infer(text: Path) -> LabelledTable:
         notes.append(f"hard negatives: {names}, up to {most} per pair")
     # A cell with a list is several texts.
     lengths = tuple(
-        length // max(1, each.most_elements)
+        length // max(1, each.most_different)
         for each in (query, positive, *negatives)
         for length in each.lengths
-        for _ in range(max(1, each.most_elements))
+        for _ in range(max(1, each.most_different))
     )
     return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths)
 

@@ -11,7 +11,7 @@ from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, text_of
 from neobert.tasks.contrastive.section import CONTRASTIVE
 
-POSITIVE, NEGATIVES = "positive", "negatives"
+POSITIVE, NEGATIVES, NUM_LEFT_OUT = "positive", "negatives", "num_left_out"
 POSITIVE_SETTING, NEGATIVE_SETTING = "contrastive.positive_column", "contrastive.negative_columns"
 FIRST_NEGATIVES = (
     "negative",
@@ -55,10 +55,17 @@ class PairRows(RowFormat):
         return replace(self, fields=needed, negatives=())
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Return query, positive and the joined negatives. Raises DAT011 for anything but texts."""
-        found = [text for field in self.negatives for text in _texts(values, field, place) if text.strip()]
-        texts = (text.replace(SEPARATOR, " ") for text in found[: self.most])
-        return {**RowFormat.row(self, values, columns, place), NEGATIVES: SEPARATOR.join(texts)}
+        """Return query, positive and the joined negatives. Raises DAT011 for anything but texts.
+
+        Negatives that are empty in a list, or occur twice, are left out.
+        """
+        texts = [text for field in self.negatives for text in _texts(values, field, place)]
+        different = dict.fromkeys(text.replace(SEPARATOR, " ") for text in texts if text.strip())
+        return {
+            **RowFormat.row(self, values, columns, place),
+            NEGATIVES: SEPARATOR.join([*different][: self.most]),
+            NUM_LEFT_OUT: len(texts) - len(different),
+        }
 
     def identity(self) -> dict[str, Any]:
         """Return what the rows depend on."""
@@ -80,8 +87,10 @@ def _column_in(values: Mapping[str, object], field: Field) -> str | None:
 def _texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]:
     column = _column_in(values, field)
     cell = None if column is None else values[column]
-    for each in cell if isinstance(cell, list | tuple) else [cell]:
-        yield text_of(each, str(column), place, field.setting)
+    if isinstance(cell, list | tuple):
+        yield from (text_of(each, str(column), place, field.setting) for each in cell)
+    elif text := text_of(cell, str(column), place, field.setting):  # an empty cell: the row has fewer
+        yield text
 
 
 def rows_of(config: RunConfig) -> PairRows:

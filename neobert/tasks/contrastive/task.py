@@ -14,6 +14,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.export.embedding_files import EmbeddingFiles
+from neobert.export.folder import with_plain_texts
 from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.metrics import RankMetrics
 from neobert.tasks.contrastive.objective import Embedder
@@ -41,6 +42,9 @@ def build(run: TaskInputs) -> EmbeddingTask:
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )
     own = {each.name: getattr(task, each.name) for each in fields(task)}
+    assert task.tokenizer_files is not None, "task_over reads them"
+    # Other programs read a text as it was trained on.
+    own["tokenizer_files"] = with_plain_texts(task.tokenizer_files)
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
     files = EmbeddingFiles(
         section.pooling, task.model.config.hidden_size, segment_length(run.config), prompts, normalizes=True
