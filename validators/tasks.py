@@ -25,6 +25,11 @@ def of_pairs(spec: TaskSpec) -> bool:
     return spec.predicts == "pairs"
 
 
+def with_labels_or_scores(spec: TaskSpec) -> bool:
+    """Return whether the data may hold what a prediction is compared with: labels, or scores of pairs."""
+    return labelled(spec) or of_pairs(spec)
+
+
 def with_adapter(spec: TaskSpec) -> bool:
     """Return whether the task may train an adapter."""
     return "adapter" not in spec.unread_sections

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from launcher.cli import options, use_options
+from launcher.cli import config_options, options, use_options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
 evaluate_app = make_group(
-    "evaluate", "Evaluate: glue, blimp, perplexity, pseudo-perplexity, passkey, generation, retrieval, mteb."
+    "evaluate",
+    "Evaluate: glue, blimp, perplexity, pseudo-perplexity, passkey, generation, similarity, retrieval, mteb.",
 )
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
@@ -309,6 +310,44 @@ def _evaluate_generation(
     from launcher.commands import evaluate_generation
 
     end(evaluate_generation.run(folder, prompts, output, max_tokens, dtype, device, output_format))
+
+
+@evaluate_app.command(
+    "similarity", epilog=f"Example: {PROGRAM} evaluate similarity runs/demo --data sts-test.tsv -o sts-demo"
+)
+def _evaluate_similarity(
+    folder: use_options.ModelFolder,
+    data: use_options.ScoredPairs,
+    output: use_options.EvaluationFolder,
+    query_column: config_options.QueryColumn = None,
+    positive_column: config_options.PositiveColumn = None,
+    score_column: use_options.ScoreColumn = None,
+    pooling: use_options.Pooling = None,
+    query_prefix: use_options.QueryPrefix = None,
+    document_prefix: use_options.DocumentPrefix = None,
+    max_length: use_options.MaxLength = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Correlate the similarities of pairs of texts with their scores.
+
+    The table has two texts and a score per row, as STS-B.
+    """
+    from launcher.commands import evaluate_similarity
+    from neobert.evaluation.embedding_model import EmbeddingModel
+
+    model = EmbeddingModel(
+        folder=str(folder.absolute()),
+        pooling=pooling,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+    )
+    names = {"text": query_column, "second": positive_column, "score": score_column}
+    end(evaluate_similarity.run(model, data, output, names, output_format))
 
 
 @evaluate_app.command(

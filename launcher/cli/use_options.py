@@ -166,6 +166,13 @@ EveryClass = Annotated[bool, Option("--every-class", help="Add the probability o
 
 # evaluate
 EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
+ScoredPairs = Annotated[
+    Path,
+    Option(
+        "--data", metavar="FILE", help="Table of pairs of texts with a score: CSV, TSV, JSON lines, parquet."
+    ),
+]
+ScoreColumn = Annotated[str | None, Option("--score-column", metavar="NAME", help="Column of the scores.")]
 GlueData = Annotated[
     Path,
     Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),

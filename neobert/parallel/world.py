@@ -168,6 +168,8 @@ class World:
         if self.size == 1:
             return [rows]
         counts = self.sum_over_ranks([len(rows) if rank == self.rank else 0 for rank in range(self.size)])
+        if not any(counts):
+            return [rows for _ in counts]
         padded = rows.new_zeros(max(counts), *rows.shape[1:])
         padded[: len(rows)] = rows.detach()
         found = [torch.empty_like(padded) for _ in counts]

@@ -93,6 +93,11 @@ class Column:
             return []
 
     @property
+    def is_list(self) -> bool:
+        """True if values are lists."""
+        return self.most_elements > 0
+
+    @property
     def is_text(self) -> bool:
         """True if most values are texts of several words."""
         return 2 * self.num_texts > len(self.lengths)

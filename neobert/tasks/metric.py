@@ -46,6 +46,10 @@ class Metric:
 LOSS = Metric(EVAL_LOSS, is_higher_better=False)
 ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
 PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
+CORRELATIONS = (
+    Metric("eval/pearson", is_higher_better=True),
+    Metric("eval/spearman", is_higher_better=True),
+)
 """Metrics of several tasks."""
 
 RANGES = (0, 2**10, 2**12, 2**13, 2**14)

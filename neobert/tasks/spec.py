@@ -169,6 +169,7 @@ class TaskSpec:
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
+        evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         predicted: columns that a prediction adds to its row, besides those of each class.
@@ -191,6 +192,7 @@ class TaskSpec:
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     plan_rows: Callable[[RunConfig], Iterable[PlanRow]] = lambda _config: ()
+    evaluation_table: Callable[[RunConfig], tuple[str, RowFormat] | None] = lambda _config: None
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
     predicted: tuple[str, ...] = ("prediction", "probability")

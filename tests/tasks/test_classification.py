@@ -38,9 +38,10 @@ from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks.classification.examples import LabelledTexts
 from neobert.tasks.classification.labels import ClassLabel, Score
-from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
+from neobert.tasks.classification.metrics import f1, matthews
 from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.spec import labels_of
+from neobert.tasks.correlation import pearson, ranks
 from neobert.tasks.spec import label_settings
 from neobert.tasks.specs import metrics_of, sections_read
 from neobert.tasks.stored_labels import StoredLabels

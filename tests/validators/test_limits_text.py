@@ -208,6 +208,18 @@ def test_correlations_of_equal_scores_are_undefined(metric: str, least: float, m
     assert [one.message for one in findings] == wanted
 
 
+def test_a_correlation_needs_pairs_with_scores() -> None:
+    options = (
+        "task=contrastive",
+        "contrastive.scored_eval_path=a.csv",
+        "trainer.metric_for_best_model=eval/spearman",
+    )
+    (finding,) = found("TSK010", run_of(*options), with_prepared())
+    assert finding.message.endswith("is undefined: the evaluation has no pairs with scores")
+    scores = {"mean": 2.0, "min": 0.0, "max": 5.0}
+    assert found("TSK010", run_of(*options), with_prepared(eval_scores=scores)) == []
+
+
 def test_a_classification_reads_prepared_data() -> None:
     [finding] = found("TSK005", run_of(*CLASSIFIED, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"

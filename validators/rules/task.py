@@ -8,17 +8,17 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks.specs import known_metrics, metrics_of
+from neobert.tasks.metric import CORRELATIONS
+from neobert.tasks.specs import known_metrics, metrics_of, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, data_rule, rule
 from validators.rules.data_prepared import prepared_of
 from validators.rules.task_labels import labels_of
-from validators.tasks import labelled, of_pairs
+from validators.tasks import labelled, of_pairs, with_labels_or_scores
 
 BEST_METRIC = "trainer.metric_for_best_model"
-CORRELATIONS = ("eval/pearson", "eval/spearman")
 FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 ONE_SIDED = 0.9
 
@@ -114,14 +114,14 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         )
 
 
-@data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=labelled)
+@data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=with_labels_or_scores)
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A metric for the best checkpoint that has no value, or one of no use, on the evaluation data.
 
     ## What it does
     Counts the labels of the prepared evaluation data: a Matthews correlation needs texts of two classes, and
-    correlations of a regression need two different scores. Warns about accuracy if a class has 90 % or more
-    of the labels.
+    correlations need two different scores, and in pairs some at all. Warns about accuracy if a class has 90 %
+    or more of the labels.
 
     ## Why is this bad?
     No checkpoint would be the best one, and early stopping would have nothing to judge by. A model that
@@ -139,13 +139,15 @@ def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     metric, prepared = run.config.trainer.metric_for_best_model, prepared_of(facts)
     classes = [name for name, count in prepared.eval_labels.items() if count]
-    scores = prepared.eval_scores
+    scores, is_correlation = prepared.eval_scores, metric in {each.name for each in CORRELATIONS}
     if metric == "eval/accuracy" and classes:
         yield from _accuracy_of_one_class(run, prepared.eval_labels)
         return
     if metric == "eval/mcc" and len(classes) == 1 and len(prepared.labels) != 1:  # else DAT021 fails
         problem = f"all {labels_of(run).unit}s of the evaluation have label {printable(classes[0])}"
-    elif metric in CORRELATIONS and scores and scores["min"] == scores["max"]:
+    elif is_correlation and of_pairs(spec_of(run.config)) and not scores:
+        problem = "the evaluation has no pairs with scores"
+    elif is_correlation and scores and scores["min"] == scores["max"]:
         problem = f"all scores of the evaluation are {scores['min']:g}"
     else:
         return

@@ -19,7 +19,7 @@ from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.segments import Segments
 from neobert.data.store.token_store import TokenStore
-from neobert.data.tokenize.encoding import SECOND
+from neobert.data.tokenize.encoding import SCORE, SECOND
 from neobert.errors import ProjectError
 
 Ids = NDArray[np.int64]
@@ -44,6 +44,7 @@ class Microbatch:
         sample_ids: int64, one for each segment as it was built, see `TokenStore.gather`.
         groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
             texts of an example follow each other.
+        scores: score of each segment, float32, laid out like `groups`; NaN without one. None: none is read.
         cursor: position in the data after every rank has used its microbatch of this round.
         collate_ms: time to build this microbatch in milliseconds, pinning included.
     """
@@ -61,6 +62,7 @@ class Microbatch:
     groups: Tensor
     cursor: Cursor
     token_type_ids: Tensor | None = None
+    scores: Tensor | None = None
     collate_ms: float = 0.0
 
     def to(self, device: torch.device | str) -> Microbatch:
@@ -128,14 +130,16 @@ class Assembler:
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
         tensors = layout(targets, gathered.positions, gathered.lengths, self._types(gathered))
-        rows = len(tensors["input_ids"])
+        slots = self.shape.num_slots if self.shape.is_packed else len(tensors["input_ids"])
+        scores = gathered.columns.get(SCORE.name)
         return Microbatch(
             **tensors,
             num_tokens=len(gathered.ids),
             num_targets=int(np.count_nonzero(is_target(targets.labels))),
             num_segments=len(gathered.lengths),
             sample_ids=torch.from_numpy(gathered.samples),
-            groups=_filled(gathered.groups, self.shape.num_slots if self.shape.is_packed else rows, -1),
+            groups=_filled(gathered.groups, slots, -1),
+            scores=None if scores is None else _filled(scores, slots, float("nan")),
             cursor=cursor,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.hub import hub_splits, saved_splits
-from neobert.data.sources.parts import HashShare, Joined, Part
+from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row, RowFormat, text_rows
@@ -108,6 +108,15 @@ def open_corpus(
     if config.eval_samples is not None:
         evaluation = Part(evaluation, head(config.eval_samples))
     return Corpus(train, evaluation, config)
+
+
+def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: DescribeFile) -> Corpus:
+    """Add a table to the evaluation documents. Raises DAT001 for a path that is not that of one table."""
+    if not Path(os.path.expanduser(path)).is_file():
+        raise ProjectError("DAT001", "is not a file", "correct the path", path)
+    (table,) = (open_table() for open_table in _local_splits([path], rows, describe).values())
+    parts = (table,) if corpus.evaluation is None else (*parts_of(corpus.evaluation), table)
+    return replace(corpus, evaluation=Joined(parts))
 
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:

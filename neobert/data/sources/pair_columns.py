@@ -5,3 +5,5 @@ POSITIVES = (
     "positive", "pos", "document", "corpus", "passage", "answer", "sentence2", "question2", "text2", "sent1",
     "hypothesis",
 )  # fmt: skip
+LABELS = ("label", "labels")
+SCORES = ("score", "scores", "similarity", "similarity_score", "relatedness_score", *LABELS)

@@ -94,11 +94,11 @@ def pairs_of(config: RunConfig, shares: Shares) -> dict[str, float]:
 def _scores(store: TokenStore | None) -> dict[str, float]:
     """Return mean, minimum and maximum of the scores in a side column; empty without scores."""
     for column in () if store is None else store.columns.values():
-        if column.dtype.kind == "f" and len(column):
+        if column.dtype.kind == "f" and len(scores := column[~np.isnan(column)]):
             return {
-                "mean": float(column.mean(dtype=np.float64)),
-                "min": float(column.min()),
-                "max": float(column.max()),
+                "mean": float(scores.mean(dtype=np.float64)),
+                "min": float(scores.min()),
+                "max": float(scores.max()),
             }
     return {}
 

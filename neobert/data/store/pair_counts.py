@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.scored_texts import without_scored
 from neobert.data.batches.text_digests import text_digests
 
 ROWS = 1024
@@ -14,7 +15,7 @@ ROWS = 1024
 
 
 def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, float]:
-    """Return pairs per step, and the share of documents with a text of the query's own pair.
+    """Return pairs per step, and of those without scores the share with a text of the query's own pair.
 
     Args:
         microbatches: the first ones of the run, of all ranks in their global order. A last step that lacks
@@ -26,7 +27,7 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
     for start in range(0, len(microbatches) - size + 1, size):
         texts = [_of_pairs(batch) for batch in microbatches[start : start + size]]
         queries, answers = (torch.cat(each) for each in zip(*texts, strict=True))
-        sizes.append(len(queries))
+        sizes.append(sum(batch.num_targets for batch in microbatches[start : start + size]))
         if len(queries) > 1:
             shares.append(_share_of_same(queries, answers))
     return {
@@ -45,8 +46,8 @@ def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
 
 
 def _of_pairs(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the digests of the queries and of the documents that answer them, int64 [pairs] each."""
-    digests, groups = text_digests(batch), batch.groups
+    """Return the digests of queries without scores and of the documents that answer them, int64 [pairs]."""
+    digests, groups = text_digests(batch), without_scored(batch).groups
     is_first = (groups >= 0) & (groups != torch.cat([groups.new_tensor([-1]), groups[:-1]]))
     queries = is_first.nonzero().squeeze(1)
     return digests[queries], digests[queries + 1]

@@ -22,7 +22,7 @@ from neobert.data.batches.mixture import CorpusSlice, MixedText
 from neobert.data.batches.shape import BatchShape, segment_length
 from neobert.data.batches.stepped import SteppedText
 from neobert.data.batches.windows import training_shape
-from neobert.data.sources.corpus import Corpus, open_corpus
+from neobert.data.sources.corpus import Corpus, open_corpus, with_evaluation_table
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends
 from neobert.data.sources.parts import HashShare
@@ -115,6 +115,8 @@ def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool =
     spec = spec_of(config)
     rows = spec.rows(config)
     corpus = open_corpus(config.dataset, rows, describe, plugged_splits(config.plugins, rows))
+    if (table := spec.evaluation_table(config)) is not None:
+        corpus = with_evaluation_table(corpus, *table, describe)
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=spec.roles)
     if tokenizer is not None:

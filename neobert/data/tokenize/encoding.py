@@ -109,6 +109,8 @@ class Column:
 
 SECOND = Column("second", "int32", is_per_token=False)
 """Side column of pairs: the place of the first token of the second text, from which tokens have type 1."""
+SCORE = Column("score", "float32", is_per_token=False)
+"""Side column of scored texts: the similarity of a document to the query of its example; NaN without one."""
 SUPERVISED = Column("supervised", "uint8", is_per_token=True)
 """Side column that marks the tokens that a model learns to write; the others are its prompts."""
 

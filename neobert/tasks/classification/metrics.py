@@ -1,4 +1,4 @@
-"""Accuracy, F1, MCC and correlations, from the predictions of a whole split."""
+"""Accuracy, F1 and MCC, or correlations, from the predictions of a whole split."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
+from neobert.tasks.correlation import Floats, scores_of
 from neobert.training.loop.task import Batch
 
-Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
 
 
@@ -60,14 +60,6 @@ def classes_of(predicted: Floats, labels: Floats, num_classes: int) -> dict[str,
     }
 
 
-def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
-    """Return Pearson and Spearman correlation of predicted scores."""
-    return {
-        "eval/pearson": pearson(predicted, labels),
-        "eval/spearman": pearson(ranks(predicted), ranks(labels)),
-    }
-
-
 def f1(guessed: Classes, true: Classes, num_classes: int) -> float | None:
     """Return F1 of class 1 if there are two classes, else the macro average; None without labels.
 
@@ -99,18 +91,3 @@ def matthews(guessed: Classes, true: Classes) -> float | None:
     covariance = right * size - counts[:, 0] @ counts[:, 1]
     spread = (size**2 - (counts[:, 0] ** 2).sum()) * (size**2 - (counts[:, 1] ** 2).sum())
     return float(covariance / np.sqrt(spread)) if spread else 0.0
-
-
-def pearson(left: Floats, right: Floats) -> float | None:
-    """Return Pearson's correlation; None for fewer than two values, or if one of the inputs is constant."""
-    if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
-        return None
-    return float(np.corrcoef(left, right)[0, 1])
-
-
-def ranks(values: Floats) -> Floats:
-    """Return the rank of each value, from 1; equal values get their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    shared: Floats = (last - (counts - 1) / 2)[inverse]
-    return shared

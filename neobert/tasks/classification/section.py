@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveInt, key
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, Metric
+from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +41,11 @@ OF_CLASSES = (
     Metric("eval/f1", is_higher_better=True),
     Metric("eval/mcc", is_higher_better=True),
 )
-OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
 
 CLASSIFICATION = TaskKeys(
     name="classification",
     package="neobert.tasks.classification",
-    metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
+    metrics=(LOSS, *OF_CLASSES, *CORRELATIONS),
     section=ClassificationConfig,
     about="Task classification: labels and head.",
 )

@@ -10,8 +10,8 @@ from neobert.data.sources.rows import TEXT_SETTING
 from neobert.families.shape import ModelShape
 from neobert.printable import printable
 from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, is_regression, num_labels, rows_of
-from neobert.tasks.classification.section import CLASSIFICATION, OF_CLASSES, OF_SCORES, ClassificationConfig
-from neobert.tasks.metric import LOSS, Metric
+from neobert.tasks.classification.section import CLASSIFICATION, OF_CLASSES, ClassificationConfig
+from neobert.tasks.metric import CORRELATIONS, LOSS, Metric
 from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
 
 
@@ -92,7 +92,7 @@ def _columns_with_two_roles(config: RunConfig) -> Iterator[Contradiction]:
 
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; classification and regression have different metrics."""
-    return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
+    return metric is LOSS or metric in (CORRELATIONS if is_regression(config) else OF_CLASSES)
 
 
 SPEC = TaskSpec(

@@ -15,16 +15,25 @@ from neobert.data.batches.targets import IGNORED, Targets
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.store.segments import Segments
-from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
+from neobert.data.tokenize.encoding import GROUP, SCORE, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.plurals import counted
-from neobert.tasks.contrastive.rows import NUM_LEFT_OUT, POSITIVE, negatives_of, rows_of
+from neobert.tasks.contrastive.rows import (
+    NUM_LEFT_OUT,
+    POSITIVE,
+    SCORES,
+    negatives_of,
+    reads_scores,
+    rows_of,
+)
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.stored_labels import PLAIN, labelled_texts, refuse_split
 
 log = logging.getLogger(__name__)
 
+NO_SCORE, SCORED_PAIR = float("nan"), 2
+"""Score of a query, and number of texts of a pair that has one score."""
 PLACE = Column(GROUP, "uint8", is_per_token=False)
 ONE_TEXT, NEGATIVES_LEFT_OUT = "rows_of_one_text", "negatives"
 """Kinds of `Counts.left_out`."""
@@ -41,7 +50,8 @@ class Pairs:
         refuse_split(self.config, "each text has one vector")
         section = CONTRASTIVE.of(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
-        return PairEncoder(texts, section.query_prompt or "", section.document_prompt or "")
+        prompts = section.query_prompt or "", section.document_prompt or ""
+        return PairEncoder(texts, *prompts, reads_scores(self.config))
 
     def target_rule(self, tokenizer: TokenizerBundle) -> Queries:  # noqa: ARG002  (the store has the pairs)
         """Return the target rule that marks the queries."""
@@ -50,10 +60,14 @@ class Pairs:
     def synthetic_columns(
         self,
         lengths: NDArray[np.int64],
-        generator: np.random.Generator,  # noqa: ARG002
+        generator: np.random.Generator,
     ) -> Mapping[str, NDArray[Any]]:
-        """Return examples of two texts."""
-        return {GROUP: (np.arange(len(lengths)) % 2).astype(PLACE.dtype)}
+        """Return examples of two texts, with scores if the run reads them."""
+        places = (np.arange(len(lengths)) % 2).astype(PLACE.dtype)
+        if not reads_scores(self.config):
+            return {GROUP: places}
+        scores = np.where(places, generator.random(len(lengths)), np.nan).astype(SCORE.dtype)
+        return {GROUP: places, SCORE.name: scores}
 
     def check(self, label: str, counts: Counts) -> None:
         """Warn about rows that lack a query or a document."""
@@ -68,7 +82,8 @@ class Pairs:
         """Return the settings of the texts that affect the prepared data, JSON-serializable."""
         section = CONTRASTIVE.of(self.config)
         prompts = [section.query_prompt, section.document_prompt]
-        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN
+        scored = {"reads_scores": True} if reads_scores(self.config) else {}
+        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN | scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +92,12 @@ class PairEncoder(RowEncoder):
 
     query_prompt: str
     document_prompt: str
+    has_scores: bool
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side column: the place of a text in its example."""
-        return (PLACE,)
+        """Side columns: the place of a text in its example, and its score."""
+        return (PLACE, SCORE) if self.has_scores else (PLACE,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows, without those that lack a query or a positive.
@@ -91,6 +107,8 @@ class PairEncoder(RowEncoder):
         counts, too_long = Counts(), None
         segments: list[list[int]] = []
         places: list[int] = []
+        scores: list[float] = []
+        rows = list(rows)
         examples = [self._texts_of(row, counts) for row in rows]
         ids = iter(list(each) for each in self.texts.token_ids(text for texts in examples for text in texts))
         for number, texts in enumerate(examples):
@@ -98,15 +116,22 @@ class PairEncoder(RowEncoder):
             longest = max(map(len, tokens), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (number, longest)
+            own = (NO_SCORE, *rows[number].get(SCORES, ()))
             kept = self._fitted(tokens, counts)
-            segments += [self.texts.framing.frame(each) for each in kept]
+            if len(own) > SCORED_PAIR and len(kept) == SCORED_PAIR:  # a teacher's score of one document
+                kept = {}
+                counts.dropped += 1
+            segments += [self.texts.framing.frame(each) for each in kept.values()]
             places += range(len(kept))
+            scores += [own[place] if len(own) > 1 else NO_SCORE for place in kept]
         lengths = [len(each) for each in segments]
         flat = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
         counts.segments, counts.tokens = len(lengths), len(flat)
         counts.framing = self.texts.framing.size * len(lengths)
         counts.unknown = self.texts.num_unknown(flat)
         columns = {GROUP: np.array(places, PLACE.dtype)}
+        if self.has_scores:
+            columns[SCORE.name] = np.array(scores, SCORE.dtype)
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
 
     def _texts_of(self, row: Row, counts: Counts) -> list[str]:
@@ -123,8 +148,8 @@ class PairEncoder(RowEncoder):
         documents = [positive, *negatives_of(row)]
         return [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
-    def _fitted(self, texts: Sequence[list[int]], counts: Counts) -> list[list[int]]:
-        """Return the texts of an example, truncated to the maximum length; none if it is dropped."""
+    def _fitted(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
+        """Return the texts of an example by place, truncated to the maximum length; none if it is dropped."""
         room = self.max_length - self.texts.framing.size
         is_long = [len(each) > room for each in texts]
         if texts:
@@ -132,13 +157,13 @@ class PairEncoder(RowEncoder):
         if self.texts.long_documents == "truncate":
             counts.truncated += any(is_long)
             counts.tokens_lost += sum(max(0, len(each) - room) for each in texts)
-            return [each[:room] for each in texts]
+            return {place: each[:room] for place, each in enumerate(texts)}
         if any(is_long[:2]):
             counts.dropped += 1
             counts.tokens_lost += sum(map(len, texts))
-            return []
+            return {}
         counts.tokens_lost += sum(len(each) for each in texts if len(each) > room)
-        return [each for each in texts if len(each) <= room]
+        return {place: each for place, each in enumerate(texts) if len(each) <= room}
 
 
 def _count(counts: Counts, kind: str, number: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES
+from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
 from neobert.plurals import listed
 from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, names_of
+from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import MOST_NEGATIVES
 from neobert.tasks.contrastive.spec import MOST_SETTING
 from neobert.tasks.labelled_table import (
@@ -37,6 +38,10 @@ def infer(text: Path) -> LabelledTable:
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
         notes.append(f"hard negatives: {names}, up to {most} per pair")
+    if (score := _score(others, positive, has_negatives=bool(negatives))) is not None:
+        keys[SCORE_SETTING] = score.name
+        loss = "KL divergence from a teacher" if negatives else "CoSENT"
+        notes.append(f"scores: column {quoted(score.name)}; the loss is {loss}")
     # A cell with a list is several texts.
     lengths = tuple(
         length // max(1, each.most_different)
@@ -53,6 +58,18 @@ def _negatives(columns: Mapping[str, Column]) -> list[Column]:
     names = (name for number in range(2, MOST_NEGATIVES + 1) for name in names_of(number))
     numbered = [columns[name] for name in names if name in columns]
     return first + numbered if first else []
+
+
+def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
+    """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
+    found = (columns[name] for name in SCORES if name in columns and columns[name] is not positive)
+    return next((each for each in found if (each.is_list if has_negatives else _rates(each))), None)
+
+
+def _rates(column: Column) -> bool:
+    """Return whether numbers rate pairs: 0 and 1, or no numbers of a few classes."""
+    numbers = column.numbers
+    return bool(numbers) and (set(numbers) <= {0, 1} or column.name not in LABELS or column.is_scored)
 
 
 def _unless_alone(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:

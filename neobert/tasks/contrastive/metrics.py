@@ -1,42 +1,66 @@
-"""Loss, accuracy and mean reciprocal rank among all documents of the evaluation.
+"""Ranks of answers among all documents of the evaluation, and correlations of similarities with scores.
 
 They do not depend on the batch size or the number of ranks: each query is compared with every document.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.scored_texts import without_scored
+from neobert.metric_names import EVAL_LOSS
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import gathered, info_nce, similarities
+from neobert.tasks.contrastive.scored import Scored, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
+from neobert.tasks.correlation import scores_of
+
+OF_RANKS = (EVAL_LOSS, "eval/accuracy", "eval/mrr")
 
 
-class RankMetrics:
+class PairMetrics:
     """Vectors of the texts of an evaluation, on the device."""
 
-    def __init__(self, temperature: float) -> None:
-        self._temperature = temperature
+    def __init__(self, temperature: float, of_scores: ScoreLoss | None = None) -> None:
+        self._temperature, self._of_scores = temperature, of_scores
         self._vectors: list[Tensor] = []
         self._texts: list[Texts] = []
+        self._scored: list[Scored] = []
+        self._num_plain = 0
 
     def add(self, score: Tensor, batch: Microbatch) -> None:
         """Add the vectors of a microbatch, without those of padding."""
         self._vectors.append(score[: batch.num_segments].float())
-        self._texts.append(Texts.of(batch))
+        self._texts.append(Texts.of(without_scored(batch, keeps_taught=True)))
+        self._num_plain += len(Texts.of(without_scored(batch)).queries)
+        if self._of_scores is not None:
+            self._scored.append(Scored.of(batch))
 
     def values(self, world: World) -> dict[str, float | None]:
+        """Return the metrics over all ranks: ranks of answers, correlations of scored pairs.
+
+        The loss is InfoNCE if there are pairs without scores, else that of scores.
+        """
+        vectors, sizes = torch.cat(self._vectors), [len(each) for each in self._vectors]
+        found = self._of_ranks(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))
+        if self._of_scores is None:
+            return found
+        scored = Scored.joined(self._scored, sizes).to(vectors.device)
+        with_scores = self._of_scored(world, self._of_scores, vectors, scored)
+        (num_plain,) = world.sum_over_ranks([self._num_plain])
+        merged = with_scores | found if num_plain else found | with_scores
+        return {name: value for name, value in merged.items() if value is not None or name == EVAL_LOSS}
+
+    def _of_ranks(self, world: World, vectors: Tensor, texts: Texts) -> dict[str, float | None]:
         """Return the means over the queries of all ranks; all are None without queries.
 
         A document that is as similar as the answer is ranked before it, so equal vectors have no accuracy.
         """
-        names = ("eval/loss", "eval/accuracy", "eval/mrr")
-        vectors = torch.cat(self._vectors)
-        texts = Texts.joined(self._texts, [len(each) for each in self._vectors]).to(vectors.device)
         queries, candidates, _ = gathered(world, vectors, texts)
-        sums = torch.zeros(len(names), dtype=torch.float64, device=vectors.device)
+        sums = torch.zeros(len(OF_RANKS), dtype=torch.float64, device=vectors.device)
         for chunk in queries.chunks():
             found = similarities(chunk, candidates, self._temperature)
             answer = found.logits.gather(1, chunk.targets[:, None])
@@ -48,5 +72,23 @@ class RankMetrics:
         totals = world.add_up(sums).tolist()
         return {
             name: total / num_queries if num_queries else None
-            for name, total in zip(names, totals, strict=True)
+            for name, total in zip(OF_RANKS, totals, strict=True)
         }
+
+    def _of_scored(
+        self, world: World, loss: ScoreLoss, vectors: Tensor, scored: Scored
+    ) -> dict[str, float | None]:
+        """Return the mean loss, and the correlations of similarities with the scores of pairs."""
+        pairs, _ = scored.parts()
+        own, _ = loss.of(world, vectors, scored)
+        (num_queries,) = world.sum_over_ranks([len(scored.queries.unique())])
+        total = float(world.add_up(own.double()))
+        found = torch.stack([pairs.similarities(vectors, vectors.shape[1]), pairs.scores], 1).double()
+        payloads = world.gather(found.cpu().numpy().tobytes())
+
+        def correlations() -> dict[str, float | None]:
+            values = np.concatenate([np.frombuffer(each).reshape(-1, 2) for each in payloads])
+            return scores_of(values[:, 0], values[:, 1])
+
+        mean = total / num_queries if num_queries else None
+        return {EVAL_LOSS: mean, **world.on_main(correlations)}

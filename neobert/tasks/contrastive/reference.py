@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.scored_texts import without_scored
 from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.scored import Scored, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -26,6 +28,7 @@ class ReferenceStep:
     """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
 
     loss: Loss
+    of_scores: ScoreLoss | None = None
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
         """Add the gradients of the mean loss of `num_targets` queries to the weights."""
@@ -36,7 +39,7 @@ class ReferenceStep:
             for batch in batches:
                 inputs = trainer.task.inputs(batch, world.device)
                 vectors.append(module(**inputs) if world.is_sharded else run(**inputs))
-        texts = [Texts.of(batch) for batch in batches]
+        texts = [Texts.of(without_scored(batch)) for batch in batches]
         numbers = [
             torch.where(batch.groups < 0, -1, batch.groups + (index * world.size + world.rank << 32))
             for index, batch in enumerate(batches)
@@ -65,6 +68,16 @@ class ReferenceStep:
             logits = logits.masked_fill(is_false & ~is_answer, -torch.inf)
             total = total + (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
         total = total / (len(self.loss.widths) + 1)
+        if self.of_scores is not None:
+            scored = [Scored.of(batch) for batch in batches]
+            parts = list(zip(vectors, numbers, scored, strict=True))
+            total = total + _of_scores(
+                self.of_scores,
+                of_all([vector[each.queries] for vector, _, each in parts]),
+                of_all([vector[each.documents] for vector, _, each in parts]),
+                of_all([number[each.documents] for _, number, each in parts]),
+                of_all([each.scores for each in scored]),
+            )
         with world.holding_gradients(module, is_last=world.is_sharded):
             (total * (world.dp_size if world.is_sharded else 1) / max(num_targets, 1)).backward()
         if not world.is_sharded:
@@ -80,3 +93,25 @@ def _answers(numbers: Tensor, texts: Texts) -> Tensor:
     is_first = torch.ones_like(number, dtype=torch.bool)
     is_first[1:] = number[1:] != number[:-1]
     return torch.where(is_first, number, -2)
+
+
+def _of_scores(
+    loss: ScoreLoss, queries: Tensor, documents: Tensor, numbers: Tensor, scores: Tensor
+) -> Tensor:
+    """Return the loss of scored documents [N], from matrices [N, N]; `numbers` are of their examples."""
+    is_same = numbers[:, None] == numbers
+    is_taught = is_same.sum(1) > 1
+    is_pair = ~is_taught
+
+    def log_shares(values: Tensor) -> Tensor:
+        return values - values.expand(is_same.shape).masked_fill(~is_same, -torch.inf).logsumexp(1)
+
+    total = torch.zeros((), device=queries.device)
+    for width in (*loss.widths, queries.shape[1]):
+        similar = torch.cosine_similarity(queries[:, :width], documents[:, :width]) / loss.temperature
+        is_higher = (scores[:, None] > scores) & is_pair[:, None] & is_pair
+        compared = (similar - similar[:, None])[is_higher]
+        total = total + is_pair.sum() * torch.cat([compared.new_zeros(1), compared]).logsumexp(0)
+        teacher = log_shares(scores / loss.teacher_temperature)
+        total = total + (teacher.exp() * (teacher - log_shares(similar)))[is_taught].sum()
+    return total / (len(loss.widths) + 1)

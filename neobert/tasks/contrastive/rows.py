@@ -7,11 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources import pair_columns
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, text_of
+from neobert.tasks.contrastive.score_cells import (
+    SCORE_SETTING,
+    require_one_each,
+    require_two,
+    scores_in,
+    warn_of_unread,
+)
 from neobert.tasks.contrastive.section import CONTRASTIVE
 
-POSITIVE, NEGATIVES, NUM_LEFT_OUT = "positive", "negatives", "num_left_out"
+POSITIVE, NEGATIVES, NUM_LEFT_OUT, SCORES = "positive", "negatives", "num_left_out", "scores"
 POSITIVE_SETTING, NEGATIVE_SETTING = "contrastive.positive_column", "contrastive.negative_columns"
 FIRST_NEGATIVES = (
     "negative",
@@ -34,10 +42,14 @@ class PairRows(RowFormat):
     Attributes:
         negatives: fields of hard negatives, each a text or a list of texts.
         most: most hard negatives of a row.
+        score: field of the score of the positive, or of a list with that of each document; None: not read.
+        may_lack_scores: whether a table may lack the column of scores.
     """
 
     negatives: tuple[Field, ...] = ()
     most: int = 0
+    score: Field | None = None
+    may_lack_scores: bool = False
 
     def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
         """Return the column of each field that the table has. Raises DAT011 without query or positive."""
@@ -47,6 +59,11 @@ class PairRows(RowFormat):
                 choose_column(available, field.column, place, field.setting)
             if column := _column_in(available, field):
                 chosen[field.name] = column
+        if self.score is None:
+            warn_of_unread(available, place)
+        elif not self.may_lack_scores or self.score.column in available:
+            names, setting = self.score.candidates, self.score.setting
+            chosen[SCORES] = choose_column(available, self.score.column, place, setting, names)
         return chosen
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
@@ -55,22 +72,36 @@ class PairRows(RowFormat):
         return replace(self, fields=needed, negatives=())
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Return query, positive and the joined negatives. Raises DAT011 for anything but texts.
+        """Return query, positive, the joined negatives, and the scores, if any, of these documents.
 
-        Negatives that are empty in a list, or occur twice, are left out.
+        Negatives that are empty in a list, or occur twice, are left out. Raises DAT011 for anything but
+        texts, DAT020 for anything but scores.
         """
+        row = RowFormat.row(self, values, columns, place)
         texts = [text for field in self.negatives for text in _texts(values, field, place)]
-        different = dict.fromkeys(text.replace(SEPARATOR, " ") for text in texts if text.strip())
+        different: dict[str, int] = {}
+        for number, text in enumerate(texts):
+            if text.strip():
+                different.setdefault(text.replace(SEPARATOR, " "), number)
+        kept = dict([*different.items()][: self.most])
+        scores: tuple[float, ...] = ()
+        if SCORES in columns and row[TEXT].strip() and row[POSITIVE].strip():
+            scores = scores_in(values.get(columns[SCORES]), place)
+            require_one_each(scores, 1 + len(texts), self.most, place)
+            require_two(scores, len(kept), place)
+            scores = (scores[0], *(scores[1 + number] for number in kept.values()))
         return {
-            **RowFormat.row(self, values, columns, place),
-            NEGATIVES: SEPARATOR.join([*different][: self.most]),
+            **row,
+            NEGATIVES: SEPARATOR.join(kept),
             NUM_LEFT_OUT: len(texts) - len(different),
+            SCORES: scores,
         }
 
     def identity(self) -> dict[str, Any]:
         """Return what the rows depend on."""
         columns = [field.column for field in self.negatives if field.column is not None]
-        return RowFormat.identity(self) | {"negatives": [self.most, columns]}
+        found = RowFormat.identity(self) | {"negatives": [self.most, columns]}
+        return found if self.score is None else found | {"scores": self.score.column}
 
 
 def negatives_of(row: Row) -> list[str]:
@@ -105,8 +136,39 @@ def rows_of(config: RunConfig) -> PairRows:
         Field(f"negative_{number}", NEGATIVE_SETTING, column, names_of(number))
         for number, column in enumerate(columns, start=1)
     )
-    most = section.max_negatives
-    return PairRows(fields, dataset.column_names, dataset.tsv_quotes, negatives=negatives, most=most)
+    score = None
+    if section.score_column is not None:
+        score = Field(SCORES, SCORE_SETTING, section.score_column)
+    return PairRows(
+        fields,
+        dataset.column_names,
+        dataset.tsv_quotes,
+        negatives=negatives,
+        most=section.max_negatives,
+        score=score,
+        may_lack_scores=bool(dataset.mixture),
+    )
+
+
+def reads_scores(config: RunConfig) -> bool:
+    """Return whether a run reads scores of documents."""
+    section = CONTRASTIVE.of(config)
+    return section.score_column is not None or section.scored_eval_path is not None
+
+
+def scored_rows_of(config: RunConfig) -> PairRows:
+    """Return the row format of a table of pairs with scores: usual names, or those of the training data."""
+    dataset, section = config.dataset, CONTRASTIVE.of(config)
+
+    def field(name: str, setting: str, own: str | None, names: tuple[str, ...]) -> Field:
+        return Field(name, setting, None, names if own is None or own in names else (own, *names))
+
+    fields = (
+        field(TEXT, TEXT_SETTING, dataset.text_column, QUERIES),
+        field(POSITIVE, POSITIVE_SETTING, section.positive_column, POSITIVES),
+    )
+    score = field(SCORES, SCORE_SETTING, section.score_column, pair_columns.SCORES)
+    return PairRows(fields, dataset.column_names, dataset.tsv_quotes, score=score)
 
 
 def names_of(number: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, PositiveInt, ge, key, le
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, Metric
+from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 
 MOST_NEGATIVES = 64
 
@@ -33,6 +33,19 @@ class ContrastiveConfig:
     max_negatives: Annotated[int, ge(0), le(MOST_NEGATIVES)] = key(
         1, "Most hard negatives of a pair; further ones are not read. Pairs may have fewer.", affects="data"
     )
+    score_column: NonEmpty | None = key(
+        None,
+        "Column of the similarity of a pair (loss: CoSENT), or of a list of a teacher's scores, of the "
+        "document and each hard negative (loss: KL divergence); null: no scores are read (loss: InfoNCE).",
+        affects="data",
+    )
+    scored_eval_path: NonEmpty | None = key(
+        None,
+        "Table of pairs with scores, added to the evaluation: eval/spearman and eval/pearson.",
+        is_path=True,
+        by_content=True,
+        affects="data",
+    )
     query_prompt: NonEmpty | None = key(
         None, 'Text before each query, such as "query: "; null: none.', affects="data"
     )
@@ -53,6 +66,11 @@ class ContrastiveConfig:
         "Divisor of the cosine similarities; 0.05 is the scale 20 of sentence-transformers.",
         affects="numerics",
     )
+    teacher_temperature: PositiveFloat = key(
+        1.0,
+        "Divisor of a teacher's scores: 1 for logits of a cross-encoder, about 0.05 for cosine similarities.",
+        affects="numerics",
+    )
     alpha: Fraction = key(
         0.5,
         "Sources of a mixture are drawn in proportion to weight x pairs^alpha, one in each optimizer step: 1 "
@@ -61,10 +79,12 @@ class ContrastiveConfig:
     )
 
 
+OF_RANKS = (ACCURACY, Metric("eval/mrr", is_higher_better=True))
+
 CONTRASTIVE = TaskKeys(
     name="contrastive",
     package="neobert.tasks.contrastive",
-    metrics=(LOSS, ACCURACY, Metric("eval/mrr", is_higher_better=True)),
+    metrics=(LOSS, *OF_RANKS, *CORRELATIONS),
     section=ContrastiveConfig,
     about="Task contrastive: pairs of texts and their vectors.",
 )

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import RowFormat
 from neobert.families.shape import ModelShape
 from neobert.tasks.contrastive.plan_rows import plan_rows
-from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of
-from neobert.tasks.contrastive.section import CONTRASTIVE
+from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
+from neobert.tasks.contrastive.section import CONTRASTIVE, OF_RANKS
+from neobert.tasks.metric import CORRELATIONS, Metric
 from neobert.tasks.spec import Contradiction, Head, TaskSpec
 
 MOST_SETTING = "contrastive.max_negatives"
@@ -19,6 +21,12 @@ MOST_SETTING = "contrastive.max_negatives"
 def texts_of(config: RunConfig) -> int:
     """Return the most texts of an example: the query, its document, and hard negatives."""
     return 2 + CONTRASTIVE.of(config).max_negatives
+
+
+def evaluation_table(config: RunConfig) -> tuple[str, RowFormat] | None:
+    """Return the table of scored pairs that the evaluation reads besides the data, and its row format."""
+    path = CONTRASTIVE.of(config).scored_eval_path
+    return None if path is None else (path, scored_rows_of(config))
 
 
 def no_head(_config: RunConfig, shape: ModelShape) -> Head:
@@ -50,6 +58,17 @@ def declared(folder: Path) -> Mapping[str, Any]:
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
     """Return the weight of a source of this many pairs: its share of the steps, relative to the others'."""
     return float(weight * pairs ** CONTRASTIVE.of(config).alpha)
+
+
+def reports(config: RunConfig, metric: Metric) -> bool:
+    """Return whether an evaluation may report a metric: ranks of answers, or correlations with scores."""
+    section = CONTRASTIVE.of(config)
+    has_pairs = section.score_column is not None and (
+        section.max_negatives == 0 or bool(config.dataset.mixture)
+    )
+    if metric in CORRELATIONS:
+        return has_pairs or section.scored_eval_path is not None
+    return metric not in OF_RANKS or not has_pairs or bool(config.dataset.mixture)
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
@@ -85,4 +104,6 @@ SPEC = TaskSpec(
     declared=declared,
     contradictions=contradictions,
     plan_rows=plan_rows,
+    reports=reports,
+    evaluation_table=evaluation_table,
 )

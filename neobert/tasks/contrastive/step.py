@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.scored_texts import without_scored
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import Loss, gathered
+from neobert.tasks.contrastive.scored import Scored, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -30,13 +32,18 @@ class Tally:
     """Counts since the last line of metrics, of this rank; tensors on the device avoid a wait for it."""
 
     steps: int = 0
+    pairs: int = 0
     queries: int = 0
     candidates: int = 0
     num_false: Tensor | None = None
 
-    def add(self, queries: int, candidates: int, num_false: Tensor) -> None:
-        """Add a step of this rank."""
+    def add_step(self, pairs: int) -> None:
+        """Add a step of this rank, with its number of pairs."""
         self.steps += 1
+        self.pairs += pairs
+
+    def add(self, queries: int, candidates: int, num_false: Tensor) -> None:
+        """Add queries of this rank, each compared with all candidates."""
         self.queries += queries
         self.candidates += queries * (candidates - 1)
         self.num_false = num_false if self.num_false is None else self.num_false + num_false
@@ -44,10 +51,19 @@ class Tally:
     def take(self, world: World) -> dict[str, float]:
         """Return the metrics over all ranks, and reset the counts: pairs per step, negatives per query."""
         num_false = 0 if self.num_false is None else int(self.num_false)
-        queries, candidates, false = world.sum_over_ranks([self.queries, self.candidates, num_false])
-        steps, self.steps, self.queries, self.candidates, self.num_false = self.steps, 0, 0, 0, None
+        pairs, queries, candidates, false = world.sum_over_ranks(
+            [self.pairs, self.queries, self.candidates, num_false]
+        )
+        steps, self.steps, self.pairs, self.queries, self.candidates, self.num_false = (
+            self.steps,
+            0,
+            0,
+            0,
+            0,
+            None,
+        )
         return {
-            "train/pairs_per_step": queries / max(1, steps),
+            "train/pairs_per_step": pairs / max(1, steps),
             "train/negatives_per_query": (candidates - false) / max(1, queries),
             "train/false_negatives_per_query": false / max(1, queries),
         }
@@ -80,9 +96,14 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class ContrastiveStep:
-    """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
+    """Forward and backward of a step; returns the loss of all ranks, summed over the queries.
+
+    Attributes:
+        of_scores: loss of scored documents; None: no scores are read.
+    """
 
     loss: Loss
+    of_scores: ScoreLoss | None = None
     tally: Tally = field(default_factory=Tally)
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
@@ -94,7 +115,14 @@ class ContrastiveStep:
         with nullcontext() if is_single else torch.no_grad():
             vectors = [each.first() for each in passes]
         found = [each.detach() for each in vectors]
-        total, gradients = self.contrast(world, found, texts_of(batches, found))
+        self.tally.add_step(sum(batch.num_targets for batch in batches))
+        total, gradient = self.contrast(world, torch.cat(found), texts_of(batches, found))
+        if self.of_scores is not None:
+            of_scores, more = score_gradient(
+                self.of_scores, world, torch.cat(found), scored_of(batches, found)
+            )
+            total, gradient = total + of_scores, gradient + more
+        gradients = gradient.split([len(each) for each in found])
         scale = world.dp_size / max(num_targets, 1)  # ranks average their gradients
         for index, (each, gradient) in enumerate(zip(passes, gradients, strict=True)):
             with world.holding_gradients(trainer.module, is_last=index == len(passes) - 1):
@@ -103,9 +131,9 @@ class ContrastiveStep:
                     replayed.backward(gradient * scale)
         return world.add_up(total)
 
-    def contrast(self, world: World, vectors: Sequence[Tensor], texts: Texts) -> tuple[Tensor, list[Tensor]]:
+    def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
         """Return the loss of this rank's queries, and the gradient of all ranks' loss by its vectors."""
-        queries, candidates, own = gathered(world, torch.cat(list(vectors)), texts)
+        queries, candidates, own = gathered(world, vectors, texts)
         asked, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
         asked.grad, documents.grad = torch.zeros_like(asked), torch.zeros_like(documents)
         total = torch.zeros((), dtype=torch.float64, device=asked.device)
@@ -116,16 +144,30 @@ class ContrastiveStep:
             total += loss.detach()
             num_false += false
         self.tally.add(len(asked), len(documents), num_false)
-        gradient = torch.zeros_like(torch.cat(list(vectors)))
+        gradient = torch.zeros_like(vectors)
         gradient[texts.queries] = asked.grad
         gradient[texts.documents] = world.add_up(documents.grad)[own]
-        return total, list(gradient.split([len(each) for each in vectors]))
+        return total, gradient
+
+
+def score_gradient(loss: ScoreLoss, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
+    """Return the loss of this rank's scored documents, and the gradient of all ranks' loss by its vectors."""
+    vectors = vectors.clone().requires_grad_()
+    own, of_all_ranks = loss.of(world, vectors, scored)
+    (gradient,) = torch.autograd.grad(of_all_ranks, vectors)
+    return own.detach().double(), gradient
 
 
 def texts_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
-    """Return the texts of the microbatches on the device of their vectors."""
-    joined = Texts.joined([Texts.of(batch) for batch in batches], [len(each) for each in vectors])
-    return joined.to(vectors[0].device)
+    """Return the texts without scores of the microbatches, on the device of their vectors."""
+    parts = [Texts.of(without_scored(batch)) for batch in batches]
+    return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
+
+
+def scored_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Scored:
+    """Return the scored documents of the microbatches, on the device of their vectors."""
+    parts = [Scored.of(batch) for batch in batches]
+    return Scored.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def states_of_generators(device: torch.device) -> list[Tensor]:

@@ -16,9 +16,11 @@ from neobert.data.batches.targets import IGNORED
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
 from neobert.tasks.contrastive.loss import Loss
-from neobert.tasks.contrastive.metrics import RankMetrics
+from neobert.tasks.contrastive.metrics import PairMetrics
 from neobert.tasks.contrastive.objective import Embedder
 from neobert.tasks.contrastive.reference import ReferenceStep
+from neobert.tasks.contrastive.rows import reads_scores
+from neobert.tasks.contrastive.scored import ScoreLoss
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.contrastive.step import ContrastiveStep
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
@@ -28,16 +30,19 @@ from neobert.training.loop.task import Task, TaskInputs
 def build(run: TaskInputs) -> EmbeddingTask:
     """Build objective, step, metrics and data of a contrastive run."""
     section = CONTRASTIVE.of(run.config)
-    loss = Loss(section.temperature, section.matryoshka_dims)
-    step = ContrastiveStep(loss)
+    widths = section.matryoshka_dims
+    loss, of_scores = Loss(section.temperature, widths), None
+    if reads_scores(run.config):
+        of_scores = ScoreLoss(section.temperature, section.teacher_temperature, widths)
+    step = ContrastiveStep(loss, of_scores)
     task = task_over(
         run,
         ContrastiveData,
         objective=Embedder(run.backbone, section.pooling),
-        metrics=partial(RankMetrics, section.temperature),
+        metrics=partial(PairMetrics, section.temperature, of_scores),
         worst_case=with_every_query,
         step=step,
-        reference_step=ReferenceStep(loss),
+        reference_step=ReferenceStep(loss, of_scores),
         logged=step.tally.take,
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )

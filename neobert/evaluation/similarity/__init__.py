@@ -1,0 +1,1 @@
+"""Correlation of cosine similarities with scores of pairs, such as STS-B."""

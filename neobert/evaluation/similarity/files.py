@@ -1,0 +1,53 @@
+"""Table of pairs of texts with a score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES
+from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
+from neobert.data.sources.scores import score_of
+from neobert.data.sources.text_files import read_rows
+from neobert.encoding.texts import format_of, whole_digest
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import counted
+
+SECOND, SCORE = "second", "score"
+OPTIONS = {TEXT: "--query-column", SECOND: "--positive-column", SCORE: "--score-column"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPairs:
+    """Pairs of texts with their scores, in the order of the file.
+
+    Attributes:
+        name: name of the file, without its suffixes.
+        identity: describes the content of the file and its columns.
+    """
+
+    name: str
+    rows: list[Row]
+    identity: list[str]
+
+
+def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPairs:
+    """Read pairs with scores; `columns` are those of `OPTIONS`, None for a usual name.
+
+    Raises `ProjectError` for a file that is not such a table, or has fewer than two pairs.
+    """
+
+    def field(name: str, candidates: tuple[str, ...]) -> Field:
+        return Field(name, OPTIONS[name], columns[name], candidates)
+
+    read = partial(score_of, setting=OPTIONS[SCORE])
+    score = replace(field(SCORE, SCORES), read=read, is_text=False)
+    rows = RowFormat((field(TEXT, QUERIES), field(SECOND, POSITIVES), score), tsv_quotes=False)
+    format_of(file)
+    kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
+    if len(kept) < 2:
+        message = f"has {counted(len(kept), 'pair')} with a score, and a correlation needs two"
+        raise ProjectError("scored-pairs", message, "pass a table of pairs", str(file), EXIT_USAGE)
+    return ScoredPairs(file.name.partition(".")[0], kept, [*whole_digest(file), *map(str, columns.values())])

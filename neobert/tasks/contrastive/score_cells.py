@@ -1,0 +1,69 @@
+"""Scores in the rows of a table: a number, or a list with one for each document. Imports no torch."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from functools import cache
+
+from neobert.data.sources.pair_columns import SCORES
+from neobert.data.sources.scores import CODE, score_of
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+
+SCORE_SETTING = "contrastive.score_column"
+log = logging.getLogger(__name__)
+
+
+def scores_in(cell: object, place: str) -> tuple[float, ...]:
+    """Return the scores of a row. Raises DAT020 for anything but finite numbers."""
+    cells = (cell or [None]) if isinstance(cell, list | tuple) else [cell]
+    return tuple(score_of(each, place, SCORE_SETTING) for each in cells)
+
+
+def require_one_each(scores: tuple[float, ...], documents: int, most_negatives: int, place: str) -> None:
+    """Raise DAT020 unless each document of a row has a score."""
+    if len(scores) == documents:
+        return
+    is_unread = len(scores) > documents == most_negatives + 1
+    hint = (
+        f"set contrastive.max_negatives to {len(scores) - 1}"
+        if is_unread
+        else "write a number for a pair, or a list with the score of the positive and of each negative; "
+        "contrastive.max_negatives 0 reads no negatives"
+    )
+    message = f"the row has {counted(len(scores), 'score')} for {counted(documents, 'document')}"
+    raise ProjectError(CODE, message, hint, place)
+
+
+def require_two(scores: tuple[float, ...], kept: int, place: str) -> None:
+    """Raise DAT020 if the scores of a teacher are left with one document: a share of one is always 1."""
+    if len(scores) > 1 and not kept:
+        message = "the row has the scores of a teacher, but no negative that is read"
+        hint = "remove the row, or set contrastive.max_negatives to 1 or more"
+        raise ProjectError(CODE, message, hint, place)
+
+
+def warn_of_unread(cells: Mapping[str, object], place: str) -> None:
+    """Warn, once per column, about a column that looks like scores and is not read."""
+    for name in SCORES:
+        if _is_number(cells.get(name)):
+            _warn_once(name, place)
+
+
+@cache
+def _warn_once(column: str, place: str) -> None:
+    log.warning(
+        "%s: column %s is not read, and every row is a positive pair; to train on its scores, set %s",
+        place,
+        column,
+        SCORE_SETTING,
+    )
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        return not isinstance(cell, bool) and math.isfinite(float(cell))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,134 @@
+"""Documents with scores: their similarities to the query of their example, and losses of these.
+
+An example of one document with a score is a scored pair, and one of several has the scores of a teacher.
+
+Shapes: K texts of a microbatch, N scored documents, D width of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.scored_texts import first_texts, scores_of
+from neobert.data.batches.targets import IGNORED
+from neobert.parallel import World
+from neobert.tasks.contrastive.loss import first_components
+
+ABSENT = -1e9
+"""Logit of a document that an example lacks; minus infinity times no probability is NaN."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scored documents of one or several microbatches, those of an example next to each other.
+
+    Attributes:
+        queries: place among the texts of the query of each document, int64 [N].
+        documents: place of each document, int64 [N].
+        scores: fp32 [N].
+        sizes: number of documents of the example of each document, int64 [N].
+    """
+
+    queries: Tensor
+    documents: Tensor
+    scores: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, batch: Microbatch) -> Scored:
+        """Return the scored documents of the labelled queries of a microbatch on the host."""
+        first, scores = first_texts(batch), scores_of(batch)
+        is_scored = ~scores.isnan() & (batch.labels[first] != IGNORED)
+        documents = is_scored.nonzero().squeeze(1)
+        queries = first[documents]
+        sizes = torch.bincount(queries, minlength=1)[queries]
+        return cls(queries, documents, scores[documents], sizes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scored], sizes: Sequence[int]) -> Scored:
+        """Return the documents of several microbatches in a row; `sizes` are their numbers of texts."""
+        moved, texts = [], 0
+        for part, size in zip(parts, sizes, strict=True):
+            moved.append(replace(part, queries=part.queries + texts, documents=part.documents + texts))
+            texts += size
+        return cls(*(torch.cat([getattr(each, field.name) for each in moved]) for field in fields(cls)))
+
+    def to(self, device: torch.device) -> Scored:
+        """Copy the tensors to a device."""
+        return Scored(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
+    def where(self, is_chosen: Tensor) -> Scored:
+        """Return the documents of a mask [N]."""
+        return Scored(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
+
+    def parts(self) -> tuple[Scored, Scored]:
+        """Return the documents of pairs, and those with the scores of a teacher."""
+        return self.where(self.sizes == 1), self.where(self.sizes > 1)
+
+    def similarities(self, vectors: Tensor, width: int) -> Tensor:
+        """Return the cosine similarity of each document to its query [N], of the first components."""
+        cut = first_components(vectors, width)
+        return (cut[self.queries] * cut[self.documents]).sum(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLoss:
+    """CoSENT of scored pairs, and KL divergence from a teacher's scores.
+
+    Attributes:
+        temperature: divisor of the similarities.
+        teacher_temperature: divisor of the scores of a teacher.
+        widths: numbers of first components; empty: the whole alone.
+    """
+
+    temperature: float
+    teacher_temperature: float
+    widths: tuple[int, ...] = ()
+
+    def of(self, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
+        """Return this rank's loss, summed over its queries, and one whose gradient is that of all ranks' sum.
+
+        They differ for pairs, whose loss compares those of all ranks.
+        """
+        pairs, taught = scored.parts()
+        scores = torch.cat(world.rows_of_ranks(pairs.scores))
+        own, all_ranks = [], []
+        for width in (*self.widths, vectors.shape[1]):
+            similar = torch.cat(world.rows_of_ranks(pairs.similarities(vectors, width)))
+            ranked = cosent(similar / self.temperature, scores)
+            distilled = self.distilled(taught.similarities(vectors, width), taught)
+            own.append(ranked * len(pairs.scores) + distilled)
+            all_ranks.append(ranked * len(scores) + distilled)
+        return torch.stack(own).mean(), torch.stack(all_ranks).mean()
+
+    def distilled(self, similarities: Tensor, taught: Scored) -> Tensor:
+        """Sum over the queries the divergence of the similarities of their documents [N] from the scores."""
+        if not len(similarities):
+            return similarities.sum()
+        _, query, counts = taught.queries.unique_consecutive(return_inverse=True, return_counts=True)
+        place = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+        shape = (len(counts), int(counts.max()))
+
+        def rows(values: Tensor) -> Tensor:
+            return values.new_full(shape, ABSENT).index_put((query, place), values)
+
+        student = rows(similarities / self.temperature).log_softmax(1)
+        teacher = rows(taught.scores / self.teacher_temperature).softmax(1)
+        return F.kl_div(student, teacher, reduction="sum")
+
+
+def cosent(similarities: Tensor, scores: Tensor) -> Tensor:
+    """Return log(1 + sum of exp(s_j - s_i)) over the pairs of pairs where i has the higher score."""
+    scores, order = scores.sort()
+    similar = similarities[order]
+    # The sum of exp(-s) over higher scores, from the highest down: no matrix of all pairs of pairs.
+    higher = torch.logcumsumexp(-similar.flip(0), 0).flip(0)
+    higher = torch.cat([higher, higher.new_full((1,), -torch.inf)])
+    compared = similar + higher[torch.searchsorted(scores, scores, right=True)]
+    return torch.cat([similar.new_zeros(1), compared]).logsumexp(0)

@@ -1,0 +1,49 @@
+"""Correlation of similarities with scores of pairs, from a table through the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from launcher.cli import app
+from neobert.encoding import Encoder
+from neobert.errors import ProjectError
+from neobert.evaluation.similarity.files import read_scored_pairs
+
+TABLE = 'sentence1\tsentence2\tscore\nthe "model\ta b c\t0.5\ntext\ttext text\t5\n\t\t\na\tthe model\t2\n'
+USUAL = dict.fromkeys(("text", "second", "score"))
+
+
+def test_spearman_is_that_of_the_vectors_of_the_folder(tmp_path, model_folder, monkeypatch):
+    file = tmp_path / "sts.tsv"
+    file.write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    words = ["evaluate", "similarity", str(model_folder), "--data", str(file), "-o", "out", "--device", "cpu"]
+    assert app.run(words) == 0
+    report = json.loads((tmp_path / "out" / "similarity.json").read_text())
+    encoder = Encoder.load(model_folder, normalize=True)
+    first, second = (
+        encoder.encode(texts) for texts in (['the "model', "text", "a"], ["a b c", "text text", "the model"])
+    )
+    similar = (first * second).sum(1)
+    ranks = similar.argsort().argsort()
+    assert report["metrics"]["spearman"] == pytest.approx(np.corrcoef(ranks, [0, 2, 1])[0, 1])
+    assert report["metrics"]["pearson"] == pytest.approx(np.corrcoef(similar, [0.5, 5, 2])[0, 1], abs=1e-6)
+    assert report["pairs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sentence1\tsentence2\tscore\na\tb\t1\n", "has 1 pair with a score"),
+        ("sentence1\tsentence2\tscore\na\tb\tgood\n", "score 'good' is not a finite number"),
+        ("sentence1\tsentence2\na\tb\n", "none of the columns is named score"),
+    ],
+)
+def test_what_is_no_table_of_scored_pairs_is_refused(tmp_path, text, message):
+    file = tmp_path / "sts.tsv"
+    file.write_text(text)
+    with pytest.raises(ProjectError, match=message):
+        read_scored_pairs(file, USUAL)
