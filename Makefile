@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := neobert neobert_launch launcher profiles validators tests benchmarks docs/conf.py docs/reference_pages.py hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel slurm-test mutation test-gpu lint format docs site bench bench-gpu clean
+.PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel test-torchao slurm-test mutation test-gpu lint format docs site bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,10 @@ test-wheel: ## Build the wheel, install it into a clean environment, train a lit
 	  && ../bin/neobert-launch plan --profile h200-prod && ../bin/neobert-launch lint $(CURDIR)/examples/real-text.yaml \
 	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY) && ../bin/neobert-launch report run
 	cd build/wheel/empty && for each in $(LIGHT_COMMANDS); do ../bin/neobert-launch $$each > out.txt || exit 1; done
+
+test-torchao: setup-dev ## Test fp8, with the extra torchao, which transformers then imports in every process
+	$(PIP) install --constraint constraints.txt --editable '.[torchao]'
+	$(BIN)/python -m pytest tests/precision
 
 slurm-test: setup-dev ## The tests of a real Slurm on this machine (apt-get install slurmctld slurmd slurm-client munge)
 	$(BIN)/python -m pytest -q -m slurm tests/slurm

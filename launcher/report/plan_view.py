@@ -143,7 +143,8 @@ def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) ->
 
 def _kernels(plan: Plan) -> Row:
     reason = f"{plan.kernels.reason}; attention: {plan.attention.reason}"
-    return "kernels", f"{plan.kernels.value}, attention {plan.attention.value}", reason
+    values = (plan.kernels.value, f"attention {plan.attention.value}", plan.low_precision.value)
+    return "kernels", ", ".join(filter(None, values)), reason
 
 
 def _memory(plan: Plan) -> str:

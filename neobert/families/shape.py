@@ -73,7 +73,7 @@ class ModelShape:
         attention: direction, windows, heads and scores of the blocks' attention.
         positions: rotary; learned, for each position; relative: learned, for each distance.
         max_positions: longest sequence in tokens that the model accepts.
-        linear_layers: linear layers of a block, by the end of their name: each can have an adapter.
+        linear_layers: linear layers of a block, by their name in it: each can have an adapter.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
         embedding_multiplier: factor on the token embeddings before the first block.

@@ -46,8 +46,12 @@ def requested_rows(config: RunConfig) -> int | None:
 
 
 def requested_kernels(config: RunConfig) -> tuple[str, str]:
-    """Return the kernels of blocks and of packed attention that the run file sets, or `auto`."""
-    return family_of(config).requested_kernels(config.model)
+    """Return the kernels of blocks and of packed attention that the run file sets, or `auto`.
+
+    A library's recipe converts torch modules, which other kernels of the blocks would not call.
+    """
+    blocks, attention = family_of(config).requested_kernels(config.model)
+    return "torch" if blocks == "auto" and config.torchao.enable else blocks, attention
 
 
 def padded_attention(config: RunConfig) -> str:

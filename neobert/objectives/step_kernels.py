@@ -13,7 +13,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import section_of
-from neobert.families.table import longest_row
+from neobert.families.table import longest_row, requested_kernels
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
     Backend,
@@ -57,7 +57,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
     Raises `ProjectError` ATT001 if a kernel that the config names cannot run, instead of falling back.
     """
-    requested = section_of(config).kernel_backend
+    requested, _ = requested_kernels(config)
     packed = _resolve_attention(config, device_type, dtype)
     reasons: list[str] = []
     for name in OWN_KERNELS if requested == "auto" else {requested} & {*OWN_KERNELS}:

@@ -53,6 +53,7 @@ class Plan(NamedTuple):
     eta_s: Derived[float]
     kernels: Derived[str]
     attention: Derived[str]
+    low_precision: Derived[str]
     save_interval_steps: Derived[int]
     num_saves: Derived[int]
     first_save_step: Derived[int]

@@ -23,6 +23,7 @@ from neobert.kernel_table import (
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
 from neobert.precision.table import recipe_of
+from neobert.precision.torchao.spec import convertible, layers_of
 from neobert.tasks.specs import spec_of
 
 
@@ -80,13 +81,28 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
         gpus = (Gpu(assumptions.device_name, find_card(assumptions.device_name).capability),)
     environment = environment_of(config, "cuda" if assumptions.is_cuda else "cpu", gpus)
     kernels = _kernels(config, environment, assumptions.device_name)
-    return {"kernels": kernels, "attention": _attention(config, environment, kernels.value)}
+    return {
+        "kernels": kernels,
+        "attention": _attention(config, environment, kernels.value),
+        "low_precision": _low_precision(config),
+    }
+
+
+def _low_precision(config: RunConfig) -> Derived[str]:
+    section = config.torchao
+    if not section.enable:
+        return Derived("", "torchao.enable is false")
+    layers = [*layers_of(shape_of(config, 1))]
+    counts = f"{len(convertible(section, layers))} of {len(layers)}"
+    reason = "layers of the blocks, without torchao.filter_fqns and torchao.skip_first_last_linear"
+    return Derived(f"{section.recipe} in {counts} linear layers", reason)
 
 
 def _kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
     named, _ = requested_kernels(config)
     if named != "auto":
-        return Derived(named, family_of(config).modules or "model.kernel_backend as given")
+        given = "torchao converts torch modules" if config.torchao.enable else "model.kernel_backend as given"
+        return Derived(named, family_of(config).modules or given)
     obstacles: list[str] = []
     for name in OWN_KERNELS:
         obstacle = block_obstacle(BLOCKS[name], config, environment)

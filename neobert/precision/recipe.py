@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 
-def keep_modules(_model: Any) -> None:
+def keep_modules(_backbone: Any) -> None:
     """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
+
+
+def converting(module: str, section: Any, backbone: Any) -> None:
+    """Convert a backbone by the function `convert` of a module, which imports torch and a library."""
+    import_module(module).convert(section, backbone)
 
 
 class Recipe(NamedTuple):
@@ -22,7 +28,8 @@ class Recipe(NamedTuple):
         least_capability: compute capability from which GPUs have units for that type.
         gathered_dtype: type in which FSDP2 gathers weights; None: as they are.
         reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
-        convert: replaces modules of a model in place. `prepare_model` says when.
+        convert: replaces modules in the blocks of a backbone in place. `prepare_model` says when.
+        low_products: types of the matrix products of converted modules; empty without conversion.
     """
 
     dtype: str
@@ -32,6 +39,7 @@ class Recipe(NamedTuple):
     gathered_dtype: str | None = None
     reduced_dtype: str | None = None
     convert: Callable[[Any], None] = keep_modules
+    low_products: frozenset[str] = frozenset()
 
     @property
     def is_fp32(self) -> bool:

@@ -50,7 +50,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
-    world.recipe.convert(backbone.model)
+    world.recipe.convert(backbone)
     rates = masking_rates(config.datacollator)
     objective = token_objective_for(config, backbone, world.device.type, rates, targets_only=True)
     compile_objective(config, objective)

@@ -56,6 +56,8 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 ADAPTER = frozenset({"adapter"})
 """Shared section of tasks that start from trained weights: of labels, and of next tokens."""
+LOW_PRECISION = frozenset({"torchao"})
+"""Shared section of pretraining."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
@@ -216,7 +218,9 @@ class TaskSpec:
     @property
     def unread_sections(self) -> frozenset[str]:
         """Return the shared sections that the task does not read."""
-        return frozenset() if self.predicts in ("labels", "next") else ADAPTER
+        pretrains = self.reads_text and not self.stores_targets
+        has_adapter = self.predicts in ("labels", "next")
+        return (frozenset() if has_adapter else ADAPTER) | (frozenset() if pretrains else LOW_PRECISION)
 
     @property
     def reads_text(self) -> bool:

@@ -70,7 +70,7 @@ def prepare_model(
         load_initial_weights(config, prepared.tokenizer, backbone)
     if config.adapter.type is not None:
         add_adapter(backbone, config)
-    world.recipe.convert(backbone.model)
+    world.recipe.convert(backbone)
     task = build_task(TaskInputs(config, prepared, world, backbone, on_sign))
     compile_objective(config, task.objective, num_ranks=world.size)
     vary_dropout_by_rank(config, world)

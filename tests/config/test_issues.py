@@ -99,7 +99,7 @@ ONE_ISSUE = [
     ("waivers: {}\n", "CFG003", "waivers", 1, 10, "a list, each item a mapping of code", ""),
     ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "got a mapping", ""),
     ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
-    ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "is not implemented"),
+    ("quartet2: {enable: true}\n", "CFG007", "quartet2", 1, 1, "", "write torchao.enable: true"),
     (
         "model:\n  seed: $variables.s\n",
         "CFG012",

@@ -12,6 +12,7 @@ from neobert.adapters.spec import INSTALL as LORA
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import FORMATS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
+from neobert.precision.torchao.spec import INSTALL as TORCHAO
 from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ ROOMS = (*PACKAGES, "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
-INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA}
+INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA, "torchao": TORCHAO}
 NAME = re.compile(r"[\w-]+")
 IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)
 PART_OF_TORCH = "triton"
@@ -75,6 +76,6 @@ def test_what_is_imported_is_declared_and_what_is_required_is_imported() -> None
 
 def test_what_the_tests_import_is_declared() -> None:
     declared = [*PROJECT["dependencies"], *PYPROJECT["dependency-groups"]["dev"]]
-    optional = names(EXTRAS["mteb"])
+    optional = names([*EXTRAS["mteb"], *EXTRAS["torchao"]])
     imported = distributions_imported_by(["tests"])
     assert imported - names(declared) - optional == set()

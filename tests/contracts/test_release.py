@@ -67,7 +67,7 @@ def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass() -> N
         "ci.yml": {"lint", "site", "unit", "test", "test-wheel", "slurm-test"},
         "nightly.yml": {"${{ matrix.target }}"},
     }
-    assert nightly == {"test-thorough", "test-faults", "mutation"}
+    assert nightly == {"test-thorough", "test-torchao", "test-faults", "mutation"}
     assert [each for each in run["ci.yml"] | nightly if f"\n{each}: " not in MAKEFILE] == []
 
 

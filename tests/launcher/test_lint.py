@@ -385,7 +385,7 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
         "trainer:\n  learning_rate: 1e-3\noptimizer: {eps: 1e-8}\n",
         "trainer:\n  learning_rate: fast\n",
         "training: {max_steps: 5}\ntrainer: {seed: 1}\n",
-        "torchao: {enable: true}\n",
+        "quartet2: {enable: true}\n",
         "trainer:\n  output_dir: 5\n",
     ],
 )

@@ -126,17 +126,25 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     ```
     """
     precision = measured(rehearsal_of(facts).precision, facts, "the precision")
-    declared = recipe_of(run.config).dtype
+    recipe = recipe_of(run.config)
+    declared, low = recipe.dtype, recipe.low_products
     total = sum(precision.product_flops.values())
     if not total:
         raise CannotTellError("no matrix products were recorded")
-    share = sum(flops for name, flops in precision.product_flops.items() if name == declared) / total
-    if share < LEAST_SHARE:
-        shares = (f"{name} {flops / total:.0%}" for name, flops in sorted(precision.product_flops.items()))
+    used = precision.product_flops
+    shares = ", ".join(f"{name} {flops / total:.0%}" for name, flops in sorted(used.items()))
+    if sum(flops for name, flops in used.items() if name in (declared, *low)) / total < LEAST_SHARE:
         yield Violation(
             PATH,
-            f"{declared} is declared, but matrix products use {', '.join(shares)}",
+            f"{declared} is declared, but matrix products use {shares}",
             f"find the code that runs outside autocast, or set {PATH} to the intended precision",
+        )
+    elif low and low.isdisjoint(used):
+        name = run.config.torchao.recipe
+        yield Violation(
+            "torchao.recipe",
+            f"{name} is declared, but matrix products use {shares}",
+            "find the code that replaces or bypasses the converted layers",
         )
     others = {name: count for name, count in precision.parameters.items() if name != MASTER}
     if others:

@@ -28,6 +28,7 @@ from neobert.config.schema.operation import (
     WatchdogConfig,
 )
 from neobert.config.schema.plugins import PluginsConfig
+from neobert.config.schema.precision import TorchaoConfig
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.schema_fields import (
     PER_KEY,
@@ -63,6 +64,7 @@ __all__ = [
     "RunConfig",
     "SchedulerConfig",
     "TokenizerConfig",
+    "TorchaoConfig",
     "TrackioConfig",
     "TrainerConfig",
     "Waiver",
@@ -107,6 +109,9 @@ class RunConfig:
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)
+    torchao: TorchaoConfig = section(
+        TorchaoConfig, "Low-precision matrix products by torchao.", affects="numerics"
+    )
     distributed: DistributedConfig = section(
         DistributedConfig, "Number of processes and their parallelism.", affects="machine"
     )

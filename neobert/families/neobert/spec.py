@@ -75,11 +75,11 @@ def feed_forward_width(model: ModelConfig) -> int:
 
 
 def linear_layers(model: ModelConfig) -> Mapping[str, Linear]:
-    """Return the linear layers of a block by the end of their name."""
+    """Return the linear layers of a block by their name in it."""
     hidden, width = model.hidden_size, feed_forward_width(model)
     attention = {"qkv": Linear(hidden, 3 * hidden), "wo": Linear(hidden, hidden)}
     if model.hidden_act == "swiglu":
-        return attention | {"w12": Linear(hidden, 2 * width), "w3": Linear(width, hidden)}
+        return attention | {"ffn.w12": Linear(hidden, 2 * width), "ffn.w3": Linear(width, hidden)}
     return attention | {"ffn.0": Linear(hidden, width), "ffn.2": Linear(width, hidden)}
 
 

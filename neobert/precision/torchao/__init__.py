@@ -1,0 +1,1 @@
+"""Recipes of torchao: linear layers of the blocks with matrix products in fp8."""

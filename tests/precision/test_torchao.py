@@ -1,0 +1,151 @@
+"""Linear layers that torchao converts: which, with which results, and what a checkpoint has of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from neobert.config import from_dict
+from neobert.config.schema import TorchaoConfig
+from neobert.errors import ProjectError
+from neobert.families.backbone import build_backbone
+from neobert.families.table import shape_of
+from neobert.parallel import World
+from neobert.precision.fp32 import FP32
+from neobert.precision.table import recipe_of
+from neobert.precision.torchao import convert as conversion
+from neobert.precision.torchao.spec import RECIPES, convertible, layers_of
+from neobert.probes.attention_suite import Markers
+
+pytest.importorskip("torchao", reason="the extra torchao is not installed")
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+CAUSAL = ("llama", "qwen2", "phi3")
+LAUNCH = [sys.executable, "-m", "launcher"]
+
+
+def backbone_of(model, **section):
+    task = "causal" if model.get("architecture") in CAUSAL else "pretrain"
+    torchao = {"enable": True, "recipe": "mxfp8_emulated"} | section
+    config = from_dict({"task": task, "model": SMALL | model, "torchao": torchao})
+    shape = shape_of(config, 128)
+    head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
+    return config, shape, build_backbone(config, Markers(), 128, World(FP32), head, {})
+
+
+def linears(backbone):
+    return {
+        (number, name): module
+        for number, block in enumerate(backbone.blocks)
+        for name, module in block.named_modules()
+        if isinstance(module, nn.Linear)
+    }
+
+
+@pytest.mark.parametrize("section", [{}, {"skip_first_last_linear": False}, {"filter_fqns": ["w"]}])
+@pytest.mark.parametrize(
+    "model",
+    [{}, {"hidden_act": "gelu"}]
+    + [{"type": "hf", "architecture": name} for name in ("bert", "modernbert", *CAUSAL)],
+    ids=lambda model: model.get("architecture", model.get("hidden_act", "swiglu")),
+)
+def test_the_plan_counts_the_layers_that_are_converted(model, section):
+    config, shape, backbone = backbone_of(model, **section)
+    before = linears(backbone)
+    recipe_of(config).convert(backbone)
+    converted = {name for name, module in linears(backbone).items() if module is not before[name]}
+    assert converted == {(each.block, each.name) for each in convertible(config.torchao, [*layers_of(shape)])}
+    assert all(linears(backbone)[name].weight is before[name].weight for name in converted)
+
+
+def test_a_filter_that_leaves_nothing_is_an_error():
+    config, _, backbone = backbone_of({}, filter_fqns=["w", "qkv"])
+    with pytest.raises(ProjectError, match="converts none of 8 linear layers"):
+        recipe_of(config).convert(backbone)
+
+
+def test_without_the_package_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    for name in [
+        name for name in sys.modules if name.startswith(("torchao.", "neobert.precision.torchao.mxfp8"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    config, _, backbone = backbone_of({})
+    with pytest.raises(ProjectError, match="torchao is not installed"):
+        recipe_of(config).convert(backbone)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("recipe", ["float8_tensorwise", "float8_rowwise", "mxfp8_emulated"])
+def test_products_are_those_of_fp64_within_the_rounding_of_fp8(recipe, bias):
+    """Output and gradients; e4m3 has three bits of mantissa, so one value is off by 1/16 at most."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 96, bias=bias)
+    exact = copy.deepcopy(layer).double()
+    values, wanted = torch.randn(128, 64), torch.randn(128, 96)
+    made = conversion._converted(recipe, layer)
+    own, reference = values.clone().requires_grad_(), values.double().requires_grad_()
+    out, right = made(own), exact(reference)
+    out.backward(wanted.to(out.dtype))
+    right.backward(wanted.double())
+    pairs = [(out, right), (own.grad, reference.grad), (layer.weight.grad, exact.weight.grad)]
+    if bias:
+        pairs.append((layer.bias.grad, exact.bias.grad))
+        assert (made(torch.zeros(32, 64)) - layer.bias).abs().max() < 1e-6, "the bias is added"
+    for found, expected in pairs:
+        error = (found.double() - expected).norm() / expected.norm()
+        assert error < 1 / 16
+        assert found is out or found.dtype == torch.float32
+    assert (out.double() - right).norm() / right.norm() > 1e-3, "the products are not in fp8"
+
+
+def test_every_recipe_is_of_torchao():
+    from torchao.float8 import Float8LinearConfig
+
+    for name in TorchaoConfig.__dataclass_fields__["recipe"].type.__args__:
+        assert name in RECIPES
+        if name.startswith("float8"):
+            Float8LinearConfig.from_recipe_name(name.removeprefix("float8_"))
+
+
+RUN = """
+profile: cpu-demo
+trainer:
+  {output_dir: run, max_steps: 6, eval_steps: 3, save_steps: 3, logging_steps: 1, mixed_precision: bf16}
+scheduler: {warmup_steps: 1}
+model: {hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 96}
+"""
+
+
+def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*LAUNCH, *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def test_a_run_goes_from_bf16_to_fp8_and_back_with_the_same_weights_in_its_checkpoints(tmp_path):
+    """Steps 1 to 3 in bf16, 4 to 6 in emulated mxfp8, 7 to 9 in bf16; each continues the last."""
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.replace("max_steps: 6", "max_steps: 3"))
+    assert launch(tmp_path, "train", "run.yaml").returncode == 0
+    names = load_file(tmp_path / "run/checkpoints/3/model.safetensors").keys()
+    for steps, section in ((6, "torchao: {enable: true, recipe: mxfp8_emulated}\n"), (9, "")):
+        file.write_text(RUN.replace("max_steps: 6", f"max_steps: {steps}") + section)
+        done = launch(tmp_path, "train", "run.yaml", "--resume", "auto")
+        assert done.returncode == 0, done.stdout + done.stderr
+        saved = load_file(tmp_path / f"run/checkpoints/{steps}/model.safetensors")
+        assert saved.keys() == names
+        assert {each.dtype for each in saved.values()} == {torch.float32}
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "train/loss" in row] == [*range(1, 10)]
+    blocked = (
+        "import sys; sys.modules['torchao'] = None; from transformers import AutoModelForMaskedLM as M; "
+    )
+    load = f"{blocked} M.from_pretrained('run/checkpoints/6', trust_remote_code=True)"
+    assert subprocess.run([sys.executable, "-c", load], cwd=tmp_path, capture_output=True).returncode == 0
