@@ -211,7 +211,9 @@ class DataFacts:
     which they train on the rows of this run; 0 if the model has no such key. `random_head`: parts of the head
     that stay random, although the weights have a head of the run's task.
     `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
-    trainer.eval_source_path cannot be read.
+    trainer.eval_source_path cannot be read. `unjoined_parts` are the parts of prepared data in the cache
+    folder, complete or not, if they are not joined, `missing_parts` those of them that are not complete, and
+    `part_faults` what keeps them from being one text.
     """
 
     source: str
@@ -236,3 +238,6 @@ class DataFacts:
     random_head: tuple[str, ...] = ()
     cache_reason: str = ""
     source_reason: str = ""
+    unjoined_parts: int = 0
+    missing_parts: tuple[str, ...] = ()
+    part_faults: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from launcher.commands.selection import Selection
 from launcher.terminal import console
 
 profiles_app = make_group("profiles", "Named profiles: list, show, diff.")
-data_app = make_group("data", "Training data: prepare, mine.")
+data_app = make_group("data", "Training data: prepare, join, mine.")
 tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
 app.add_typer(profiles_app, rich_help_panel="Config")
 app.add_typer(data_app, rich_help_panel="Data")
@@ -188,6 +188,17 @@ def _data_prepare(
     given = of_text(dataset, tokenizer, max_length)
     chosen = Selection.of(profile, config, [*given, *(overrides or ())])
     end(data.prepare(chosen, output, part, output_format))
+
+
+@data_app.command("join", epilog=f"Example: {PROGRAM} data join prepared")
+def _data_join(folder: config_options.PartsFolder, output_format: options.Format = "text") -> None:
+    """Join the parts of a text that `data prepare --part` prepared, without copying them.
+
+    The folder can then be dataset.cache_dir of the run.
+    """
+    from launcher.commands import data
+
+    end(data.join(folder, output_format))
 
 
 @data_app.command("mine", epilog=f"Example: {PROGRAM} data mine embedder pairs.jsonl -o triples.jsonl")

@@ -124,6 +124,7 @@ PartOfText = Annotated[
     str | None,
     Option("--part", metavar="K/N", help="Prepare part K of N into a folder of its own in --output."),
 ]
+PartsFolder = Annotated[Path, Argument(metavar="DIR", help="The --output of all parts.")]
 TokenizerFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
 ]

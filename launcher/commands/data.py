@@ -20,6 +20,7 @@ from neobert.runfiles.prepared_parts import PartNumber
 from profiles.registry import ResolvedRun
 
 PREPARE, PREPARE_PART = "neobert.data.store.prepare", "neobert.data.store.part"
+JOIN = "neobert.data.store.join"
 PREPARED = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
@@ -47,6 +48,14 @@ def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, 
         raise ProjectError("no-folder", "--part needs a folder for the parts", hint, "--part", EXIT_USAGE)
     arguments = (str(output.absolute()), f"{part.number}/{part.of}")
     report = _ask(PREPARE_PART, f"preparing part {part}", resolved, arguments)
+    console.write(result_json(report) if output_format == "json" else prepared_text(report))
+    return EXIT_OK
+
+
+def join(folder: Path, output_format: str) -> int:
+    """Join the parts of a text and print the report."""
+    hint = "see the output above"
+    report = ask(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     return EXIT_OK
 

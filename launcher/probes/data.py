@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from launcher.io.files import expanded, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
@@ -17,6 +17,8 @@ from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.part_faults import found_parts
+from neobert.runfiles.prepared_parts import MANIFEST
 from validators.facts_host import DataFacts
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -50,6 +52,7 @@ def probe_data(subject: Subject) -> DataFacts:
         tokenizer_exists=has_tokenizer,
         cache_reason=_why_no_cache(subject.config.dataset),
         source_reason=_why_no_source(subject.config.trainer.eval_source_path),
+        **_unjoined_parts(subject.config.dataset),
         **({} if weights is None else facts_of_weights(subject, weights)),
     )
 
@@ -98,6 +101,21 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
     except ProjectError as error:
         return error.message
     return ""
+
+
+def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
+    """Return the facts about parts in the folder of prepared data, if they are not joined."""
+    if dataset.cache_dir is None:
+        return {}
+    folder = expanded(dataset.cache_dir)
+    found = None if (folder / MANIFEST).exists() else found_parts(folder)
+    if found is None:
+        return {}
+    return {
+        "unjoined_parts": len(found.manifests) + len(found.missing),
+        "missing_parts": found.missing,
+        "part_faults": found.faults,
+    }
 
 
 def _why_no_source(path: str | None) -> str:

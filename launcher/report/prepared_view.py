@@ -44,7 +44,9 @@ def prepared_text(report: Report) -> str:
 
 
 def _part_rows(report: Report) -> Iterator[Row]:
-    """Yield the rows of a part of a text."""
+    """Yield the rows of a part of a text, or of joined parts."""
+    if "parts" in report:
+        yield "parts", f"{report['parts']:,}, joined"
     if "part" not in report:
         return
     blocks = f"{report['blocks']:,} of {counted(report['num_blocks'], 'block')}"

@@ -21,8 +21,8 @@ import numpy as np
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.segments import Segments
-from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plugins.dataset import SPLITS, PluggedRows, described
@@ -102,7 +102,7 @@ def not_repeated(plugin: Plugin, what: str) -> PluginError:
 def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
     """Mask the first documents twice, and in another order; measure the share of targets."""
     prepared = prepare(config)
-    store = prepared.eval if not isinstance(prepared.train, TokenStore) else prepared.train
+    store = prepared.eval if not isinstance(prepared.train, SegmentStore) else prepared.train
     if store is None:
         return
     rule = PluggedMasking(plugin, prepared.tokenizer, config.datacollator)

@@ -23,7 +23,7 @@ from neobert.bench.device import gpu_uuid
 from neobert.config.annotations import hints_of, members_of
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.families.table import shape_of
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.rehearsal.script import Script
@@ -90,7 +90,7 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     if prepared.eval is None:
         return None
     train = prepared.train
-    if not isinstance(train, TokenStore):
+    if not isinstance(train, SegmentStore):
         window = train.read_window(None, 0)
         if window is None:
             return None
@@ -110,7 +110,7 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     }
 
 
-def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
+def _contents(store: SegmentStore, most: int) -> Iterator[bytes]:
     """Yield the tokens of up to `most` documents as bytes of 64-bit integers, whatever the store's dtype."""
     stride = -(-len(store) // most)
     for number in range(0, len(store), stride):

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from neobert.errors import EXIT_USAGE, ProjectError
 
+MANIFEST = "manifest.json"
 PART_FORMAT = 4
 """Format of the manifests of parts and of joined parts."""
 _PART = re.compile(r"part-([1-9]\d{0,8})-of-([1-9]\d{0,8})")
@@ -61,3 +63,10 @@ class PartNumber:
         """Parse the name of a folder; None for any other name."""
         match = _PART.fullmatch(name)
         return None if match is None else cls(int(match[1]), int(match[2]))
+
+
+def parts_in(folder: Path) -> list[PartNumber]:
+    """Return the parts of a folder by number, complete or begun."""
+    names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
+    found = (PartNumber.of_folder(name.removeprefix(".").removesuffix(".partial")) for name in names)
+    return sorted({part for part in found if part is not None})

@@ -15,7 +15,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.streams import EvalStream, TrainStream, count_microbatches
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.export.folder import read_tokenizer_files, without_inert
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
@@ -85,7 +85,7 @@ class RankData(ABC):
     def epoch(self, progress: Progress) -> float:
         """Return the number of passes over the training data; a stream counts completed passes only."""
         train = self.prepared.train
-        if isinstance(train, TokenStore):
+        if isinstance(train, SegmentStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens
         return float(progress.cursor.epoch)
 

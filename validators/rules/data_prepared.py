@@ -12,6 +12,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
+from neobert.runfiles.part_faults import UNFINISHED
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -32,7 +33,8 @@ MOST_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
 NOTHING_SUPERVISED = "SFT001"
-"""Code of a preparation error that its own rule reports."""
+REPORTED_BY_THEIR_RULES = (NOTHING_SUPERVISED, UNFINISHED)
+"""Codes of preparation errors that have rules of their own."""
 
 
 def prepared_of(facts: Facts) -> PreparedFacts:
@@ -71,7 +73,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if facts.data is None and refusal.code in _hub_error_codes(run):
         reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
         raise CannotTellError(f"data preparation failed: {reason}")
-    if refusal.code and refusal.code != NOTHING_SUPERVISED:
+    if refusal.code and refusal.code not in REPORTED_BY_THEIR_RULES:
         yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
 
 

@@ -17,7 +17,8 @@ from neobert.data.examples import Examples
 from neobert.data.sources.readers import State, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.segment_store import LengthStatistics
+from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle

@@ -17,8 +17,8 @@ from torch import Tensor
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.batches.windows import Cursor
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.segments import Segments
-from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import SCORE, SECOND
 from neobert.errors import ProjectError
 
@@ -41,7 +41,7 @@ class Microbatch:
         num_tokens: number of tokens without padding.
         num_targets: number of tokens or segments to predict; may be zero.
         num_segments: number of documents, or pieces of split documents; after `in_pieces`, of its pieces.
-        sample_ids: int64, one for each segment as it was built, see `TokenStore.gather`.
+        sample_ids: int64, one for each segment as it was built, see `SegmentStore.gather`.
         groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
             texts of an example follow each other.
         scores: score of each segment, float32, laid out like `groups`; NaN without one. None: none is read.
@@ -119,11 +119,11 @@ class Assembler:
     types_pairs: bool = False
 
     def build(
-        self, store: TokenStore, examples: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
+        self, store: SegmentStore, examples: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
     ) -> Microbatch:
         """Build a microbatch from `examples`, int64 [n] indices into the store; n may be 0.
 
-        `sample_offset`: see `TokenStore.gather`. Raises DAT002 for a token id outside the vocabulary.
+        `sample_offset`: see `SegmentStore.gather`. Raises DAT002 for a token id outside the vocabulary.
         """
         gathered = store.gather(examples, sample_offset)
         self._check(gathered.ids)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.stateless_random import permuted, stream_key
 from neobert.data.batches.windows import PACKERS, WINDOW_EXAMPLES, Cursor, Window, pack_window
-from neobert.data.store.token_store import SAMPLE_SEGMENTS, LengthStatistics, TokenStore
+from neobert.data.store.segment_store import SAMPLE_SEGMENTS, LengthStatistics, SegmentStore
 
 # A window holds a pass over the corpus that is read most often, but no fewer microbatches than this: the
 # last ones of a window are not full.
@@ -50,7 +50,7 @@ class CorpusSlice:
 class MixedText:
     """Several weighted corpora in one token store."""
 
-    store: TokenStore
+    store: SegmentStore
     corpora: tuple[CorpusSlice, ...]
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
-from neobert.data.store.token_store import LengthStatistics
+from neobert.data.store.segment_store import LengthStatistics
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import Derived

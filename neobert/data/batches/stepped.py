@@ -22,7 +22,7 @@ from neobert.data.batches.packing import Packer, PackPlan
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.stateless_random import permuted, stream_key
 from neobert.data.batches.windows import PACKERS, Cursor, Window, plan_of
-from neobert.data.store.token_store import SAMPLE_SEGMENTS, LengthStatistics
+from neobert.data.store.segment_store import SAMPLE_SEGMENTS, LengthStatistics
 
 WINDOW_STEPS = 64
 SPREAD = 2.0

@@ -37,7 +37,7 @@ from neobert.data.batches.windows import (
 from neobert.data.examples import examples_of
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.prepare import PreparedData, TrainingText
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
@@ -182,7 +182,7 @@ class TrainStream(_Stream):
         )
 
 
-def count_microbatches(text: TokenStore | DocumentStream, config: RunConfig) -> int | None:
+def count_microbatches(text: SegmentStore | DocumentStream, config: RunConfig) -> int | None:
     """Count the microbatches of the first epoch, over all ranks; None for a stream."""
     if isinstance(text, DocumentStream):
         return None

@@ -3,7 +3,7 @@
 Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a resume needs only a
 `Cursor`.
 
-An example is a segment, or a few that stay together (`TokenStore`).
+An example is a segment, or a few that stay together (`SegmentStore`).
 
 Shapes: n examples of a window.
 """
@@ -26,7 +26,7 @@ from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, p
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape, with_cuts, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.segment_store import LengthStatistics, SegmentStore
 from neobert.errors import ProjectError
 from neobert.plan.derived import Derived
 from neobert.plan.pieces import piece_length
@@ -103,7 +103,7 @@ class Window:
     """
 
     start: Cursor
-    store: TokenStore
+    store: SegmentStore
     examples: NDArray[np.int64]
     plan: PackPlan
     order: NDArray[np.int64]
@@ -165,7 +165,7 @@ class WindowSource(Protocol):
 class PreparedWindows:
     """Windows of memory-mapped text, epoch after epoch."""
 
-    store: TokenStore
+    store: SegmentStore
     shape: BatchShape
     seed: int
     window_examples: int = WINDOW_EXAMPLES
@@ -227,7 +227,7 @@ class StreamedWindows:
 class FixedWindows:
     """Windows of one pass over an evaluation split, in the order of the text."""
 
-    store: TokenStore
+    store: SegmentStore
     shape: BatchShape
     window_examples: int = WINDOW_EXAMPLES
 
@@ -244,7 +244,7 @@ class FixedWindows:
 
 def pack_window(
     start: Cursor,
-    store: TokenStore,
+    store: SegmentStore,
     examples: NDArray[np.int64],
     shape: BatchShape,
     packer: Packer,

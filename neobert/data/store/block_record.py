@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -54,3 +55,11 @@ def counts_of(record: dict[str, Any]) -> Counts:
     counts = dict(record["counts"])
     faults = {kind: Occurrence(**each) for kind, each in counts.pop("faults", {}).items()}
     return Counts(**counts, faults=faults)
+
+
+def sum_of(records: Sequence[dict[str, Any]]) -> Counts:
+    """Return the counts of several blocks, in their order."""
+    total = Counts()
+    for record in records:
+        total.add(counts_of(record))
+    return total

@@ -182,7 +182,7 @@ class _Writing:
                     progress.advance(encoded.counts.documents)
                 self.request.examples.check(part.label, counts)
                 if counts.segments == 0:
-                    raise _empty(part.label, counts)
+                    raise empty_text(part.label, counts)
                 sizes = {"segments": counts.segments, "tokens": counts.tokens, "examples": examples}
                 corpora.append(sizes)
                 total.add(counts)
@@ -285,7 +285,8 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
     return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
 
 
-def _empty(label: str, counts: Counts) -> ProjectError:
+def empty_text(label: str, counts: Counts) -> ProjectError:
+    """Return DAT004 for a text of which nothing is left."""
     if counts.documents == 0:
         return ProjectError("DAT004", "has no documents", _SOURCE, label)
     return ProjectError(

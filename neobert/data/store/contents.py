@@ -21,7 +21,8 @@ from neobert.data.examples import examples_of
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import TokenStore, read_manifest
+from neobert.data.store.segment_store import SegmentStore
+from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
@@ -37,10 +38,10 @@ MOST_MICROBATCHES = 64
 
 def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     """Return the facts about prepared data, as JSON values."""
-    store = prepared.train if isinstance(prepared.train, TokenStore) else None
-    manifest, train = read_manifest(prepared.folder), prepared.report["train"]
+    store = prepared.train if isinstance(prepared.train, SegmentStore) else None
+    manifest, train = read_manifest(prepared.folder, FORMATS), prepared.report["train"]
     evaluation = prepared.report.get("eval", {})
-    altered = altered_files(prepared.folder, files_of(manifest["splits"]), cache_folder(config.dataset))
+    altered = altered_files(prepared.folder, files_of(manifest), cache_folder(config.dataset))
     stored_max = max_stored_id(prepared, {} if altered else manifest["splits"])
     # With ids beyond the vocabulary no microbatch can be built; only that is reported.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
@@ -91,14 +92,18 @@ def pairs_of(config: RunConfig, shares: Shares) -> dict[str, float]:
     return pair_counts(shares.alone, num_processes(config) * config.trainer.gradient_accumulation_steps)
 
 
-def _scores(store: TokenStore | None) -> dict[str, float]:
+def _scores(store: SegmentStore | None) -> dict[str, float]:
     """Return mean, minimum and maximum of the scores in a side column; empty without scores."""
-    for column in () if store is None else store.columns.values():
-        if column.dtype.kind == "f" and len(scores := column[~np.isnan(column)]):
+    if store is None:
+        return {}
+    for name in store.column_names:
+        columns = (each for each in store.column(name) if each.dtype.kind == "f")
+        if values := [known for each in columns if len(known := each[~np.isnan(each)])]:
+            total = sum(float(each.sum(dtype=np.float64)) for each in values)
             return {
-                "mean": float(scores.mean(dtype=np.float64)),
-                "min": float(scores.min()),
-                "max": float(scores.max()),
+                "mean": total / sum(map(len, values)),
+                "min": min(float(each.min()) for each in values),
+                "max": max(float(each.max()) for each in values),
             }
     return {}
 
@@ -144,9 +149,9 @@ def max_stored_id(prepared: PreparedData, splits: Mapping[str, Any]) -> int:
     stores = {"train": prepared.train, "eval": prepared.eval}
     return max(
         (
-            int(splits[name]["highest_id"] if "highest_id" in splits.get(name, {}) else store.tokens.max())
+            int(splits[name]["highest_id"] if "highest_id" in splits.get(name, {}) else store.highest_id())
             for name, store in stores.items()
-            if isinstance(store, TokenStore)
+            if isinstance(store, SegmentStore)
         ),
         default=-1,
     )
@@ -205,7 +210,7 @@ def _samples(batch: Microbatch) -> list[int]:
 class MaskCount:
     """Counts of masked tokens in the sampled microbatches."""
 
-    def __init__(self, tokenizer: TokenizerBundle, store: TokenStore | None) -> None:
+    def __init__(self, tokenizer: TokenizerBundle, store: SegmentStore | None) -> None:
         self._is_maskable = torch.from_numpy(np.asarray(tokenizer.is_maskable))
         self._store = store
         self.max_id = self._maskable = self._targets = self._special = self._padding = self._wrong = 0
@@ -243,7 +248,7 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
     return torch.arange(batch.input_ids.numel()) < batch.num_tokens
 
 
-def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
+def _text_of(batch: Microbatch, store: SegmentStore) -> NDArray[np.int64]:
     """Return the original token ids of a microbatch, read from the store again, int64 [num_tokens]."""
     segments = batch.sample_ids.numpy() % store.num_segments  # each pass over a mixture has its own ids
     pieces = [store.segment(number) for number in segments]

@@ -20,21 +20,20 @@ from neobert.data.sources.file_digests import size_and_ends
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.block_record import counts_of
+from neobert.data.store.block_record import sum_of
 from neobert.data.store.build import Request, check_unchanged, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
 from neobert.data.store.prepare import different_values, open_request
 from neobert.data.store.report import split_report
-from neobert.data.store.token_store import MANIFEST, read_manifest
-from neobert.data.tokenize.encoding import Counts
+from neobert.data.store.token_store import read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.tokenizers import is_trained
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plurals import counted
-from neobert.runfiles.prepared_parts import PART_FORMAT, PartNumber
+from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 
 MOST_UNEVEN = 1.1
 """Size of the largest part relative to the mean, above which the report names it."""
@@ -147,21 +146,13 @@ def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConf
     return PartSplit(num_blocks, rows, sum(known) if len(known) == len(counts) else None)
 
 
-def sum_of(records: Sequence[dict[str, Any]]) -> Counts:
-    """Return the counts of several blocks, in their order."""
-    total = Counts()
-    for record in records:
-        total.add(counts_of(record))
-    return total
-
-
 def _verify(folder: Path, manifest: dict[str, Any], key: str, request: Request) -> None:
     """Raise DAT002 for a part of another request, DAT001 for a damaged one."""
     if hash_of(manifest["request"]) != key:
         names = different_values(manifest["request"], request.content())
         message, hint = f"was prepared with different values of {names}", "pass another folder to --output"
         raise ProjectError("DAT002", message, hint, str(folder))
-    for name in altered_files(folder, files_of(manifest["splits"]), folder.parent):
+    for name in altered_files(folder, files_of(manifest), folder.parent):
         hint = f"remove {folder} and prepare the part again"
         raise ProjectError("DAT001", "does not match its checksum", hint, str(folder / name))
 

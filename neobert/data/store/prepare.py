@@ -24,13 +24,15 @@ from neobert.data.batches.stepped import SteppedText
 from neobert.data.batches.windows import training_shape
 from neobert.data.sources.corpus import Corpus, open_corpus, with_evaluation_table
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
-from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends
+from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends, size_and_ends
 from neobert.data.sources.parts import HashShare
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
+from neobert.data.store.opened_text import open_text
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
 from neobert.data.store.sample import sample_of
-from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
+from neobert.data.store.segment_store import SegmentStore
+from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.tokenizers import (
     TokenizerBundle,
@@ -43,9 +45,11 @@ from neobert.json_program import serve
 from neobert.plugins.dataset import plugged_splits
 from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.part_faults import UNFINISHED, join_command
+from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, parts_in
 from neobert.tasks.specs import spec_of
 
-TrainingText = TokenStore | DocumentStream | MixedText
+TrainingText = SegmentStore | DocumentStream | MixedText
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +67,8 @@ class PreparedData:
     """
 
     folder: Path
-    train: TokenStore | DocumentStream
-    eval: TokenStore | None
+    train: SegmentStore | DocumentStream
+    eval: SegmentStore | None
     tokenizer: TokenizerBundle
     fingerprint: str
     report: dict[str, Any]
@@ -93,8 +97,9 @@ def prepare(
     cache = cache_folder(config.dataset)
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
+    is_joined = output is None and _is_joined(cache)
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    request = open_request(config, describe)
+    request = open_request(config, size_and_ends if is_joined else describe, is_parted=is_joined)
     key = request.key()
     folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
     if not (folder / MANIFEST).exists():
@@ -108,6 +113,17 @@ def prepare(
             if not (folder / MANIFEST).exists():
                 build(folder, request, key, tell)
     return _open(folder, request)
+
+
+def _is_joined(folder: Path) -> bool:
+    """Return whether a folder holds joined parts. Raises DAT038 for parts that are not joined."""
+    if (folder / MANIFEST).exists():
+        return bool(read_manifest(folder, FORMATS)["format_version"] == PART_FORMAT)
+    if parts := parts_in(folder):
+        hint = f"run {join_command(folder)}, or set dataset.cache_dir to another folder"
+        message = f"holds {counted(len(parts), 'part')} of a text, which are not joined"
+        raise ProjectError(UNFINISHED, message, hint, str(folder))
+    return False
 
 
 def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool = False) -> Request:
@@ -149,7 +165,7 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
 
 
 def _open(folder: Path, request: Request) -> PreparedData:
-    manifest, config = read_manifest(folder), request.config
+    manifest, config = read_manifest(folder, FORMATS), request.config
     _check_request(folder, manifest, request)
     _check_tokenizer_is_there(folder)
     tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
@@ -162,12 +178,12 @@ def _open(folder: Path, request: Request) -> PreparedData:
         for name, split in splits.items()
         if (source := sources[name]) is not None
     }
-    train: TokenStore | DocumentStream
+    train: SegmentStore | DocumentStream
     if config.dataset.streaming:
         train, counts = open_stream(request.corpus.train, request.examples, tokenizer, config.dataset)
         report["train"] = split_report(f"{train.label}, its head", counts)
     else:
-        train = open_split(folder, "train", splits["train"])
+        train = open_text(folder, manifest, "train")
     report = {name: _by_class_name(counts, config) for name, counts in report.items()}
     report["train"] = _with_column(report["train"], request.corpus)
     mixture = _mixture(config, train, splits["train"]) if config.dataset.mixture else None
@@ -180,14 +196,14 @@ def _open(folder: Path, request: Request) -> PreparedData:
         "fingerprint": fingerprint,
         "tokenizer": tokenizer.summary(),
     }
-    if isinstance(train, TokenStore) and (sample := sample_of(train, tokenizer)):
+    if isinstance(train, SegmentStore) and (sample := sample_of(train, tokenizer)):
         report["sample"] = sample
-    evaluation = open_split(folder, "eval", splits["eval"]) if "eval" in splits else None
+    evaluation = open_text(folder, manifest, "eval") if "eval" in splits else None
     return PreparedData(folder, train, evaluation, tokenizer, fingerprint, report, mixture)
 
 
-def _mixture(config: RunConfig, train: TokenStore | DocumentStream, split: dict[str, Any]) -> MixedText:
-    assert isinstance(train, TokenStore)  # open_corpus refuses to stream a mixture
+def _mixture(config: RunConfig, train: SegmentStore | DocumentStream, split: dict[str, Any]) -> MixedText:
+    assert isinstance(train, SegmentStore)  # open_corpus refuses to stream a mixture
     described = split["corpora"]
     # Text without examples of several segments has no count of them.
     sizes = [corpus.get("examples", corpus["segments"]) for corpus in described]
@@ -236,7 +252,7 @@ def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]
     return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
 
 
-def _check_enough(train: TokenStore | MixedText, shape: BatchShape, num_lost: int) -> None:
+def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: int) -> None:
     """Raise DAT004 if the training text, without what is lost to its length, does not fill a microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
     if has < holds:

@@ -11,7 +11,7 @@ from neobert.data.batches.mixture import MixedText
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import MeasuredText
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.segment_store import LengthStatistics, SegmentStore
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
 from neobert.plan.size import num_processes
@@ -46,7 +46,7 @@ def fill_of(store: MeasuredText, shape: BatchShape) -> float:
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
-def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchShape, fill: float) -> float:
+def tokens_read(config: RunConfig, text: SegmentStore | MixedText, shape: BatchShape, fill: float) -> float:
     """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
     trainer = config.trainer
     microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)

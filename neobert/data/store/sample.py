@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from neobert.data.store.token_store import TokenStore
+import numpy as np
+
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 
@@ -12,12 +14,13 @@ MOST_CHARACTERS = 2000
 Piece = tuple[str, bool]
 
 
-def sample_of(store: TokenStore, tokenizer: TokenizerBundle) -> list[Piece]:
+def sample_of(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
     """Return the first segment as (text, is supervised) pieces; empty for a store without such marks."""
-    if SUPERVISED.name not in store.columns:
+    if SUPERVISED.name not in store.column_names:
         return []
-    ids = store.segment(0).tolist()
-    marks = store.columns[SUPERVISED.name][: len(ids)].astype(bool).tolist()
+    first = store.gather(np.zeros(1, dtype=np.int64))
+    ids = first.ids[: first.lengths[0]].tolist()
+    marks = first.columns[SUPERVISED.name].astype(bool).tolist()
     pieces, room = [], MOST_CHARACTERS
     for is_supervised, run in groupby(range(len(ids)), lambda place: marks[place]):
         text = str(

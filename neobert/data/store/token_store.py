@@ -23,34 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.atomic_write import NO_ROOM, write_problem
-from neobert.data.batches.stateless_random import permuted
+from neobert.data.store.segment_store import LengthStatistics, SegmentStore
 from neobert.data.store.segments import Segments, places_in
 from neobert.data.tokenize.encoding import GROUP, Column, Encoded, first_segments
 from neobert.errors import ProjectError
+from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT
 
 FORMAT_VERSION = 3
-MANIFEST = "manifest.json"
-SAMPLE_SEGMENTS = 1 << 16
+FORMATS = (FORMAT_VERSION, PART_FORMAT)
 _MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
 CACHE_ELSEWHERE = "set dataset.cache_dir or NEOBERT_CACHE to a folder on another disk"
 
 
-@dataclass(frozen=True, slots=True)
-class LengthStatistics:
-    """Mean, standard deviation and maximum of the lengths of examples, in tokens."""
-
-    mean: float
-    std: float
-    longest: int
-
-    @classmethod
-    def of(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
-        """Return the statistics of lengths [N]."""
-        return cls(float(lengths.mean()), float(lengths.std()), int(lengths.max()))
-
-
 @dataclass(frozen=True, eq=False)
-class TokenStore:
+class TokenStore(SegmentStore):
     """Segments of token ids: segment i is `tokens[offsets[i]:offsets[i + 1]]`.
 
     An example is a segment, or several ones in a row with the column `GROUP`.
@@ -77,6 +63,19 @@ class TokenStore:
         """Tokens of all segments."""
         return int(self.offsets[-1])
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the side columns."""
+        return tuple(self.columns)
+
+    def column(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield the values of a side column at once."""
+        yield self.columns[name]
+
+    def highest_id(self) -> int:
+        """Read all tokens and return the largest id."""
+        return int(self.tokens.max(initial=0))
+
     @cached_property
     def _bounds(self) -> NDArray[np.int64] | None:
         """First segment of each example, and N; int64 [E + 1]. None: an example per segment."""
@@ -89,10 +88,6 @@ class TokenStore:
     def lengths(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths of these examples, in tokens."""
         return self.offsets[self._firsts(examples + 1)] - self.offsets[self._firsts(examples)]
-
-    def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` examples."""
-        return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
     def segment(self, number: int) -> NDArray[np.unsignedinteger]:
         """Return the tokens of one segment."""
@@ -147,7 +142,7 @@ class TokenStore:
 def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
     """Map a split into memory. Raises DAT001 for a missing file or a file of the wrong size."""
     for name, file in described["files"].items():
-        _check_size(folder / name, file["bytes"])
+        check_size(folder / name, file["bytes"])
     tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")
     offsets = np.memmap(folder / f"{split}.offsets", "<i8", mode="r")
     declared = [Column(**each) for each in described["columns"]]
@@ -210,7 +205,8 @@ def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
         raise ProjectError("DAT009", write_problem(error), f"{way}, or {elsewhere}", str(folder)) from error
 
 
-def _check_size(path: Path, expected: int) -> None:
+def check_size(path: Path, expected: int) -> None:
+    """Raise DAT001 for a missing file or a file of another size."""
     size = path.stat().st_size if path.exists() else None
     if size != expected:
         found = "is missing" if size is None else f"has {size:,} bytes"

@@ -21,7 +21,8 @@ from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.segment_store import LengthStatistics
+from neobert.data.store.token_store import TokenStore
 from neobert.families.table import longest_row
 
 EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)

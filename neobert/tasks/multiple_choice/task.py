@@ -10,7 +10,7 @@ import torch
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.probe import choice_answers
@@ -22,7 +22,7 @@ from neobert.training.loop.task import Task, TaskInputs
 def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a multiple choice run."""
     train = run.prepared.train
-    assert isinstance(train, TokenStore)
+    assert isinstance(train, SegmentStore)
     return task_over(
         run,
         MultipleChoiceData,

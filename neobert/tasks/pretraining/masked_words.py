@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from neobert.data.batches.stateless_random import hashed, stream_key
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone
 from neobert.printable import printable
@@ -76,7 +76,7 @@ class MaskedWords:
         ]
 
 
-def masked_words_of(store: TokenStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
+def masked_words_of(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
     """Mask a word in each of a few texts; None if the texts have no word that is a single token."""
     last = store.num_segments - 1
     segments = np.unique(np.linspace(0, last, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64)).tolist()

@@ -59,7 +59,8 @@ class EvaluationText:
             texts = tuple(answer.text for answer in answers_of(row))
             questions.append(Question(row[TEXT], texts, found))
         lengths = [len(window.ids) for _, window in segments]
-        if lengths != np.diff(self.prepared.eval.offsets).tolist():
+        stored = self.prepared.eval
+        if lengths != stored.lengths(np.arange(len(stored))).tolist():
             hint = "restart the run when no other program writes to the evaluation text"
             raise ProjectError("DAT001", "the evaluation text changed during the run", hint, "dataset")
         return questions, segments

@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 from neobert.config.schedules import MaskingRates
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.families.backbone import Backbone
 from neobert.families.table import initial_weights
@@ -24,8 +24,10 @@ MARGIN = 1.25
 
 def build(run: TaskInputs) -> Task:
     """Build objective, metrics and data of a run."""
-    assert isinstance(run.prepared.train, TokenStore), "conversations are not streamed"
-    supervised = min(1.0, MARGIN * float(run.prepared.train.columns[SUPERVISED.name].mean()))
+    train = run.prepared.train
+    assert isinstance(train, SegmentStore), "conversations are not streamed"
+    num_supervised = sum(int(marks.sum()) for marks in train.column(SUPERVISED.name))
+    supervised = min(1.0, MARGIN * num_supervised / train.num_tokens)
     rates = MaskingRates(supervised, supervised)
     run.backbone.model.generation_config = generation_of(run.config, run.backbone, run.prepared)
     return token_task(run, rates)

@@ -10,7 +10,7 @@ import torch
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.objectives.labelled import LabelledObjective
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_classification.labels import TAGS
@@ -46,9 +46,9 @@ class TokenClassificationData(RankData):
 
 def labelled_share(prepared: PreparedData) -> float:
     """Return the share of the training tokens that begin a word."""
-    assert isinstance(prepared.train, TokenStore)
-    labels = prepared.train.columns[TAGS]
-    return float((labels != IGNORED).mean())
+    assert isinstance(prepared.train, SegmentStore)
+    labelled = sum(int((labels != IGNORED).sum()) for labels in prepared.train.column(TAGS))
+    return labelled / prepared.train.num_tokens
 
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001

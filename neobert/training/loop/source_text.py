@@ -12,7 +12,7 @@ from typing import Any
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.streams import EvalStream
 from neobert.data.store.prepare import PreparedData, prepare
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.segment_store import SegmentStore
 from neobert.errors import ProjectError
 from neobert.parallel import World
 from neobert.runfiles.continuation import (
@@ -86,7 +86,7 @@ def _given_text(
         trainer=replace(config.trainer, metric_for_best_model=None),
     )
     text = _prepared(reading, on_progress)
-    assert isinstance(text.train, TokenStore)
+    assert isinstance(text.train, SegmentStore)
     return reading, replace(text, eval=text.train)
 
 

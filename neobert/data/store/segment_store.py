@@ -1,0 +1,89 @@
+"""Interface of stored segments, whether they are in one file or in many.
+
+Shapes: T tokens, N segments of E examples.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.batches.stateless_random import permuted
+from neobert.data.store.segments import Segments
+
+SAMPLE_SEGMENTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStatistics:
+    """Mean, standard deviation and maximum of the lengths of examples, in tokens."""
+
+    mean: float
+    std: float
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
+        """Return the statistics of lengths [N]."""
+        return cls(float(lengths.mean()), float(lengths.std()), int(lengths.max()))
+
+
+class SegmentStore(ABC):
+    """Examples, each a segment of token ids, or several in a row with the column `GROUP`."""
+
+    statistics: LengthStatistics
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    @property
+    @abstractmethod
+    def num_segments(self) -> int:
+        """Segments of all examples."""
+
+    @property
+    @abstractmethod
+    def num_tokens(self) -> int:
+        """Tokens of all segments."""
+
+    @property
+    @abstractmethod
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the side columns."""
+
+    @abstractmethod
+    def column(self, name: str) -> Iterator[NDArray[Any]]:
+        """Yield the values of a side column, [T] or [N] in all, file by file and in no other order."""
+
+    @abstractmethod
+    def highest_id(self) -> int:
+        """Read all tokens and return the largest id."""
+
+    @abstractmethod
+    def lengths(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lengths of these examples, in tokens."""
+
+    @abstractmethod
+    def gather(self, examples: NDArray[np.int64], sample_offset: int | NDArray[np.int64] = 0) -> Segments:
+        """Read the segments of these examples, int64 [n]; n may be 0.
+
+        The sample id of a segment is its number plus `sample_offset`, one for all examples or int64 [n].
+        """
+
+    @abstractmethod
+    def segment(self, number: int) -> NDArray[np.unsignedinteger]:
+        """Return the tokens of one segment."""
+
+    @abstractmethod
+    def example(self, number: int) -> NDArray[np.unsignedinteger]:
+        """Return the tokens of one example."""
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` examples."""
+        return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))

@@ -1,0 +1,145 @@
+"""Faults of a set of parts: parts that are missing, and parts of different texts.
+
+For `data join`, and for the checks of a run whose folder of prepared data has parts that are not joined.
+`neobert.runfiles.prepared_parts` describes their manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from neobert.plurals import counted, listed
+from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber, parts_in
+
+Manifest = Mapping[str, Any]
+UNFINISHED, DISAGREE = "DAT038", "DAT039"
+MOST_FAULTS = 5
+ONE_RUN_FILE = "prepare all parts with one run file, into a new folder"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundParts:
+    """Parts in a folder.
+
+    Attributes:
+        manifests: those of the complete parts.
+        missing: folders of the parts that are absent or not complete.
+        faults: what keeps the complete parts from being one text, at most `MOST_FAULTS`.
+    """
+
+    manifests: Mapping[PartNumber, Manifest]
+    missing: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def found_parts(folder: Path) -> FoundParts | None:
+    """Read the manifests of the parts in a folder; None if it has no part."""
+    parts = parts_in(folder)
+    if not parts:
+        return None
+    manifests: dict[PartNumber, Manifest] = {}
+    faults: list[str] = []
+    complete = [part for part in parts if (folder / part.folder / MANIFEST).exists()]
+    for part in complete:
+        try:
+            manifests[part] = _read(folder / part.folder / MANIFEST)
+        except _UNREADABLE:
+            faults.append(f"{part.folder}/{MANIFEST} is not the manifest of a part")
+    absent = missing(parts, complete)
+    if manifests:
+        faults += islice(disagreements(manifests, is_whole=not absent and not faults), MOST_FAULTS)
+    return FoundParts(manifests, tuple(part.folder for part in absent), tuple(faults[:MOST_FAULTS]))
+
+
+def _read(path: Path) -> Manifest:
+    """Read a manifest. Raises one of `_UNREADABLE` for anything but the manifest of a part."""
+    manifest: Manifest = json.loads(path.read_text(encoding="utf-8"))
+    if manifest["format_version"] != PART_FORMAT:
+        raise ValueError(manifest["format_version"])
+    _text_of(manifest)
+    for split in manifest["splits"].values():
+        [(int(block["index"]), str(block["key"])) for block in split["blocks"]]
+    PartNumber(**manifest["part"])
+    return manifest
+
+
+def missing(parts: Collection[PartNumber], complete: Collection[PartNumber]) -> list[PartNumber]:
+    """Return the parts that are not complete, for each number of parts that `parts` name."""
+    numbers = sorted({part.of for part in parts})
+    expected = (PartNumber(number, of) for of in numbers for number in range(1, of + 1))
+    return [part for part in expected if part not in complete]
+
+
+def disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
+    """Yield what keeps parts from being one text; of the whole text, each block must be in one of them."""
+    first = min(manifests)
+    reference = _text_of(manifests[first])
+    for part, manifest in sorted(manifests.items()):
+        number = PartNumber(**manifest["part"])
+        if part != number:
+            yield f"{part.folder} is part {number} under another name"
+        if part.of != first.of:
+            yield f"{part.folder} is none of the {first.of:,} parts of {first.folder}"
+        here = _text_of(manifest)
+        if names := [name for name in reference if here.get(name) != reference[name]]:
+            yield f"{part.folder} differs from {first.folder} in {listed(names, len(names))}"
+    for split, described in manifests[first]["splits"].items():
+        yield from _misplaced(split, described["num_blocks"], manifests, is_whole=is_whole)
+
+
+def _text_of(manifest: Manifest) -> dict[str, Any]:
+    """Return what is the same in all parts of a text, by its name in messages."""
+    of_splits = {
+        f"{name} of {split}": described[name]
+        for split, described in manifest["splits"].items()
+        for name in ("dtype", "columns", "num_blocks")
+    }
+    splits = sorted(manifest["splits"])
+    return {"tokenizer_digest": manifest["tokenizer_digest"], "splits": splits} | {
+        **manifest["request"],
+        **of_splits,
+    }
+
+
+def _misplaced(
+    split: str, num_blocks: int, manifests: Mapping[PartNumber, Manifest], *, is_whole: bool
+) -> Iterator[str]:
+    """Yield the blocks of a split that are in two parts or in none."""
+    places: dict[int, PartNumber] = {}
+    for part, manifest in sorted(manifests.items()):
+        for block in manifest["splits"].get(split, {"blocks": ()})["blocks"]:
+            other = places.setdefault(block["index"], part)
+            if other != part:
+                yield f"{part.folder} repeats {block['key']} of {other.folder} ({split})"
+    if is_whole and (absent := sorted(set(range(num_blocks)) - places.keys())):
+        numbers = listed([*map(str, absent)])
+        yield f"no part has {len(absent):,} of {num_blocks:,} blocks ({split}), numbers {numbers}"
+
+
+def missing_text(missing: Sequence[str]) -> str:
+    """Return the message for parts that are missing."""
+    return (
+        f"{counted(len(missing), 'part')} {'is' if len(missing) == 1 else 'are'} missing: {listed(missing)}"
+    )
+
+
+def finish(missing: Sequence[str], folder: Path) -> str:
+    """Return the hint for parts that are missing: the command for the first one, and the join."""
+    first = PartNumber.of_folder(missing[0])
+    assert first is not None
+    part = f"{first.number}/{first.of}"
+    return (
+        f"run `neobert-launch data prepare RUN --part {part} --output {folder}` for each of them, "
+        f"then {join_command(folder)}"
+    )
+
+
+def join_command(folder: Path) -> str:
+    """Return the command that joins the parts in a folder."""
+    return f"`neobert-launch data join {folder}`"
