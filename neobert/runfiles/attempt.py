@@ -22,13 +22,18 @@ TOKEN_ENV = "NEOBERT_ATTEMPT"
 CODE = "TRN004"
 
 
+def own_token() -> str:
+    """Return the token of the launch that has started this trainer; empty without a launcher."""
+    return os.environ.get(TOKEN_ENV, "")
+
+
 def is_replaced(run_dir: Path, token: str | None = None) -> bool:
     """Return whether a later launch has taken over the run; False without a token or without its file.
 
     Args:
         token: token of the launch; None for that of this trainer, from its environment.
     """
-    own = os.environ.get(TOKEN_ENV, "") if token is None else token
+    own = own_token() if token is None else token
     if not own:
         return False
     try:

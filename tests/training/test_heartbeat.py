@@ -10,6 +10,8 @@ from datetime import datetime
 
 import pytest
 
+from neobert.errors import EXIT_DO_NOT_REQUEUE
+from neobert.runfiles.attempt import FILE, TOKEN_ENV
 from neobert.runfiles.phases import STEP, PhaseTracker
 from neobert.runfiles.run_dir import heartbeat_path
 from neobert.training.telemetry import heartbeat as module
@@ -90,3 +92,19 @@ def test_a_resumed_run_cuts_back_both_files_and_counts_on(tmp_path, resumed_step
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"seq": 5, "st')
     assert trim_heartbeat(path, resumed_step) == 5
     assert [row["step"] for row in read_rows(rotated(path)) + read_rows(path)] == kept
+
+
+def test_a_stuck_rank_of_a_replaced_launch_ends(tmp_path, monkeypatch):
+    """Its loop may wait for the ranks of a lost node, and its file is one of the later launch."""
+    path, ended = heartbeat_path(tmp_path, 1), []
+    monkeypatch.setattr(module, "LEAVE_S", 0.01)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setenv(TOKEN_ENV, "first")
+    with Heartbeat(path, 1, PhaseTracker(), 0).repeating(0.01):
+        wait_until(lambda: len(read_rows(path)) > 1)
+        assert not ended
+        (tmp_path / FILE).write_text('{"token": "second"}')
+        wait_until(lambda: ended)
+        written = path.read_bytes()
+    assert ended == [EXIT_DO_NOT_REQUEUE]
+    assert path.read_bytes() == written

@@ -25,6 +25,7 @@ from neobert.printable import printable
 from neobert.progress import reported_to
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
+from neobert.runfiles.attempt import TOKEN_ENV, own_token
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.continuation import find_source, provenance
@@ -180,6 +181,7 @@ def start_world(config: RunConfig) -> World:
     world = World.of(config)
     refuse_other_world(config, world)
     make_reproducible(config, world)
+    os.environ[TOKEN_ENV] = world.on_main(own_token)  # only the launcher of node 0 knows it
     return world
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from neobert.clock import boot_id, since_boot_s
+from neobert.errors import write_error_file
 from neobert.model.attention import summarize
 from neobert.plan.pace import evaluations_after
+from neobert.runfiles.attempt import is_replaced, replaced_error
 from neobert.runfiles.phases import PhaseTracker
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
@@ -27,6 +30,8 @@ Line = dict[str, Any]
 # At ten seconds a line this is a day; with the file before it, two.
 LIMIT_BYTES = 8 * 2**20
 SCHEMA_VERSION = 1
+# A loop that is not stuck notices within a step that another launch has taken over the run.
+LEAVE_S = 30.0
 # None in beats before the first one of the training thread.
 TRAINER_FIELDS = (
     *("max_steps", "tokens_total", "tokens_per_second", "mfu", "loss", "learning_rate", "grad_norm"),
@@ -52,7 +57,7 @@ class Heartbeat:
         unguarded: str = "",
         config_digest: str = "",
     ) -> None:
-        self._writer = JsonlWriter(path, LIMIT_BYTES)
+        self._writer, self._run_dir = JsonlWriter(path, LIMIT_BYTES), path.parent
         self._rank, self._phases, self._seq = rank, phases, first_seq
         self._unguarded, self._config_digest = unguarded, config_digest
         self._trainer: Trainer | None = None
@@ -62,7 +67,10 @@ class Heartbeat:
 
     @contextmanager
     def repeating(self, interval_s: float) -> Iterator[None]:
-        """Repeat the last heartbeat at this interval inside the `with` block."""
+        """Repeat the last heartbeat at this interval inside the `with` block.
+
+        If a later launch takes over the run, the file is left to it, and the process ends.
+        """
         thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
         thread.start()
         try:
@@ -81,7 +89,21 @@ class Heartbeat:
     def _repeat(self, interval_s: float) -> None:
         self._append()
         while not self._is_over.wait(interval_s):
+            if is_replaced(self._run_dir):
+                self._leave()
+                return
             self._append()
+
+    def _leave(self) -> None:
+        """End the process of a replaced launch if its loop does not.
+
+        After the loss of a node, gloo may wait for the other ranks until its timeout of half an hour.
+        """
+        if not self._is_over.wait(LEAVE_S):
+            error = replaced_error(self._run_dir)
+            log.error("%s", error)
+            write_error_file(error)
+            os._exit(error.exit_code)
 
     def _append(self) -> None:
         """Append a line. An `OSError` is only logged: writing metrics or a checkpoint would raise it."""
