@@ -33,6 +33,7 @@ from profiles.inherit import (
     with_profile_name,
     without_null_profile,
 )
+from profiles.kept_step import with_kept_step
 from profiles.recipe import with_recipe, without_null, without_recipe
 
 __all__ = [
@@ -218,16 +219,20 @@ def _run(
     begun: Begun | None,
 ) -> ResolvedRun:
     layers, given = with_recipe([*base, *documents], overrides), without_null(overrides)
-    resolution = resolve(layers, given, sections_read())
+
+    def resolved(layers: Sequence[Document]) -> Resolution:
+        return resolve(layers, with_kept_step(layers, given), sections_read())
+
+    resolution = resolved(layers)
     if resolution.config.plugins.is_used:
         from neobert.plugins.code import layer_of
 
         layers = (*layers, layer_of(resolution))
-        resolution = resolve(layers, given, sections_read())
+        resolution = resolved(layers)
     if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
-        continued = resolve(with_values, given, sections_read())
-        resolved = _resolved(continued, profile, documents, overrides)
-        return replace(resolved, begun_with=changed_keys(resolution, continued))
+        continued = resolved(with_values)
+        run = _resolved(continued, profile, documents, overrides)
+        return replace(run, begun_with=changed_keys(resolution, continued))
     return _resolved(resolution, profile, documents, overrides)
 
 

@@ -13,7 +13,14 @@ from launcher.cli.groups import PROGRAM, app, end
 from launcher.commands.selection import Selection
 
 To = Annotated[Literal["slurm", "skypilot", "kubernetes"], Option("--to", help="Engine that runs the job.")]
-Nodes = Annotated[int | None, Option("--nodes", metavar="N", min=1, help="Set distributed.nnodes.")]
+Nodes = Annotated[
+    str,
+    Option(
+        "--nodes",
+        metavar="N",
+        help="Set distributed.nnodes. 2:4 on Slurm: as many as are free, with trainer.keep_step.",
+    ),
+]
 Time = Annotated[str, Option("--time", metavar="24:00:00", help="Time limit. Default: the partition's.")]
 Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
 Account = Annotated[str, Option("--account", metavar="NAME", help="Account to charge.")]
@@ -78,7 +85,7 @@ def _submit(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    nodes: Nodes = None,
+    nodes: Nodes = "",
     nproc_per_node: run_options.NprocPerNode = None,
     time: Time = "",
     partition: Partition = "",
@@ -105,6 +112,7 @@ def _submit(
     --sweep queues an array of jobs, one for each point. For SkyPilot and Kubernetes it writes a file.
     """
     from launcher.commands import submit
+    from launcher.run.batch.node_range import parse_nodes
 
     named = {"--partition": partition, "--account": account, "--qos": qos}
     given = tuple(f"{option}={value}" for option, value in named.items() if value)
@@ -114,7 +122,7 @@ def _submit(
         gpu=gpu,
         image=image,
         volumes=tuple(volume or ()),
-        nodes=nodes,
+        nodes=parse_nodes(nodes) if nodes else None,
         nproc_per_node=nproc_per_node,
         time=time,
         signal_lead=signal_lead,

@@ -20,6 +20,7 @@ from launcher.preflight.examination import judge_dry_run
 from launcher.process.trainer_process import Topology
 from launcher.report.formats.text import render as findings_text
 from launcher.run.batch import kubernetes, skypilot, slurm
+from launcher.run.batch.node_range import NodeRange
 from launcher.run.batch.request import BatchRequest
 from launcher.rundir.directory import run_directory
 from launcher.terminal import console
@@ -59,7 +60,7 @@ class Options:
 
     Attributes:
         selection: the run, as stated.
-        nodes: number of nodes; None for that of the run.
+        nodes: numbers of nodes; None for that of the run.
         nproc_per_node: processes of a node; None for those of the run.
         engine: name of the engine.
         options: options of sbatch.
@@ -74,7 +75,7 @@ class Options:
     gpu: str = ""
     image: str = ""
     volumes: tuple[str, ...] = ()
-    nodes: int | None = None
+    nodes: NodeRange | None = None
     nproc_per_node: int | None = None
     time: str = ""
     signal_lead: int | None = None
@@ -91,7 +92,8 @@ class Options:
     @property
     def request(self) -> train.Request:
         """The launch that the job repeats."""
-        overrides = train.as_overrides("auto", self.nproc_per_node, self.nodes)
+        least = self.nodes and self.nodes.least
+        overrides = train.as_overrides("auto", self.nproc_per_node, least)
         chosen = replace(self.selection, overrides=(*self.selection.overrides, *overrides))
         return train.Request(chosen, Topology(), dry_run=True, strict=self.strict)
 
@@ -151,6 +153,7 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
         name=name,
         command=_command(options),
         nodes=distributed.nnodes,
+        sizes=options.nodes.usable(resolved) if options.nodes else (),
         gpus=gpus,
         time=options.time,
         lead_s=_lead_s(resolved, options.signal_lead),
@@ -218,6 +221,9 @@ def _require_consistent(options: Options) -> None:
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
     if engine == "slurm":
         return
+    if options.nodes and options.nodes.is_elastic:
+        message = f"a job on {engine} has one number of nodes"
+        raise ProjectError("usage", message, f"--nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
     if wrong := [name for name in OF_SLURM if getattr(options, name)]:
         option = "--extra" if wrong[0] == "options" else f"--{wrong[0]}"
         message = f"{option}, --partition, --account and --qos are options of Slurm"

@@ -76,12 +76,28 @@ def test_any_other_end_is_the_end_of_the_job(run: Any, code: int) -> None:
 
 @child
 @pytest.mark.parametrize(
-    ("nodes", "options"), [("1", "--nnodes 1"), ("2", "--nnodes 2 --rdzv-endpoint node-a:20017")]
+    ("nodes", "options"), [("1", "--nnodes 1"), ("2", "--nnodes 2 --rdzv-endpoint node-a:21717")]
 )
 def test_one_script_starts_a_launcher_on_each_node(run: Any, nodes: str, options: str) -> None:
     run(REQUEST, SLURM_JOB_NUM_NODES=nodes, SLURM_CPUS_PER_TASK="6")
     assert Path("arguments").read_text() == f"train --config run.yaml --resume auto {options}\n"
-    assert Path("step").read_text().startswith(f"--ntasks={nodes} --ntasks-per-node=1 --cpus-per-task=6 ")
+    step = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --cpus-per-task=6 "
+    assert Path("step").read_text().startswith(step)
+
+
+@child
+def test_a_job_that_starts_again_meets_at_another_port(run: Any) -> None:
+    run(REQUEST, SLURM_JOB_NUM_NODES="2", SLURM_RESTART_COUNT="3")
+    assert Path("arguments").read_text().endswith("--rdzv-endpoint node-a:21720\n")
+
+
+@child
+@pytest.mark.parametrize(("given", "used"), [("2", "2"), ("3", "2"), ("4", "4"), ("7", "4")])
+def test_an_elastic_job_uses_the_nodes_that_divide_its_step(run: Any, given: str, used: str) -> None:
+    _, output = run(replace(REQUEST, nodes=2, sizes=(2, 4)), SLURM_JOB_NUM_NODES=given)
+    assert f" --nnodes {used} --rdzv" in Path("arguments").read_text()
+    assert Path("step").read_text().startswith(f"--nodes={used} --ntasks={used} ")
+    assert f"job 17: training on {used} of {given} nodes\n" in output
 
 
 @child
@@ -144,5 +160,6 @@ def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
 
 def test_options_and_paths_survive_the_script() -> None:
     text = render(replace(REQUEST, log="/a b/%%/%x.log", points=4, parallel=2, options=("--qos=q",)))
+    assert "#SBATCH --nodes=2\n" in text
     assert "#SBATCH '--output=/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text
     assert "#SBATCH --array=0-3%2\n" in text

@@ -37,6 +37,15 @@ def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
     assert not Path("runs").exists()
 
 
+def test_an_elastic_job_asks_for_a_range_of_nodes(command: Callable[..., Any]) -> None:
+    kept = (*SUBMIT, "--print", "--trainer.keep_step=true", "--trainer.gradient_accumulation_steps=4")
+    answer = command(*kept, "--nodes", "1:4")
+    assert "#SBATCH --nodes=1-4\n" in answer.out
+    assert "\nfor size in 1 2 4; do\n" in answer.out
+    refused = command(*kept, "--nodes", "2:3")
+    assert (refused.code, "possible numbers of processes: 1, 2, 4\n" in refused.err) == (1, True)
+
+
 def test_gpus_are_those_of_a_node(command: Callable[..., Any]) -> None:
     step = "--trainer.gradient_accumulation_steps=4"
     answer = command("submit", "-p", "a100-prod", "--to", "slurm", "--print", "--nproc-per-node", "4", step)
@@ -59,6 +68,8 @@ def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) 
         (("--extra", "exclusive"), "is not an option"),
         (("--time", "1:00\nrm -r runs"), "is not an option"),
         (("--parallel", "2"), "no --sweep is given"),
+        (("--nodes", "4:2"), "neither a number of nodes nor a range"),
+        (("--nodes", "2:4"), "add --trainer.keep_step true"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(command: Any, arguments: Any, words: str) -> None:

@@ -15,7 +15,8 @@ class BatchRequest:
     Attributes:
         name: name of the job.
         command: the command to run on each node, without rendezvous options.
-        nodes: number of nodes.
+        nodes: number of nodes; the least one of an elastic job.
+        sizes: numbers of nodes on which an elastic job can train, in order; empty for any other job.
         gpus: GPUs of each node; 0 for a run on CPUs.
         time: time limit, as Slurm writes it; empty for that of the partition.
         lead_s: seconds between the warning and the end of the job, in which the run saves.
@@ -34,6 +35,7 @@ class BatchRequest:
     name: str
     command: tuple[str, ...]
     nodes: int = 1
+    sizes: tuple[int, ...] = ()
     gpus: int = 0
     time: str = ""
     lead_s: int = 120

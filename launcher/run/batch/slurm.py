@@ -35,18 +35,29 @@ if [ -z "$SLURM_JOB_END_TIME" ]; then
     && export SLURM_JOB_END_TIME=$end
 fi
 
-# Launchers of several nodes meet on the first one, at a port that no other job of this script takes there.
-nodes=(--nnodes "$SLURM_JOB_NUM_NODES")
-if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+{count}
+# Launchers of several nodes meet on the first one, at a port that neither another job of this script nor an
+# earlier start of this one takes there: a lost node that returns finds nobody.
+nodes=(--nnodes "$count")
+if [ "$count" -gt 1 ]; then
   head=${{NEOBERT_HEAD:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}}
-  nodes+=(--rdzv-endpoint "$head:$((20000 + SLURM_JOB_ID % 10000))")
+  nodes+=(--rdzv-endpoint "$head:$((20000 + (SLURM_JOB_ID * 101 + ${{SLURM_RESTART_COUNT:-0}}) % 10000))")
 fi
 
 # As a step: Slurm warns steps, and this script only at the end. srun returns the highest exit code.
 cpus=${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}}
-srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 $cpus --kill-on-bad-exit=0 --cpu-bind=none \\
+srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 $cpus --kill-on-bad-exit=0 --cpu-bind=none \\
   {line} "${{nodes[@]}}"
 code=$?
+"""
+COUNT = "count=$SLURM_JOB_NUM_NODES\n"
+COUNT_OF_RANGE = """\
+# Of the nodes that Slurm gave, as many as divide the step of the run; others stay idle.
+count=$SLURM_JOB_NUM_NODES
+for size in {sizes}; do
+  if [ "$size" -le "$SLURM_JOB_NUM_NODES" ]; then count=$size; fi
+done
+echo "job $job: training on $count of $SLURM_JOB_NUM_NODES nodes"
 """
 AGAIN = """\
 # {terminated}: the launcher was warned before it handled signals; nothing had begun.
@@ -82,15 +93,20 @@ def render(request: BatchRequest) -> str:
             HEAD + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in _options(request)),
             SETTINGS.format(lead_s=request.lead_s),
             *([f"{request.setup}\n"] if request.setup else []),
-            START.format(line=line),
+            START.format(line=line, count=_count(request)),
             AGAIN.format(preempted=EXIT_PREEMPTED, terminated=TERMINATED, limit=request.requeue_limit),
         ]
     )
 
 
+def _count(request: BatchRequest) -> str:
+    """Return the lines that set `count`, the number of nodes on which the run trains."""
+    return COUNT_OF_RANGE.format(sizes=" ".join(map(str, request.sizes))) if request.sizes else COUNT
+
+
 def _options(request: BatchRequest) -> Iterator[str]:
     yield f"--job-name={request.name}"
-    yield f"--nodes={request.nodes}"
+    yield f"--nodes={request.nodes}" + (f"-{request.sizes[-1]}" if request.sizes else "")
     yield "--ntasks-per-node=1"
     if request.gpus:
         yield f"--gpus-per-node={request.gpus}"

@@ -166,6 +166,12 @@ class TrainerConfig:
         16, "Rows per evaluation microbatch and device.", affects="machine"
     )
     gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
+    keep_step: bool = key(
+        False,
+        "Keep the microbatches of a step over all processes if arguments set other numbers of nodes or "
+        "processes than the run file: gradient_accumulation_steps is then derived.",
+        affects="machine",
+    )
     batch_size_warmup_steps: NonNegativeInt = key(
         0,
         "Batch-size warm-up: steps over which the microbatches per optimizer step double from 1 to "

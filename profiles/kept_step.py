@@ -1,0 +1,94 @@
+"""Key `trainer.keep_step`: the microbatches of a step stay when arguments set the number of ranks.
+
+All processes are data-parallel ranks, each of which reads `gradient_accumulation_steps` microbatches in a
+step. Microbatch and sample do not depend on the rank that reads them, so on other ranks the accumulation
+changes instead of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import NamedTuple
+
+from neobert.config.canonical import flatten, to_dict
+from neobert.config.document import Document
+from neobert.config.layers import lay_over
+from neobert.config.nodes import find
+from neobert.config.overrides import Override, as_layer
+from neobert.config.resolution import EMPTY
+from neobert.config.schema import RunConfig
+from neobert.config.variables import substitute
+from neobert.errors import ProjectError
+from neobert.plurals import counted, listed
+from neobert.runfiles.resume_policy import FACTORS
+
+KEEPS, WARMUP = "trainer.keep_step", "trainer.batch_size_warmup_steps"
+ACCUMULATION, *RANKS = FACTORS
+OPTIONS = {"distributed.nproc_per_node": "--nproc-per-node", "distributed.nnodes": "--nnodes"}
+DEFAULTS = flatten(to_dict(RunConfig()))
+
+
+class Sizes(NamedTuple):
+    """Microbatches of a step, and the processes of a node and nodes that share them."""
+
+    step: int
+    nproc_per_node: int
+    nnodes: int
+
+    @property
+    def accumulation(self) -> int:
+        """Microbatches of each rank in a step. Raises ProjectError with the possible sizes if unequal."""
+        ranks = self.nproc_per_node * self.nnodes
+        if self.step % ranks:
+            raise self._indivisible(ranks)
+        return self.step // ranks
+
+    def _indivisible(self, ranks: int) -> ProjectError:
+        per_node = self.nproc_per_node if self.step % self.nproc_per_node == 0 else 1
+        possible = listed([str(size) for size in divisors(self.step // per_node)])
+        hint = f"possible numbers of nodes of {self.nproc_per_node} processes: {possible}"
+        if per_node != self.nproc_per_node or self.nproc_per_node == 1:
+            hint = f"possible numbers of processes: {possible}"
+        message = f"the {counted(self.step, 'microbatch', 'microbatches')} of a step cannot be divided by "
+        message += f"{counted(ranks, 'process', 'processes')} ({KEEPS})"
+        return ProjectError("indivisible-step", message, hint, "distributed.nnodes")
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number."""
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Override, ...]:
+    """Return the overrides, and with `keep_step` the accumulation for the ranks that they set.
+
+    The step is that of the files and of the other overrides. Other values than counts are left to the schema.
+    Raises ProjectError if the ranks do not divide the step, or if a batch-size warm-up counts by rank.
+    """
+    ranks = [each for each in overrides if each.path in RANKS]
+    stated = _values(layers, [each for each in overrides if each.path not in RANKS])
+    step, given = _counts(stated, FACTORS), _counts(_values(layers, overrides), RANKS)
+    if stated[KEEPS] is not True or not (ranks and step and given):
+        return tuple(overrides)
+    accumulation = Sizes(prod(step), *given).accumulation
+    if accumulation != stated[ACCUMULATION] and stated[WARMUP]:
+        message = f"{WARMUP} counts the microbatches of each rank, which {KEEPS} changes"
+        hint = f"set {WARMUP} to 0, or leave out {OPTIONS[ranks[0].path]}"
+        raise ProjectError("warm-up-by-rank", message, hint, WARMUP)
+    return (*overrides, ranks[-1]._replace(path=ACCUMULATION, text=str(accumulation)))
+
+
+def _values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
+    """Return the values of the keys that determine the step."""
+    documents = [*layers, *map(as_layer, overrides)]
+    root, _ = substitute(reduce(lay_over, (document.root for document in documents), EMPTY))
+    found = {key: find(root, tuple(key.split("."))) for key in (KEEPS, WARMUP, *FACTORS)}
+    return {key: DEFAULTS[key] if node is None else node.value for key, node in found.items()}
+
+
+def _counts(values: Mapping[str, object], keys: Sequence[str]) -> list[int]:
+    """Return the values of the keys; an empty list if one is not a count."""
+    counts = [value for key in keys if isinstance(value := values[key], int) and value > 0]
+    return counts if len(counts) == len(keys) else []
