@@ -209,7 +209,8 @@ class DataFacts:
     the weights' config.json and in the tokenizer, by role, where they differ. `weights_positions`: longest
     sequence that this config.json states; 0 if it states none. `weights_rope_theta`: model.rope_theta with
     which they train on the rows of this run; 0 if the model has no such key. `random_head`: parts of the head
-    that stay random, although the weights have a head of the run's task.
+    that stay random, although the weights have a head of the run's task. `undeclared`: keys of the task that
+    the weights do not declare with the run's value, and what they declare instead.
     `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
     trainer.eval_source_path cannot be read. `unjoined_parts` are the parts of prepared data in the cache
     folder, complete or not, if they are not joined, `missing_parts` those of them that are not complete, and
@@ -236,6 +237,7 @@ class DataFacts:
     weights_positions: int = 0
     weights_rope_theta: float = 0.0
     random_head: tuple[str, ...] = ()
+    undeclared: dict[str, str] = field(default_factory=dict)
     cache_reason: str = ""
     source_reason: str = ""
     unjoined_parts: int = 0

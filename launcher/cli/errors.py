@@ -32,6 +32,8 @@ FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_PREFIX = "Value error, "
 """Prefix of pydantic, which typer uses, before the message of a wrong choice."""
+MEANT = {("export", "--format"): "--to"}
+"""Options by the names that people try, by command: another option has a more similar name."""
 STOPPED = "stopped before there was a result; no process is left running"
 
 
@@ -77,6 +79,9 @@ def _usage_error(error: Any) -> ProjectError:
     """Convert an error of the command-line parser to a ProjectError."""
     command = error.ctx.command_path if error.ctx else "neobert-launch"
     similar = " or ".join(sorted(getattr(error, "possibilities", None) or ()))
+    similar = MEANT.get(
+        (error.ctx.info_name if error.ctx else "", getattr(error, "option_name", "")), similar
+    )
     error.possibilities = None  # of an unknown option: named in the hint instead
     error.message = error.message.replace(PARSER_PREFIX, "")
     message = "no command is given" if is_help(error) else error.format_message()

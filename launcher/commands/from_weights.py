@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
@@ -112,11 +112,15 @@ def write_from_weights(request: Request) -> Sequence[str]:
             )
         )
     except ProjectError as error:
-        raise about_option(error) from None
+        error = about_option(error)
+        others = [f"; or, {each}" for each in _other_tasks(request, spec)]
+        raise replace(error, hint=error.hint + "".join(others)) from None
     if found is not None:
         warn_of_text(found, request.file)
     write_run_file(request.file, content)
-    return table.notes if table else tuple(_other_tasks(request, spec))
+    if table:
+        return table.notes
+    return tuple(f"{request.text} is read as text; {each}" for each in _other_tasks(request, spec))
 
 
 def run_file_of(
@@ -213,15 +217,15 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
 
 
 def _other_tasks(request: Request, chosen: TaskSpec) -> Iterator[str]:
-    """Yield the tasks that a file without a stated task has labels for: it is read as text alone."""
+    """Yield the tasks that a file without a stated task has labels or pairs for: it is read as text alone."""
     is_stated = request.task is not None or chosen.predicts == "next"  # no causal model has a head of labels
     if is_stated or request.text is None or not request.text.is_file():
         return
     for spec in SPECS.values():
         with suppress(ProjectError):
-            if spec.labels is not None:
+            if spec.reads_table and not spec.stores_targets:
                 import_module(f"{spec.keys.package}.inferred").infer(request.text)
-                yield f"{request.text} is read as text; for its labels: --task {spec.name}"
+                yield f"for its {'pairs' if spec.predicts == 'pairs' else 'labels'}: --task {spec.name}"
 
 
 def _lengths(found: Preview | None) -> tuple[int, ...]:

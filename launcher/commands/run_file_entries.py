@@ -20,11 +20,16 @@ SMALL = 0.01
 
 
 class Entry(NamedTuple):
-    """A key of the run file."""
+    """A key of the run file.
+
+    Attributes:
+        is_stated: the key is kept although it has its default value: without it, the run has a finding.
+    """
 
     key: str
     value: Any
     comment: str = ""
+    is_stated: bool = False
 
 
 def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
@@ -36,7 +41,7 @@ def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
 def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
     """Return whether the run, which has this config, would have another one, or none, without the entry."""
     others = [each for each in entries if each is not entry]
-    if entry.key == "profile":
+    if entry.is_stated:
         return True
     try:
         return to_dict(resolved(others, device)) != to_dict(config)
@@ -48,7 +53,7 @@ def yaml_of(entries: Sequence[Entry], folder: Path) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key."""
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}
-    for key, value, comment in entries:
+    for key, value, comment, _ in entries:
         section, _, name = key.rpartition(".")
         is_path = (section, name) in path_keys() and pinned_keys().get((section, name)) not in keys
         if is_path and not os.path.isabs(value) and not value.startswith("~"):

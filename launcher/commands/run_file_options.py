@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from launcher.commands.learning_rates import rate_from_weights
+from launcher.commands.new_batch import rows_per_step
 from launcher.commands.selection import Selection
 from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
-from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
 from launcher.io.files import require_source
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
@@ -110,9 +111,8 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
         given = for_rows(weights, longest_row(run.config)).overrides
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
-    shape, has_labels = shape_of(run.config, 1), spec_of(run.config).labels is not None
-    tokens = rows_per_step(run.config.trainer) * longest_row(run.config)
-    rate = rate_from_weights(shape, tokens, has_labels=has_labels)
+    shape, tokens = shape_of(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
+    rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
     console.tell(f"note: {estimate}; to set another: --optimizer.lr RATE")
     return [*given, f"optimizer.lr={rate:g}"]

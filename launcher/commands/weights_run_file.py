@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.context_extension import context_keys
+from launcher.commands.learning_rates import CHAT_RATE, rate_from_weights
+from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
 from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
 from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
 from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
 from launcher.commands.text_lengths import covering_length, lost_share, mean_tokens, most_tokens
-from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.config import ConfigError, to_dict
+from neobert.config.canonical import flatten
+from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
@@ -28,20 +33,11 @@ PASSES = 3
 MOST_STEPS = {"cpu": 2000, "gpu": 20_000}
 MOST_TOKENS = {"cpu": 256, "gpu": 512}
 PACKING = "datacollator.pack_sequences"
-TEXTS_PER_STEP = 32
-PAIRS_PER_STEP = 128
-"""Each pair is a negative of the others: with few, there is little to tell apart."""
-FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
+FEW_TEXTS = 2000
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
 """Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
-FINE_TUNING_RATE = 0.03
-"""Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
-CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
-"""Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
-CHAT_RATE, CHAT_FACTOR = 2e-5 * 4096, 8
-"""Product for conversations, of Llama 2 (arXiv:2307.09288), and their length relative to that of texts."""
-MOST_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
-"""Most tokens of a microbatch of conversations; a step has as many microbatches as its texts need."""
+CHAT_FACTOR = 8
+"""Length of conversations, relative to that of texts."""
 MOST_LOST = 0.1
 """Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
 COMPILED_FLOPS = 3e16
@@ -97,7 +93,8 @@ def content_of(request: Content) -> str:
 
 
 def _entries(request: Content) -> Iterator[Entry]:
-    yield Entry("profile", request.device, f"other values: neobert-launch profiles show {request.device}")
+    others = f"other values: neobert-launch profiles show {request.device}"
+    yield Entry("profile", request.device, others, is_stated=True)
     first = [Entry("task", request.task), *_of_model(request), *_of_table(request), *_declared(request)]
     yield from first
     config = resolved(first, request.device)
@@ -124,17 +121,15 @@ def _entries(request: Content) -> Iterator[Entry]:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
-    of_example = spec_of(config).texts(config)
-    num_examples = PAIRS_PER_STEP if spec_of(config).predicts == "pairs" else TEXTS_PER_STEP
-    texts_per_step, rows, microbatches = num_examples * of_example, rows_per_step(config.trainer), 1
-    if request.table is not None and is_packed:
-        rows = max(of_example, round(texts_per_step * mean_tokens(request.lengths, length) / length))
-    if is_chat:
-        microbatches = math.ceil(rows * length / MOST_MICROBATCH[request.device])
-        rows = math.ceil(rows / microbatches) * microbatches
+    batch = Batch(rows_per_step(config.trainer))
+    if request.table is not None:
+        batch = batch_of_table(config, request.lengths, length, request.device, is_packed=is_packed)
+    rows = batch.rows
     if request.weights is not None and not is_chat:
-        rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
-        yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
+        spec = spec_of(config)
+        rate = rate_from_weights(spec, request.weights.folder, shape, rows * length)
+        why = "; low: these embeddings are trained" if spec.declared(request.weights.folder) else ""
+        yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     steps = _steps(request, config, per_pass)
     yield from _of_trainer(request, config, steps, per_pass)
@@ -142,10 +137,12 @@ def _entries(request: Content) -> Iterator[Entry]:
     work = 6 * shape.parameters.total * rows * length * steps
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, "a minute before the first step, then about twice as fast")
-    if request.table is not None and is_packed:
-        size = f"about {texts_per_step} texts{' a step' if microbatches > 1 else ''}"
-        yield Entry("trainer.per_device_train_batch_size", rows // microbatches, size)
-        yield Entry("trainer.gradient_accumulation_steps", microbatches)
+    if request.table is not None:
+        size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
+        yield Entry("trainer.per_device_train_batch_size", rows // batch.microbatches, size)
+        yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
+    if (of_example := spec_of(config).texts(config)) > config.trainer.per_device_eval_batch_size:
+        yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of a pair")
 
 
 def _of_long_documents(request: Content, least: int) -> Content:
@@ -198,10 +195,21 @@ def _of_table(request: Content) -> Iterator[Entry]:
 
 
 def _declared(request: Content) -> Iterator[Entry]:
-    """Yield the keys of the task that the weights declare."""
-    if request.weights is not None:
-        for key, value in SPECS[request.task].declared(request.weights.folder).items():
-            yield Entry(key, value, "as the weights declare")
+    """Yield the keys of the task that the weights declare, and the defaults of those that they do not."""
+    if request.weights is None:
+        return
+    spec, folder = SPECS[request.task], request.weights.folder
+    declared = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
+    yield from declared
+    entries = [Entry("task", request.task), *declared]
+    config = resolved(entries, request.device)
+    for key, value in spec.undeclared(config, folder).items():
+        with suppress(ConfigError):  # a value that the key may not have
+            resolved([*entries, Entry(key, value)], request.device)
+            yield Entry(key, value, "as config.json of the weights has it")
+            continue
+        comment = f"the weights declare {printable(value)}: set it to that of their training"
+        yield Entry(key, flatten(to_dict(config))[key], comment, is_stated=True)
 
 
 def _of_model(request: Content) -> Iterator[Entry]:
@@ -227,19 +235,12 @@ def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
     while is_chat and lost_share(request.lengths, most) > MOST_LOST:
         most *= 2
     needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MOST_TOKENS["gpu"]])
-    positions = shape.max_positions if request.weights is not None else needed
-    return min(needed, most, positions)
+    return min(needed, most, _trained_positions(request, shape) or needed)
 
 
-def rate_from_weights(shape: ModelShape, tokens: int, *, has_labels: bool) -> float:
-    """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step."""
-    product = FINE_TUNING_RATE if has_labels else CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
-    return float(f"{product / shape.hidden_size:.0e}")
-
-
-def rows_per_step(trainer: TrainerConfig) -> int:
-    """Return the rows of a step of one process."""
-    return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
+def _trained_positions(request: Content, shape: ModelShape) -> int:
+    """Return the longest rows that the weights were trained on; 0 for random weights."""
+    return 0 if request.weights is None else request.weights.positions or shape.max_positions
 
 
 def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
@@ -278,7 +279,7 @@ def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
 def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
     if request.table is None:
         return "tokens; longer documents are split"
-    tokens = "the model's positions" if request.weights and length == shape.max_positions else "tokens"
+    tokens = "the model's positions" if length == _trained_positions(request, shape) else "tokens"
     num_longer = sum(most_tokens(each) > length for each in request.lengths)
     if not num_longer:
         return f"{tokens}; by an estimate, no text is longer"

@@ -47,7 +47,7 @@ def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
 
 
 def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
-    """Return the fields of `DataFacts` about positions, special tokens and head of the weights."""
+    """Return the fields of `DataFacts` about positions, special tokens, head and pooling of the weights."""
     tokenizer = tokenizer_file(config.tokenizer)
     family, is_known = family_of(config), (folder / MODEL_CONFIG).is_file()
     base = family.rope_theta_for(config, folder) if is_known else 0.0
@@ -56,6 +56,7 @@ def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
         "weights_rope_theta": base,
         "special_tokens": {} if tokenizer is None else other_special_tokens(folder, tokenizer),
         "random_head": random_head(config, folder),
+        "undeclared": dict(spec_of(config).undeclared(config, folder)) if is_known else {},
     }
 
 

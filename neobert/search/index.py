@@ -147,7 +147,10 @@ class Index:
         changed = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
         if changed:
             message = f"is not the model of the index: {printable(changed[0])} differs"
-            hint = "pass the model of the index as --model, or encode the texts again"
+            own = self.header.model
+            hint = "encode the texts again"
+            if Path(own) != folder:
+                hint = f"pass {printable(own)} as --model, or {hint} with {printable(str(folder))}"
             raise ProjectError(CODE, message, hint, str(folder), EXIT_CHECK_FAILED)
 
 

@@ -168,6 +168,8 @@ class TaskSpec:
         head: returns size and FLOPs of the head for a config and the shape of the model.
         corpus_weight: returns the weight of a corpus of a mixture, from that of its entry and its examples.
         declared: returns the keys, with their values, that a folder of weights declares.
+        undeclared: returns keys of the model that a folder of weights does not declare as a config has
+            them, with what it declares instead.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
@@ -191,6 +193,7 @@ class TaskSpec:
     texts: Callable[[RunConfig], int] = lambda _config: 1
     corpus_weight: Callable[[RunConfig, float, int], float] = lambda _config, weight, _examples: weight
     declared: Callable[[Path], Mapping[str, Any]] = lambda _folder: {}
+    undeclared: Callable[[RunConfig, Path], Mapping[str, str]] = lambda _config, _folder: {}
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     plan_rows: Callable[[RunConfig], Iterable[PlanRow]] = lambda _config: ()

@@ -149,8 +149,8 @@ def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## What it does
     Counts the texts of local files that are read to their end, without those that `dataset.eval_samples` or
-    `dataset.validation_split` holds out, where a text fills one row at most. Fails below
-    `trainer.per_device_train_batch_size`.
+    `dataset.validation_split` holds out, where a text fills one row at most; a pair has the texts of its hard
+    negatives, too. Fails below `trainer.per_device_train_batch_size`.
 
     ## Why is this bad?
     No microbatch is ever full: the trainer refuses such a text, but only after its preparation.
@@ -175,8 +175,9 @@ def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     if not any(text.num_eval_files for text in texts):
         held_out = config.dataset.eval_samples or round(documents * (config.dataset.validation_split or 0))
     key, rows = "trainer.per_device_train_batch_size", config.trainer.per_device_train_batch_size
-    if documents - held_out < rows:
-        message = f"{documents - held_out:,} training texts do not fill a microbatch of {rows:,} rows"
+    most = (documents - held_out) * spec_of(config).texts(config)
+    if most < rows:
+        message = f"{most:,} training texts do not fill a microbatch of {rows:,} rows"
         yield Violation(key, message, f"lower {key}, or add text")
 
 

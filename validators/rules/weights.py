@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -14,7 +16,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.planning import why_not_downloaded
 from validators.rule import Violations, needed, rule
-from validators.tasks import labelled
+from validators.tasks import labelled, of_pairs
 
 WEIGHTS_SUFFIX = ".safetensors"
 
@@ -250,3 +252,45 @@ def _folder_of(weights: str) -> PurePath:
 def _is_resumed(facts: Facts) -> bool:
     """Return whether the run starts from a checkpoint of its own, and not from the initial weights."""
     return facts.resume is not None and facts.resume.is_verified
+
+
+@rule(
+    "TSK014",
+    "undeclared-pooling",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("data",),
+    tasks=of_pairs,
+    inapplicable=why_no_weights,
+)
+def undeclared_pooling(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A pooling that is a default, where the initial weights do not declare it.
+
+    ## What it does
+    Reads the pooling in the `config.json` next to `model.pretrained_checkpoint`. Warns if it is another one,
+    or none, and the run does not set it. A folder of sentence-transformers with another pooling is refused
+    (EXP005). Does not apply to a run that resumes.
+
+    ## Why is this bad?
+    A model that was trained with the vector of its first token has no useful mean of all, and the other way
+    round: the run would first unlearn what the weights can do. No measurement shows which one is meant.
+
+    ## Example
+    ```yaml
+    model: {pretrained_checkpoint: bert}     # bert/config.json: "pooling": "cls"
+    ```
+
+    ## Use instead
+    ```yaml
+    model: {pretrained_checkpoint: bert}
+    contrastive: {pooling: cls}
+    ```
+    """
+    data = needed(facts.data)
+    if _is_resumed(facts):
+        return
+    for key, declared in data.undeclared.items():
+        if run.origin(key).kind not in ("file", "override"):
+            shown = f"{_folder_of(data.weights)} declares {printable(declared)}"
+            message = f"{key} is {flatten(to_dict(run.config))[key]} by default, and {shown}"
+            yield Violation(key, message, f"set {key} to the pooling with which the weights were trained")

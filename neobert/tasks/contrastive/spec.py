@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
 from neobert.families.shape import ModelShape
+from neobert.tasks.contrastive.declared import declared, undeclared
 from neobert.tasks.contrastive.plan_rows import plan_rows
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
 from neobert.tasks.contrastive.section import CONTRASTIVE, OF_RANKS
@@ -37,22 +37,6 @@ def no_head(_config: RunConfig, shape: ModelShape) -> Head:
 def model_settings(config: RunConfig) -> Mapping[str, Any]:
     """Return the pooling, which a NeoBERT keeps in its config.json."""
     return {"pooling": CONTRASTIVE.of(config).pooling}
-
-
-def declared(folder: Path) -> Mapping[str, Any]:
-    """Return pooling and prompts of a folder of sentence-transformers; nothing for other weights.
-
-    Raises `ProjectError` for a folder with further modules, which the run would lose.
-    """
-    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
-
-    if not (folder / "modules.json").is_file():
-        return {}
-    found = read_declared(folder)
-    prompts = {"query": found.prompts.of_queries, "document": found.prompts.of_documents}
-    return {"contrastive.pooling": found.pooling} | {
-        f"contrastive.{name}_prompt": text for name, text in prompts.items() if text
-    }
 
 
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
@@ -102,6 +86,7 @@ SPEC = TaskSpec(
     texts=texts_of,
     corpus_weight=source_weight,
     declared=declared,
+    undeclared=undeclared,
     contradictions=contradictions,
     plan_rows=plan_rows,
     reports=reports,

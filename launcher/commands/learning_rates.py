@@ -1,0 +1,30 @@
+"""Learning rates for trained weights, which fall with the width of the model."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from neobert.families.shape import ModelShape
+from neobert.tasks.spec import TaskSpec
+
+FINE_TUNING_RATE = 0.03
+"""Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
+CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
+"""Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
+EMBEDDER_RATE = 2e-5 * 384
+"""Product for embeddings that are trained already: that of all-MiniLM-L6-v2 (its model card)."""
+CHAT_RATE = 2e-5 * 4096
+"""Product for conversations, of Llama 2 (arXiv:2307.09288)."""
+
+
+def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
+    """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step.
+
+    Weights that declare keys of the task were trained for it: a higher rate makes them worse at first.
+    """
+    if spec.reads_text or spec.stores_targets:
+        product = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
+    else:
+        product = EMBEDDER_RATE if spec.declared(folder) else FINE_TUNING_RATE
+    return float(f"{product / shape.hidden_size:.0e}")
