@@ -107,6 +107,9 @@ def column_error(message: str, columns: Mapping[str, object], place: str, settin
     return ProjectError("DAT011", message, "; or ".join(ways), place)
 
 
+_ASCII = "".join(map(chr, range(128)))
+_WHITE_SPACE = "".join(filter(str.isspace, _ASCII)).encode("ascii")
+_LOWER_CASE = _ASCII.lower().encode("ascii") + bytes(128)
 Row = Mapping[str, Any]
 TEXT = "text"
 BETWEEN_TEXTS = "\x1f"
@@ -258,6 +261,8 @@ def without_layout(text: str) -> str:
     White space is removed rather than collapsed, because mirrors of one dataset are tokenized differently
     ("a word ?" and "a word?").
     """
+    if text.isascii():  # ten times as fast, and the same
+        return text.encode("ascii").translate(_LOWER_CASE, _WHITE_SPACE).decode("ascii")
     return "".join(text.split()).casefold()
 
 

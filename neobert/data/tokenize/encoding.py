@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from neobert.data.sources.rows import TEXT, Row
+from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
@@ -175,6 +176,7 @@ class SegmentEncoder:
             parts (pairs, words): fields separate them, and no part may look like two. A text by itself is
             read as its tokenizer reads it, like in a pipeline: "title [SEP] body" has a separator, unless the
             tokenizer declares `split_special_tokens`.
+        ascii_backend: a faster tokenizer with the same tokens for texts in ASCII; None: `backend`.
     """
 
     backend: Tokenizer
@@ -187,6 +189,7 @@ class SegmentEncoder:
     is_maskable: NDArray[np.bool_]
     columns: tuple[Column, ...] = ()
     is_plain: bool = False
+    ascii_backend: Tokenizer | None = None
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows."""
@@ -230,8 +233,16 @@ class SegmentEncoder:
         """Tokenize texts, without framing; the faster way has no offsets."""
         # Set for each call: a pickle, which tokenizing processes receive, leaves it out.
         self.backend.encode_special_tokens = self.is_plain
-        encode = self.backend.encode_batch if has_offsets else self.backend.encode_batch_fast
-        return encode(texts, add_special_tokens=False)
+        if has_offsets:
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+        if self.ascii_backend is None:
+            return self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        self.ascii_backend.encode_special_tokens = self.is_plain
+        ascii_texts = [text for text in texts if text.isascii()]
+        other_texts = [text for text in texts if not text.isascii()]
+        ascii_ones = iter(self.ascii_backend.encode_batch_fast(ascii_texts, add_special_tokens=False))
+        others = iter(self.backend.encode_batch_fast(other_texts, add_special_tokens=False))
+        return [next(ascii_ones if text.isascii() else others) for text in texts]
 
     def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield (piece, True for the last one) of a document."""
@@ -310,6 +321,7 @@ def segment_encoder(
         None if unknown_id in framing.frame(()) else unknown_id,
         bundle.is_maskable,
         is_plain=is_plain or bundle.tokenizer.split_special_tokens,
+        ascii_backend=ascii_tokenizer(backend),
     )
 
 

@@ -1,0 +1,40 @@
+"""A tokenizer of texts in ASCII, without the normalization that leaves ASCII as it is.
+
+Accents and Unicode forms are looked up for each character, which takes a fifth of the time of a BERT
+tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenizers import Tokenizer
+
+_UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents"})
+
+
+def ascii_tokenizer(backend: Tokenizer) -> Tokenizer | None:
+    """Return a tokenizer that gives texts in ASCII the same tokens in less time; None if there is none."""
+    content = json.loads(backend.to_str())
+    normalizer = _for_ascii(content["normalizer"])
+    # The normalizer also changes added tokens, and "café" may be "cafe" to the whole normalizer only.
+    if normalizer == content["normalizer"] or not _has_ascii_tokens(content):
+        return None
+    return Tokenizer.from_str(json.dumps(content | {"normalizer": normalizer}))
+
+
+def _for_ascii(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the description of a normalizer without the steps that leave ASCII as it is."""
+    if normalizer is None or normalizer["type"] in _UNICODE_FORMS:
+        return None
+    if normalizer["type"] == "Sequence":
+        steps = filter(None, map(_for_ascii, normalizer["normalizers"]))
+        return normalizer | {"normalizers": list(steps)}
+    if normalizer["type"] == "BertNormalizer":
+        return normalizer | {"handle_chinese_chars": False, "strip_accents": False}
+    return normalizer
+
+
+def _has_ascii_tokens(content: dict[str, Any]) -> bool:
+    return all(token["content"].isascii() for token in content["added_tokens"])
