@@ -226,6 +226,21 @@ class WatchdogFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowPrecisionFacts:
+    """Steps of the run and of the same run in bf16 with `kernel_backend: auto`, in turns on one device.
+
+    Attributes:
+        recipe_step_s, bf16_step_s: medians.
+        recipe_loss, bf16_loss: means of steps 9 to 16; None if a loss is not finite.
+    """
+
+    recipe_step_s: float
+    bf16_step_s: float
+    recipe_loss: float | None
+    bf16_loss: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalFacts:
     """Measurements of a rehearsal.
 
@@ -264,6 +279,7 @@ class RehearsalFacts:
     resumes: tuple[ResumeTrialFacts, ...] = ()
     telemetry: TelemetryFacts | None = None
     watchdog: WatchdogFacts | None = None
+    low_precision: LowPrecisionFacts | None = None
     planned_steps: int | None = None
     keys_read: tuple[str, ...] = ()
     keys_replaced: tuple[str, ...] = ()

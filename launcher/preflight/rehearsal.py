@@ -25,6 +25,7 @@ from launcher.preflight.driver_memory import (
     seen_from_outside,
     visible_gpus,
 )
+from launcher.preflight.recipe_comparison import compare_recipe
 from launcher.preflight.rehearsal_children import (
     FRESH,
     MEASURED,
@@ -139,8 +140,11 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         leave_out_others(end.results, before)
         if end.is_out_of_memory:
             resumes = ()
+        compares = subject.config.torchao.enable and not end.is_out_of_memory
+        low_precision = compare_recipe(stage, subject.config) if compares else None
     duration_s = time.monotonic() - started_s
-    return facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
+    found = facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
+    return replace(found, low_precision=low_precision)
 
 
 def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> FreshResults:

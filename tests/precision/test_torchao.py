@@ -149,3 +149,19 @@ def test_a_run_goes_from_bf16_to_fp8_and_back_with_the_same_weights_in_its_check
     )
     load = f"{blocked} M.from_pretrained('run/checkpoints/6', trust_remote_code=True)"
     assert subprocess.run([sys.executable, "-c", load], cwd=tmp_path, capture_output=True).returncode == 0
+
+
+def test_a_rehearsal_times_a_recipe_against_bf16_and_compares_the_losses(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        RUN.replace("max_steps: 6", "max_steps: 40") + "torchao: {enable: true, recipe: mxfp8_emulated}\n"
+    )
+    arguments = ("preflight", "run.yaml", "--level", "rehearsal", "--save-facts", "facts.json")
+    done = launch(tmp_path, *arguments)
+    found = json.loads((tmp_path / "facts.json").read_text())["rehearsal"]["low_precision"]
+    assert found["recipe_step_s"] > 0
+    assert found["bf16_step_s"] > 0
+    assert found["recipe_loss"] != found["bf16_loss"], "both trained in the same precision"
+    assert abs(found["recipe_loss"] / found["bf16_loss"] - 1) < 0.002
+    assert "PRE012" not in done.stdout
+    assert ("PRE011" in done.stdout) == (found["recipe_step_s"] > 0.97 * found["bf16_step_s"])

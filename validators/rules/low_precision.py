@@ -16,12 +16,13 @@ REMOVE = f"set {SECTION} to false"
 LEAST_CONVERTED = 0.5
 
 
-def _off(run: ResolvedRun, plan: Plan) -> str:
+def is_off(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why rules of low precision do not apply; empty if they do."""
     return "" if run.config.torchao.enable else f"{SECTION} is false"
 
 
 def _has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
-    return _off(run, plan) or (
+    return is_off(run, plan) or (
         f"{run.config.torchao.recipe} runs anywhere" if _recipe(run).is_emulated else ""
     )
 
@@ -107,7 +108,7 @@ def low_precision_uncompiled(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         yield Violation(key, message, f"set {key} to true, or {REMOVE}")
 
 
-@rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_off)
+@rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe in a run for which low precision is not supported.
 
@@ -159,7 +160,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(RECIPE, f"{name} needs a GPU", f"set {RECIPE} to mxfp8_emulated, or {REMOVE}")
 
 
-@rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_off)
+@rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that converts no layer, or few.
 
@@ -194,7 +195,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         yield Violation(FILTER, message, hint, Severity.WARN)
 
 
-@rule("PRE009", "low-precision-sizes", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_off)
+@rule("PRE009", "low-precision-sizes", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Sizes that the matrix products of a recipe do not support.
 
@@ -237,7 +238,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     level=Level.HOST,
     needs=("software",),
     waivable=False,
-    inapplicable=_off,
+    inapplicable=is_off,
 )
 def torchao_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Low precision without the package that computes it.

@@ -1,0 +1,76 @@
+"""Steps in turns with another process: `python -m neobert.rehearsal.turns RESOLVED.json FOLDER NAME`.
+
+For turn k, the process waits for the file NAME_go_k, trains a few steps, and writes NAME_turn_k.json with
+their times and losses. So two processes can be timed one after the other on one device, several times: a
+device that gets warmer, or meets its power limit, does so for both. No file of the run is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neobert.atomic_write import write_atomically
+from neobert.config.schema import RunConfig
+from neobert.rehearsal.parent import POLL_S
+from neobert.train import configure_logging, leave, read_config
+from neobert.training.loop.signals import Signals
+
+STEPS = 8
+"""Steps of a turn; the first turn also compiles."""
+TURNS = 3
+LIMIT_S = 600.0
+"""Longest wait for a turn: the other process compiles in its first one."""
+
+
+def main(arguments: list[str]) -> int:
+    """Train in turns; return the exit code."""
+    configure_logging()
+    resolved, folder, name = arguments
+    for turn, steps in enumerate(trained(read_config(Path(resolved)), Path(folder), name)):
+        write_atomically(Path(folder, f"{name}_turn_{turn}.json"), json.dumps(steps).encode())
+    return 0
+
+
+def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the durations and mean losses of the steps of each turn; only this process trains."""
+    from neobert.parallel import World, use_all_cores
+    from neobert.training.loop.assembly import assemble, make_reproducible
+    from neobert.training.loop.steps import run_step
+
+    use_all_cores()
+    single = replace(config, distributed=replace(config.distributed, nproc_per_node=1, nnodes=1))
+    world = World.of(single)
+    make_reproducible(single, world)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = assemble(single, Path(scratch), world, Signals(), None)
+        with closing(trainer.batches):
+            for turn in range(TURNS):
+                await_file(folder / f"{name}_go_{turn}")
+                seconds, losses = [], []
+                for _ in range(STEPS):
+                    start_s = time.perf_counter()
+                    run_step(trainer)
+                    losses.append(trainer.progress.loss.take())  # waits for the device
+                    seconds.append(time.perf_counter() - start_s)
+                yield {"seconds": seconds, "losses": losses}
+
+
+def await_file(file: Path) -> None:
+    """Wait for a file. Raises TimeoutError."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not file.exists():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{file.name} did not come within {LIMIT_S:g} s")
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""Rules of low precision that a rehearsal measures: its speed and its loss, compared with bf16."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Severity, Violation
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule
+from validators.rules.low_precision import REMOVE, SECTION, is_off
+
+MOST_TIME = 0.97
+"""Of a step in bf16: below it, the gain is within the noise of a measurement."""
+MOST_LOSS_CHANGE = 0.01
+"""Relative. Rounding to mxfp8 changed the loss of small models by 0.01 to 0.07 %."""
+
+
+@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=is_off)
+def low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A recipe that is not faster than bf16.
+
+    ## What it does
+    Rehearses the run and the same run without `torchao`, on the kernels that `kernel_backend: auto` then
+    chooses, in turns on one device. Fails if a step takes more than 97 % of the time in bf16; in development
+    and smoke runs, it warns.
+
+    ## Why is this bad?
+    Low precision costs accuracy, and only its speed pays for it. Quantizing the inputs of each product takes
+    time too: at a width of 768, more than the products save. This project's kernels do not run with a recipe.
+
+    ## Example
+    ```text
+    a step takes 131 ms with float8_rowwise and 93.1 ms in bf16
+    ```
+
+    ## Use instead
+    ```text
+    torchao.enable: false
+    ```
+    """
+    compared = measured(rehearsal_of(facts).low_precision, facts, "the speed in bf16")
+    if compared.recipe_step_s > MOST_TIME * compared.bf16_step_s:
+        message = (
+            f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {run.config.torchao.recipe} and "
+            f"{1000 * compared.bf16_step_s:.3g} ms in bf16 (limit {MOST_TIME:.0%})"
+        )
+        yield Violation(SECTION, message, REMOVE, None if run.is_production else Severity.WARN)
+
+
+@rehearsal_rule("PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=is_off)
+def low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A recipe with which the run learns differently from the start.
+
+    ## What it does
+    Compares the loss of steps 9 to 16 with that of the same steps in bf16, from the same weights on the same
+    text. Fails above 1 % of difference, and if a loss is not finite.
+
+    ## Why is this bad?
+    Rounding to fp8 changes a loss by less than a thousandth. More means that values overflow, or that a layer
+    that needs more precision was converted.
+
+    ## Example
+    ```text
+    loss 7.31 with float8_tensorwise, 7.02 in bf16
+    ```
+
+    ## Use instead
+    ```yaml
+    torchao:
+      recipe: float8_rowwise
+    ```
+    """
+    compared = measured(rehearsal_of(facts).low_precision, facts, "the loss in bf16")
+    own, other, name = compared.recipe_loss, compared.bf16_loss, run.config.torchao.recipe
+    if other is None:
+        raise CannotTellError("the loss in bf16 is not finite")
+    if own is None:
+        yield Violation(SECTION, f"the loss is not finite with {name}, and {other:.4g} in bf16", REMOVE)
+    elif abs(own / other - 1) > MOST_LOSS_CHANGE:
+        message = f"the loss of steps 9 to 16 is {own:.4g} with {name} and {other:.4g} in bf16"
+        yield Violation(SECTION, f"{message} (limit {MOST_LOSS_CHANGE:.0%})", REMOVE)
