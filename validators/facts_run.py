@@ -188,7 +188,9 @@ class PreparedFacts:
             `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
         pairs: `per_step`: pairs of a step of all ranks, and `false_share`: share of the other pairs of its
-            step that have the query or the document of a pair; empty for other tasks.
+            step that have the query or the document of a pair; `eval_shared`: share of the evaluation pairs
+            with a text of the training pairs, and `source_shared`: of the training pairs with a text of
+            another source, where they were counted; empty for other tasks.
         conversations: turns and tokens of the training text by what became of them (`Counts`); empty for
             other tasks. `num_conversations`: all that were read. `sample`: (text, is supervised)
             pieces of the first one.

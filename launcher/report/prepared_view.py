@@ -20,6 +20,8 @@ DOCUMENTS = {
     "dropped": "longer than a row: left out",
     "copies_of_evaluation": "with a copy in the evaluation text",
     "copies_in_training": "with a copy in the training text",
+    "texts_in_training": "with a text of the training pairs",
+    "texts_of_other_sources": "with a text of another source",
 }
 TOKENS = {
     "tokens_lost": "lost from long documents",

@@ -176,6 +176,7 @@ class TaskSpec:
         evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
+        temperature: returns the temperature of a loss that compares pairs.
         predicted: columns that a prediction adds to its row, besides those of each class.
         card: model card of a NeoBERT with the head; None: that of `neobert.export.card`.
     """
@@ -200,6 +201,7 @@ class TaskSpec:
     evaluation_table: Callable[[RunConfig], tuple[str, RowFormat] | None] = lambda _config: None
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
+    temperature: Callable[[RunConfig], float] = lambda _config: 1.0
     predicted: tuple[str, ...] = ("prediction", "probability")
     card: Card | None = None
 

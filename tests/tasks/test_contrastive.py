@@ -292,3 +292,36 @@ def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics,
 def test_contradictions_are_named(file, section, problem):
     config = from_dict(options(file, section))
     assert [each.problem for each in spec_of(config).contradictions(config)] == [problem]
+
+
+# --- texts that occur elsewhere
+
+
+def prepared(file, **dataset):
+    data = {"path": None, "eval_samples": None, "max_seq_length": 32} | dataset
+    return prepare(from_dict(options(file, {"max_negatives": 0}, dataset=data))).report
+
+
+def test_texts_of_the_evaluation_in_other_training_pairs_are_counted(tmp_path):
+    rows = pairs(40, 1)
+    held_out = [
+        {"query": "a new query", "positive": rows[0]["positive"].upper()},
+        {"query": rows[1]["positive"], "positive": "a new document"},
+        {"query": "another query", "positive": "another document"},
+    ]
+    folder = tmp_path / "splits"
+    folder.mkdir()
+    write(folder / "train.jsonl", rows)
+    write(folder / "validation.jsonl", held_out)
+    report = prepared(tmp_path / "x", path=str(folder))
+    assert report["eval"]["copies_in_training"] == 0
+    assert report["eval"]["texts_in_training"] == 2
+
+
+def test_texts_of_another_source_are_counted(tmp_path):
+    one = [{"query": f"query {number}", "positive": f"document {number}"} for number in range(60)]
+    other = [{"query": f"question {number}", "positive": f"answer {number}"} for number in range(60)]
+    other[0]["query"], other[1]["positive"] = one[2]["positive"], one[3]["query"].upper()
+    files = [write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", one), ("b", other))]
+    train = prepared(tmp_path / "x", mixture=[{"path": str(file)} for file in files])["train"]
+    assert (train["texts_of_other_sources"], train["texts_compared"]) == (4, 120)

@@ -84,6 +84,15 @@ def test_a_dropped_microbatch_is_found():
         assert error([BATCHES]) > LIMIT
 
 
+def test_microbatches_that_are_contrasted_one_by_one_are_found():
+    def one_by_one(self, trainer, batches, num_targets):
+        return sum(whole(self, trainer, [each], num_targets) for each in batches)
+
+    whole = ContrastiveStep.__call__
+    with mock.patch.object(ContrastiveStep, "__call__", one_by_one):
+        assert error([BATCHES]) > LIMIT
+
+
 def test_a_forgotten_rank_offset_is_found():
     def without_offset(*arguments):
         queries, candidates, own = losses.gathered(*arguments)

@@ -52,7 +52,7 @@ SILENT = {
     "SFT001", "SFT002", "SFT003", "SFT004", "SFT005", "SFT006",
     "SFT007",
     "SFT008", "SFT009", "SFT010", "SFT011", "TSK001", "TSK004", "TSK005", "TSK008", "TSK010", "TSK011",
-    "TSK012", "TSK013", "TSK014",
+    "TSK012", "TSK013", "TSK014", "TSK015",
 }  # fmt: skip
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from neobert.plan import Plan
 from neobert.plurals import percent
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
@@ -11,9 +14,13 @@ from validators.rule import CannotTellError, Violations, data_rule
 from validators.rules.data_prepared import prepared_of
 from validators.tasks import of_pairs
 
-FEWEST_PAIRS = 16
+TINY = 1e-9
+FEWEST_PAIRS, AT_TEMPERATURE = 16, 0.05
 """A model that knows nothing ranks one query in 16 right, with a loss of ln 16 = 2.8. With fewer there is
-little to learn: a hundred steps of 16 make as many comparisons as one of 160."""
+little to learn: a hundred steps of 16 make as many comparisons as one of 160. Negatives within one
+temperature of the hardest have at least 1/e of its weight: their number grows with pairs x temperature."""
+FEW_SHARED, MANY_SHARED = 0.01, 0.1
+"""Shares of the evaluation, as for whole copies (DAT022), and of the training pairs."""
 MOST_FALSE = 0.1
 """Share of the documents of a step that are masked, which is what its batch is smaller by."""
 
@@ -31,11 +38,15 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Steps of so few pairs that there is little to tell apart.
 
     ## What it does
-    Counts the pairs of the first steps, over all microbatches and ranks. Warns below 16.
+    Counts the pairs of the first steps, over all microbatches and ranks. Warns below 16, and below 0.8 /
+    temperature: 40 pairs at 0.02, and 80 at 0.01.
 
     ## Why is this bad?
     The other documents of a step are the negatives of a query. With few of them the loss is low from the
-    start and the gradient is that of a handful of texts, the more so the lower the temperature.
+    start and the gradient is that of a handful of texts, the more so the lower the temperature: the softmax
+    gives a negative the weight exp(similarity / temperature), so those that count are within about one
+    temperature of the hardest, and their number is proportional to pairs x temperature. 16 pairs at the usual
+    0.05 are the measure. E5 has 32,768 pairs at 0.01 (arXiv:2212.03533).
 
     ## Example
     ```yaml
@@ -51,11 +62,12 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       gradient_accumulation_steps: 64    # their pairs are negatives of each other, in the memory of one
     ```
     """
-    pairs = counts_of(facts)["per_step"]
-    if pairs < FEWEST_PAIRS:
+    pairs, temperature = counts_of(facts)["per_step"], spec_of(run.config).temperature(run.config)
+    fewest = max(FEWEST_PAIRS, math.ceil(FEWEST_PAIRS * AT_TEMPERATURE / temperature - TINY))
+    if pairs < fewest:
         yield Violation(
             "trainer.gradient_accumulation_steps",
-            f"a step compares {pairs:.1f} pairs (at least {FEWEST_PAIRS})",
+            f"a step compares {pairs:.1f} pairs (at least {fewest} at temperature {temperature:g})",
             "raise trainer.gradient_accumulation_steps, which takes no memory, or "
             "trainer.per_device_train_batch_size",
         )
@@ -91,4 +103,44 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"{percent(share)} of the other pairs of a step have the query or the document of a pair "
             f"(at most {percent(MOST_FALSE)})",
             "remove repeated pairs from the data, or add pairs with other documents",
+        )
+
+
+@data_rule("TSK015", "texts-of-pairs-elsewhere", severity=Severity.WARN, tasks=of_pairs)
+def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Queries or documents of one pair that are also in the evaluation, or in another source.
+
+    ## What it does
+    Compares the texts of pairs one by one, ignoring case and white space. Warns if 1 % of the evaluation
+    pairs have a query or a document of the training pairs, and if 10 % of the training pairs of several
+    sources have one of another source, of the first million pairs of each. Whole pairs are DAT022. Does not
+    apply to text that was prepared in parts.
+
+    ## Why is this bad?
+    A document that was trained on is found more easily, whatever the query: the evaluation measures memory.
+    A share by hash of pairs leaves the questions on one paragraph in both splits. Texts of several sources
+    are trained on more often than their weights say.
+
+    ## Example
+    ```text
+    eval_shared: 0.42    # a share of the pairs of questions on the same paragraphs
+    ```
+
+    ## Use instead
+    ```text
+    eval_shared: 0.0     # dataset.eval_split, with the pairs of other paragraphs
+    ```
+    """
+    counts = counts_of(facts)
+    if (share := counts.get("eval_shared", 0.0)) >= FEW_SHARED:
+        yield Violation(
+            "dataset.path",
+            f"{percent(share)} of the evaluation pairs have a query or a document of the training pairs",
+            "hold out all pairs of a text in a file of its own, or compare such runs with each other alone",
+        )
+    if (share := counts.get("source_shared", 0.0)) >= MANY_SHARED:
+        yield Violation(
+            "dataset.mixture",
+            f"{percent(share)} of the training pairs have a query or a document of another source",
+            "remove the pairs from one of the sources, or lower its weight",
         )

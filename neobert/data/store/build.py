@@ -21,9 +21,9 @@ from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.parts import HashShare, Joined, Part, known_count, parts_of
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
+from neobert.data.store.overlap import Overlap
 from neobert.data.store.report import split_report
 from neobert.data.store.split_writer import SplitWriter
-from neobert.data.store.text_copies import Copies
 from neobert.data.store.token_store import FORMAT_VERSION, write_manifest, writing
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
@@ -127,12 +127,10 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
         encoder = request.examples.encoder(tokenizer)
-        copies = Copies(request.corpus.train.rows)
-        writing_of = _Writing(partial, request, encoder, copies, report_progress)
+        overlap = Overlap.of(request.config, request.corpus.train.rows)
+        writing_of = _Writing(partial, request, encoder, overlap, report_progress)
         splits = {name: writing_of.split(name, source, budget) for name, source, budget in request.splits()}
-        if splits.keys() >= {"train", "eval"}:
-            splits["train"]["counts"]["copies_of_evaluation"] = copies.in_training
-            splits["eval"]["counts"]["copies_in_training"] = copies.of_evaluation
+        overlap.add_to(splits)
         content = request.content()
         check_unchanged(key, content, request.corpus.label)
         write_manifest(partial, manifest_of(content, tokenizer, splits, _identity(content, splits)))
@@ -162,7 +160,7 @@ class _Writing:
     folder: Path
     request: Request
     encoder: Encoder
-    copies: Copies
+    overlap: Overlap
     report_progress: Callable[[], None]
 
     def split(self, name: str, source: TextSource, budget: int | None) -> dict[str, Any]:
@@ -195,7 +193,7 @@ class _Writing:
 
     def _encoded(self, name: str, part: TextSource, budget: int | None) -> Iterator[Encoded]:
         dataset = self.request.config.dataset
-        rows = self.copies.follow(name, RetryingReader.of(part, dataset))
+        rows = self.overlap.follow(name, RetryingReader.of(part, dataset))
         return _until(budget, encode_all(rows, self.encoder, dataset.num_proc, part.label))
 
 

@@ -81,15 +81,21 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
             for label, each in prepared.report.get("corpora", {}).items()
         ],
         **_conversations(config, prepared),
-        "pairs": pairs_of(config, shares) if spec_of(config).predicts == "pairs" else {},
+        "pairs": pairs_of(config, shares, prepared.report) if spec_of(config).predicts == "pairs" else {},
         **shares.summary(),
         **masks.summary(),
     }
 
 
-def pairs_of(config: RunConfig, shares: Shares) -> dict[str, float]:
-    """Return the facts about the pairs of a step."""
-    return pair_counts(shares.alone, num_processes(config) * config.trainer.gradient_accumulation_steps)
+def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the facts about the pairs of a step, and about pairs with a text that occurs elsewhere."""
+    counts = pair_counts(shares.alone, num_processes(config) * config.trainer.gradient_accumulation_steps)
+    train, evaluation = report.get("train", {}), report.get("eval", {})
+    if "texts_in_training" in evaluation:
+        counts["eval_shared"] = evaluation["texts_in_training"] / max(1, evaluation["documents"])
+    if compared := train.get("texts_compared"):
+        counts["source_shared"] = train["texts_of_other_sources"] / compared
+    return counts
 
 
 def _scores(store: SegmentStore | None) -> dict[str, float]:

@@ -87,6 +87,7 @@ SPEC = TaskSpec(
     corpus_weight=source_weight,
     declared=declared,
     undeclared=undeclared,
+    temperature=lambda config: CONTRASTIVE.of(config).temperature,
     contradictions=contradictions,
     plan_rows=plan_rows,
     reports=reports,
