@@ -10,7 +10,6 @@ from launcher.cli import config_options, options, run_options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
 from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
-from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.tasks.short_commands import SHORT_COMMANDS
 
 runs_app = make_group(
@@ -114,6 +113,9 @@ def _train(
     unguarded: run_options.Unguarded = None,
     stages: run_options.Stages = None,
     sweep: run_options.Sweep = None,
+    search: run_options.Search = None,
+    trials: run_options.Trials = None,
+    metric: run_options.Metric = None,
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
     point: run_options.Point = None,
     collect: run_options.Collect = False,
@@ -132,9 +134,9 @@ def _train(
     --from MODEL --text PATH writes a run file as `init` does, and trains it; --task sets what to train.
     --from MODEL next to a run file sets the keys of these weights.
     Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
-    command resumes the run, any number of times. --sweep trains several runs, one after another.
+    command resumes the run, any number of times. --sweep and --search train several runs.
     """
-    from launcher.commands import run_file_options, train
+    from launcher.commands import run_file_options, several_runs, train
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
@@ -163,26 +165,16 @@ def _train(
         quiet=quiet,
         verbose=verbose,
     )
-    if sweep:
-        from launcher.commands import sweep as sweeps
-
-        end(
-            sweeps.run(
-                request,
-                sweep,
-                output_format,
-                allows_unequal_tokens=allow_unequal_tokens,
-                point=point,
-                collects=collect,
-            )
-        )
-    only_of_sweeps = {
-        "--allow-unequal-tokens": allow_unequal_tokens, "--point": point is not None, "--collect": collect,
-    }  # fmt: skip
-    if place := next((option for option, is_given in only_of_sweeps.items() if is_given), ""):
-        hint = f"add --sweep KEY=VALUES, or leave out {place}"
-        raise ProjectError("sweep", "no --sweep is given", hint, place, EXIT_USAGE)
-    end(train.run(request, output_format))
+    several = several_runs.Options(
+        sweep=tuple(sweep or ()),
+        search=tuple(search or ()),
+        trials=trials,
+        metric=metric,
+        point=point,
+        collects=collect,
+        allows_unequal_tokens=allow_unequal_tokens,
+    )
+    end(several_runs.run(request, several, output_format))
 
 
 for _name, _short in SHORT_COMMANDS.items():

@@ -65,6 +65,21 @@ Sweep = Annotated[
         "for a grid of all combinations; every point is checked and listed before the first starts.",
     ),
 ]
+Search = Annotated[
+    list[str] | None,
+    Option(
+        "--search",
+        metavar="KEY=RANGE",
+        help="Train trials that Optuna chooses: log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) or "
+        "VALUE,VALUE,... Repeat it for further keys; the corners are checked and listed before trial 1.",
+    ),
+]
+Trials = Annotated[
+    int | None, Option("--trials", metavar="N", min=1, help="Number of trials of the search [20].")
+]
+Metric = Annotated[
+    str | None, Option("--metric", metavar="NAME", help="Metric that the search optimizes [eval/loss].")
+]
 AllowUnequalTokens = Annotated[
     bool,
     Option(

@@ -12,7 +12,7 @@ from launcher.commands import train
 from launcher.commands.evaluation import output_folder
 from launcher.commands.glue_points import RANDOM, Point, Request, Suite
 from launcher.commands.selection import Selection
-from launcher.commands.sweep import STOPPED, train_point
+from launcher.commands.sweep_runs import STOPPED, train_point
 from launcher.io.files import make_folder, require_source, results_folder, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError

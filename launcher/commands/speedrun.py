@@ -7,7 +7,9 @@ from pathlib import Path
 
 from launcher.commands import sweep, train
 from launcher.commands.selection import Selection, keep_to_its_device
-from launcher.commands.sweep_results import Candidate
+from launcher.commands.sweep_checks import check
+from launcher.commands.sweep_results import Candidate, listing
+from launcher.commands.sweep_runs import train_point
 from launcher.io.files import make_folder, write_text
 from launcher.process.trainer_process import Topology
 from launcher.run.speedrun_record import HEAD, RULE, make_record, row_of
@@ -37,14 +39,12 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     points = expand([Axis("seed", tuple(map(str, file.rules.seeds)))])
     candidates = [sweep.candidate_of(selection, point, base) for point in points]
     request = train.Request(selection, Topology(), dry_run, strict=False)
-    code = sweep.check(request, candidates, output_format)
+    code = check(request, candidates, output_format, listing(candidates))
     if code != EXIT_OK or dry_run:
         return code
     for candidate in candidates:
         console.tell(printable(f"seed {candidate.run.config.seed} of {file.rules.name}"))
-        if (
-            code := sweep.train_point(replace(request, selection=candidate.selection), output_format)
-        ) != EXIT_OK:
+        if (code := train_point(replace(request, selection=candidate.selection), output_format)) != EXIT_OK:
             console.tell("no record was written: a run did not finish; run the same command to continue")
             return code
     return _conclude(file, candidates, base, output_format)

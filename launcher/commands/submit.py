@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from launcher.commands import sweep, train
 from launcher.commands.selection import Selection
+from launcher.commands.sweep_checks import check
+from launcher.commands.sweep_results import listing
 from launcher.io.files import make_folder, require_writable, write_text
 from launcher.preflight.examination import judge_dry_run
 from launcher.process.trainer_process import Topology
@@ -177,7 +179,7 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
             options.request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens
         )
         with redirect_stdout(sys.stderr if options.is_printed else sys.stdout):
-            return sweep.check(options.request, candidates, "text"), len(candidates)
+            return check(options.request, candidates, "text", listing(candidates)), len(candidates)
     if options.parallel:
         raise ProjectError("usage", "no --sweep is given", "add --sweep", "--parallel", EXIT_USAGE)
     is_here = options.engine == "slurm"  # else the run directory is on a volume

@@ -22,11 +22,13 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.schedules import masking_rates
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.metric_names import EVAL_LOSS
 from neobert.plan import Plan
 from neobert.plan.remaining import Remaining
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.resume_policy import Difference
+from neobert.tasks.specs import metric_named
 from profiles.registry import ResolvedRun
 from validators.facts import NO_FACTS
 from validators.remaining import remaining_of
@@ -78,6 +80,10 @@ class Result:
     candidate: Candidate
     summary: Summary | None = None
 
+    def value_of(self, metric: str) -> float | None:
+        """Return a metric of the last evaluation."""
+        return None if self.summary is None else self.summary.last_evaluation.get(metric)
+
     def as_json(self) -> dict[str, Any]:
         """Return the point, its predictions and its summary as JSON values."""
         point, plan = self.candidate.point, self.candidate.plan
@@ -92,19 +98,31 @@ class Result:
         }
 
 
-def collect(candidates: Sequence[Candidate], base: Path, output_format: str) -> int:
+def collect(results: Sequence[Result], base: Path, output_format: str, metric: str = EVAL_LOSS) -> int:
     """Write sweep.json from the run directories, print the results; 1 unless every point has finished."""
-    results = [Result(each, _summary_of(each)) for each in candidates]
     if not base.is_dir():
         hint = "submit the sweep first: neobert-launch submit --sweep"
         raise ProjectError("sweep", "no point of this sweep was started", hint, str(base), EXIT_CHECK_FAILED)
-    write_text(base / RESULTS, result_json(as_json(results)))
-    console.write(result_json(as_json(results)) if output_format == "json" else table(results, base))
-    return EXIT_OK if all(each.is_finished for each in candidates) else EXIT_CHECK_FAILED
+    for result in results:
+        result.summary = summary_in(result.candidate)
+    write_results(results, base, metric)
+    deliver(results, base, output_format, metric)
+    return EXIT_OK if all(each.candidate.is_finished for each in results) else EXIT_CHECK_FAILED
 
 
-def _summary_of(candidate: Candidate) -> Summary | None:
-    """Return the result of a point that was trained apart; None if it was not started."""
+def write_results(results: Iterable[Result], base: Path, metric: str = EVAL_LOSS) -> None:
+    """Write sweep.json."""
+    write_text(base / RESULTS, result_json(as_json(results, metric)))
+
+
+def deliver(results: Sequence[Result], base: Path, output_format: str, metric: str = EVAL_LOSS) -> None:
+    """Print the results, the best by a metric first."""
+    is_json = output_format == "json"
+    console.write(result_json(as_json(results, metric)) if is_json else table(results, base, metric))
+
+
+def summary_in(candidate: Candidate) -> Summary | None:
+    """Return the result of a point from its run directory; None if it was not started."""
     if not is_run_directory(candidate.folder):
         return None
     code = read_outcome(candidate.folder).get("exit_code", EXIT_TRAINING_FAILED)
@@ -115,13 +133,23 @@ def _summary_of(candidate: Candidate) -> Summary | None:
     )
 
 
-def as_json(results: Iterable[Result]) -> dict[str, Any]:
+def as_json(results: Iterable[Result], metric: str = EVAL_LOSS) -> dict[str, Any]:
     """Return the content of sweep.json."""
-    return {"points": [result.as_json() for result in results]}
+    return {"metric": metric, "points": [result.as_json() for result in results]}
 
 
 def listing(candidates: Sequence[Candidate]) -> str:
     """Format one line per point with its predicted time, memory and cost, and their totals."""
+    left = [candidate.left for candidate in candidates if not candidate.is_finished]
+    costs = [cost for rest in left if (cost := rest.cost.value) is not None]
+    price = f", cost {cost_text(sum(costs))}" if left and len(costs) == len(left) else ""
+    finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
+    total = show_duration(sum(rest.eta_s.value for rest in left))
+    return f"{predictions(candidates)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
+
+
+def predictions(candidates: Sequence[Candidate]) -> str:
+    """Format one line per point with its predicted time, memory and cost."""
     rows = [["point", "tokens", "time", "memory", "cost"]]
     for candidate in candidates:
         plan, rest = candidate.plan, candidate.left
@@ -131,21 +159,16 @@ def listing(candidates: Sequence[Candidate]) -> str:
                 show_count(plan.total_tokens.value),
                 "finished" if candidate.is_finished else show_duration(rest.eta_s.value),
                 show_mib(plan.memory_mib.value),
-                _cost(None if candidate.is_finished else rest.cost.value),
+                cost_text(None if candidate.is_finished else rest.cost.value),
             ]
         )
-    left = [candidate.left for candidate in candidates if not candidate.is_finished]
-    costs = [cost for rest in left if (cost := rest.cost.value) is not None]
-    price = f", cost {_cost(sum(costs))}" if left and len(costs) == len(left) else ""
-    finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
-    total = show_duration(sum(rest.eta_s.value for rest in left))
-    return f"{columns(rows)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
+    return columns(rows)
 
 
-def table(results: Sequence[Result], base: Path) -> str:
-    """Format one line per point, the lowest evaluation loss first."""
-    rows = [["point", "status", "step", "tokens", "eval loss"]]
-    rows += [_row(result) for result in sorted(results, key=_rank)]
+def table(results: Sequence[Result], base: Path, metric: str = EVAL_LOSS) -> str:
+    """Format one line per point, the best by a metric first."""
+    rows = [["point", "status", "step", "tokens", metric.replace("/", " ")]]
+    rows += [_row(result, metric) for result in sorted(results, key=lambda each: _rank(each, metric))]
     candidates = [result.candidate for result in results]
     notes = [*notes_on_begun_otherwise(candidates), note_on_evaluation(candidates)]
     charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
@@ -186,18 +209,20 @@ def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
     return f"warning: evaluation losses are not comparable: the points differ in {keys}{hint}"
 
 
-def _rank(result: Result) -> tuple[bool, float]:
-    loss = None if result.summary is None else result.summary.last_eval_loss
-    return (loss is None, loss or 0.0)
+def _rank(result: Result, metric: str) -> tuple[bool, float]:
+    value = result.value_of(metric)
+    sign = -1 if metric_named(metric).is_higher_better else 1
+    return (value is None, sign * (value or 0.0))
 
 
-def _row(result: Result) -> list[str]:
-    label, summary = result.candidate.label, result.summary
+def _row(result: Result, metric: str) -> list[str]:
+    label, summary, value = result.candidate.label, result.summary, result.value_of(metric)
     if summary is None:
         return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
-    loss = UNKNOWN if summary.last_eval_loss is None else f"{summary.last_eval_loss:.4f}"
-    return [label, summary.status, str(summary.step), show_count(summary.tokens_total), loss]
+    shown = UNKNOWN if value is None else f"{value:.4f}"
+    return [label, summary.status, str(summary.step), show_count(summary.tokens_total), shown]
 
 
-def _cost(cost: float | None) -> str:
+def cost_text(cost: float | None) -> str:
+    """Format a cost."""
     return UNKNOWN if cost is None else f"{cost:.2f}"

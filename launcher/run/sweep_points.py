@@ -56,7 +56,7 @@ def parse_axes(arguments: Sequence[str]) -> list[Axis]:
 
 def expand(axes: Sequence[Axis]) -> list[Point]:
     """Return the cartesian product; the last key varies fastest. Raises ProjectError above 1,000 points."""
-    names = _short_names(axes)
+    names = short_names([axis.key for axis in axes])
     combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
     if len(combinations) > MAX_POINTS:
         _refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
@@ -127,10 +127,10 @@ def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
         yield f"{number:f}"
 
 
-def _short_names(axes: Sequence[Axis]) -> list[str]:
+def short_names(keys: Sequence[str]) -> Sequence[str]:
     """Return the keys without their sections, unless two would then be the same."""
-    short = [axis.key.rpartition(".")[2] for axis in axes]
-    return short if len(set(short)) == len(short) else [axis.key for axis in axes]
+    short = [key.rpartition(".")[2] for key in keys]
+    return short if len(set(short)) == len(short) else keys
 
 
 def _refuse(place: str, problem: str, hint: str) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from launcher.run.study import INSTALL as OPTUNA
 from neobert.adapters.spec import INSTALL as LORA
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import FORMATS
@@ -24,7 +25,7 @@ ROOMS = (*PACKAGES, "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
-INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA, "torchao": TORCHAO}
+INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO}
 NAME = re.compile(r"[\w-]+")
 IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)
 PART_OF_TORCH = "triton"

@@ -283,7 +283,7 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
     (earlier / "outcome.json").write_text('{"status": "interrupted", "exit_code": 130, "step": 3}', "utf-8")
     (earlier / "metrics.jsonl").write_text('{"step": 3, "eval/loss": 1.5}\n', "utf-8")
     (earlier / "manifest.json").write_text("{}", "utf-8")
-    monkeypatch.setattr("launcher.commands.sweep.train_point", lambda request, output_format: 1)
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", lambda request, output_format: 1)
     answer = command(*SWEEP, "--unguarded", "the checks are not under test")
     assert answer.code == 1
     rows = [line.split()[:3] for line in answer.out.splitlines()[-4:-2]]

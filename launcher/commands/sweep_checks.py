@@ -1,0 +1,127 @@
+"""Checks of the points of a sweep before the first starts: each alone, and whether they are comparable."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from launcher.commands import train
+from launcher.commands.sweep_results import (
+    Candidate,
+    Result,
+    as_json,
+    note_on_evaluation,
+    notes_on_begun_otherwise,
+    settings_text,
+)
+from launcher.preflight.examination import judge_dry_run
+from launcher.report.formats.text import render
+from launcher.run.summary import already_finished
+from launcher.terminal import console
+from launcher.terminal.values import result_json
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import listed
+from neobert.printable import printable
+from neobert.tasks.specs import spec_of
+
+
+def require_comparable(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if the losses of the points would not be comparable."""
+    _refuse_unequal_tokens(candidates)
+    _refuse_unequal_negatives(candidates)
+    refuse_begun_otherwise(candidates)
+
+
+def check(
+    request: train.Request, candidates: Sequence[Candidate], output_format: str, predictions: str
+) -> int:
+    """Print what the points will cost, check each, return the first exit code that is not 0.
+
+    With JSON output the points are printed only if none is trained: else the results are the one object.
+    """
+    if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
+        message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
+        raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
+    if output_format == "text":
+        console.write("\n".join([predictions, *notes_on_begun_otherwise(candidates)]))
+    if note := note_on_evaluation(candidates):
+        console.tell(note)
+    code = _judge(request, candidates)
+    if output_format == "json" and (code != EXIT_OK or request.dry_run):
+        results = [
+            Result(each, already_finished(each.folder) if each.is_finished else None) for each in candidates
+        ]
+        console.write(result_json(as_json(results)))
+    return code
+
+
+def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if points train on different numbers of tokens: losses are not comparable then."""
+    seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
+    if len(seen) > 1:
+        listed = ", ".join(f"{tokens:,} ({label})" for tokens, label in sorted(seen.items()))
+        raise ProjectError(
+            "sweep-tokens",
+            f"the points train on unequal numbers of tokens: {listed}",
+            "adjust trainer.max_steps to the batch size of each point, or add --allow-unequal-tokens",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _refuse_unequal_negatives(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if the losses of points compare queries with different numbers of documents."""
+    seen = {
+        (spec_of(config).texts(config), candidate.plan.tokens_per_step.value): candidate.point.label
+        for candidate in candidates
+        if spec_of(config := candidate.run.config).predicts == "pairs"
+    }
+    if len(seen) > 1:
+        listed = "; ".join(
+            f"{texts} texts per pair, {tokens:,} tokens per step ({label})"
+            for (texts, tokens), label in sorted(seen.items())
+        )
+        raise ProjectError(
+            "sweep-negatives",
+            f"the points compare queries with unequal numbers of documents: {listed}",
+            "sweep other keys, or add --allow-unequal-tokens",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def refuse_begun_otherwise(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if points would resume, or have finished, runs that were begun with other settings.
+
+    Such a run has the schedule of both settings: its loss is not that of the point.
+    """
+    begun = [candidate for candidate in candidates if candidate.begun_with]
+    if begun:
+        points = "; ".join(f"{each.point.label} ({settings_text(each.begun_with)})" for each in begun)
+        folders = listed([shlex.quote(str(each.folder)) for each in begun], 3)
+        raise ProjectError(
+            "sweep-begun-otherwise",
+            f"the run directories of these points contain runs with other settings: {points}",
+            f"set another trainer.output_dir, remove {folders}, or add --allow-unequal-tokens to resume them",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
+    """Run the checks of a dry run for every unfinished point.
+
+    Prints all findings of a failed point, and each warning at the first point that has it.
+    """
+    code, shown = EXIT_OK, set[tuple[str, str]]()
+    for candidate in candidates:
+        if candidate.is_finished:
+            continue
+        report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=request.strict)
+        if report.exit_code != EXIT_OK and not request.unguarded:
+            console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
+            code = code or report.exit_code
+        elif new := [each for each in report.findings if (each.code, each.message) not in shown]:
+            findings = render(report._replace(findings=tuple(new)), quiet=True)
+            console.tell(f"{printable(candidate.point.label)}\n{findings}")
+        shown.update((each.code, each.message) for each in report.findings)
+    if code != EXIT_OK:
+        console.tell("a point fails its checks: nothing was started or written")
+    return code

@@ -1,0 +1,73 @@
+"""Training of the points of a sweep, one after another."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import Protocol
+
+from launcher.commands import train
+from launcher.commands.sweep_results import Candidate
+from launcher.run.next_command import resume_command
+from launcher.run.summary import Summary, conclude
+from launcher.rundir.records import stamp
+from launcher.terminal import console
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PREEMPTED, ProjectError
+from neobert.runfiles.run_dir import MANIFEST
+
+STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
+
+
+class Points(Protocol):
+    """Points that are trained, and what becomes of each."""
+
+    def next(self) -> Candidate | None:
+        """Return the next point to train; None if there is none left."""
+
+    def ended(self, candidate: Candidate, summary: Summary | None) -> None:
+        """Record the result of a point; without a summary, its trainer was not started."""
+
+
+def train_in_turn(points: Points, request: train.Request, output_format: str) -> int:
+    """Train one point after another; return the first exit code that is not 0.
+
+    Continues after a failed point, and ends if one is interrupted or preempted.
+    """
+    code = EXIT_OK
+    while (candidate := points.next()) is not None:
+        before = stamp(candidate.folder / MANIFEST)
+        ended = train_point(replace(request, selection=candidate.selection), output_format)
+        record(points, candidate, ended, before)
+        code = code or ended
+        if ended in STOPPED:
+            console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
+            break
+    return code
+
+
+def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> None:
+    """Record the result of a launch; one that was stopped before its trainer started has none.
+
+    The files of a point that was refused are those of an earlier launch, if there are any.
+
+    Args:
+        before: stamp of the manifest before the launch.
+    """
+    is_started = code == EXIT_OK or stamp(candidate.folder / MANIFEST) != before
+    if is_started or code not in STOPPED:
+        points.ended(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
+
+
+def train_point(request: train.Request, output_format: str) -> int:
+    """Train one point and return its exit code; with JSON output, its summary goes to standard error."""
+    try:
+        if output_format == "text":
+            return train.run(request, "text")
+        with redirect_stdout(sys.stderr):
+            return train.run(request, "text")
+    except ProjectError as error:
+        if error.exit_code in STOPPED:
+            raise
+        console.tell(console.describe_error(error))
+        return error.exit_code

@@ -1,0 +1,268 @@
+"""`train --search`: check the corners of a space and print its highest cost, then train trials in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.commands import train
+from launcher.commands.sweep import candidate_of, require_one_start
+from launcher.commands.sweep_checks import check, refuse_begun_otherwise, require_comparable
+from launcher.commands.sweep_results import (
+    Candidate,
+    Result,
+    collect,
+    cost_text,
+    deliver,
+    predictions,
+    summary_in,
+    write_results,
+)
+from launcher.commands.sweep_runs import STOPPED, train_in_turn
+from launcher.io.files import make_folder
+from launcher.preflight.examination import judge_dry_run
+from launcher.report.formats.text import render
+from launcher.run.search_space import CHOICE, Parameter, Value, corners, own_values, parse_space, trial_point
+from launcher.run.study import COMPLETE, FILE, WAITING, Study, Trial, require_optuna
+from launcher.run.summary import Summary
+from launcher.rundir.directory import claimed, run_directory
+from launcher.terminal import console
+from launcher.terminal.values import show_duration
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import counted, listed
+from neobert.printable import printable
+from neobert.tasks.specs import metric_named, metrics_of
+
+MAX_REFUSED = 3
+"""Launches in a row that the preflight may refuse: then the machine is the reason, and not the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Arguments of a search.
+
+    Attributes:
+        space: `KEY=RANGE` arguments.
+        trials: number of trials, with those of earlier commands.
+        metric: metric of the last evaluation that is optimized.
+        collects: train nothing, and write the results of the trials so far.
+    """
+
+    space: tuple[str, ...]
+    trials: int
+    metric: str
+    allows_unequal_tokens: bool = False
+    collects: bool = False
+
+
+class SearchedTrials:
+    """Trials of a study as points: asks for values, resolves and checks each trial, and tells its metric."""
+
+    def __init__(
+        self, study: Study, space: Sequence[Parameter], request: train.Request, base: Path, options: Options
+    ) -> None:
+        self._study, self._space, self._request = study, space, request
+        self._base, self._options = base, options
+        self._left_behind: list[Trial] = []
+        self._refused = 0
+        self._running: dict[Path, Trial] = {}
+        self.results = {
+            trial.number: Result(self._candidate(trial)) for trial in study.trials() if trial.values
+        }
+        for result in self.results.values():
+            result.summary = summary_in(result.candidate)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other tasks of a job array may search at the same time."""
+        return bool(self._study.array_task)
+
+    @property
+    def has_result(self) -> bool:
+        """Return whether any trial has a metric."""
+        return any(each.state == COMPLETE for each in self._study.trials())
+
+    def begin(self, own: Mapping[str, Value] | None) -> None:
+        """Propose the values of the run file as the first trial, and find trials that a stop left behind.
+
+        Raises ProjectError if the trainer of one of them still runs.
+        """
+        if own and not self._study.trials():
+            self._study.propose(own)
+        self._left_behind = self._study.left_behind()
+        for trial in self._left_behind:
+            if (
+                trial.number in self.results
+                and (folder := self.results[trial.number].candidate.folder).is_dir()
+            ):
+                with claimed(folder):
+                    pass
+
+    def next(self) -> Candidate | None:
+        """Return a trial that a stopped search left behind, or a new one; tells of those that are refused."""
+        while self._refused < MAX_REFUSED and (trial := self._trial()) is not None:
+            if (candidate := self._accepted(trial)) is not None:
+                self._running[candidate.folder] = trial
+                return candidate
+            self._study.tell(trial, None)
+        if self._refused == MAX_REFUSED:
+            console.tell(
+                f"{MAX_REFUSED} trials in a row were refused: fix the finding, then continue the search"
+            )
+        return None
+
+    def ended(self, candidate: Candidate, summary: Summary | None) -> None:
+        """Tell the metric of a trial; a trial that was stopped stays running, and is resumed later."""
+        trial = self._running.pop(candidate.folder)
+        self._refused = self._refused + 1 if summary is None else 0
+        self.results[trial.number].summary = summary
+        write_results(self.results.values(), self._base, self._options.metric)
+        if summary is None or summary.status in ("finished", "failed"):
+            self._study.tell(trial, self._metric(summary))
+
+    def _metric(self, summary: Summary | None) -> float | None:
+        if summary is None or summary.status != "finished":
+            return None
+        value = summary.last_evaluation.get(self._options.metric)
+        return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+    def _trial(self) -> Trial | None:
+        while self._left_behind:
+            trial = self._left_behind.pop(0)
+            if len(trial.values) == len(self._space):
+                return trial
+            self._study.tell(trial, None)  # killed while it was asked for
+        asked = [trial for trial in self._study.trials() if trial.state != WAITING]
+        return self._study.ask() if len(asked) < self._options.trials else None
+
+    def _candidate(self, trial: Trial) -> Candidate:
+        """Resolve the run of a trial; that of an earlier one with equal values, which is not repeated."""
+        twins = (each for each in self._study.trials() if each.values == trial.values)
+        first = next((each.number for each in twins if each.state == COMPLETE), None)
+        point = trial_point(self._space, trial.number, trial.values, first)
+        return candidate_of(self._request.selection, point, self._base)
+
+    def _accepted(self, trial: Trial) -> Candidate | None:
+        """Return a trial that passes the checks of a dry run; prints the findings of one that fails."""
+        title = f"trial {trial.number} of {self._options.trials}"
+        try:
+            candidate = self._candidate(trial)
+        except ProjectError as error:
+            console.tell(f"{title}\n{console.describe_error(error)}")
+            return None
+        self.results[trial.number] = Result(candidate)
+        console.tell(printable(f"{title}: {' '.join(candidate.point.label.split()[1:])}"))
+        if candidate.is_finished:
+            return candidate
+        report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=self._request.strict)
+        if report.exit_code == EXIT_OK or self._request.unguarded:
+            return candidate
+        console.tell(f"{render(report)}\nthe trial fails its checks: it is not started")
+        return None
+
+
+def run(request: train.Request, options: Options, output_format: str) -> int:
+    """Check the corners of the space, then train trials; return 0 if any has a result.
+
+    Raises ProjectError for a search whose trials are not comparable.
+    """
+    require_optuna()
+    space = parse_space(options.space)
+    resolved = require_one_start(request)
+    _require_metric(resolved.config, options.metric)
+    base = run_directory(resolved)
+    ends = [candidate_of(request.selection, point, base) for point in corners(space)]
+    if not options.allows_unequal_tokens:
+        require_comparable(ends)
+        _refuse_unequal_sizes(ends)
+
+    def trials_so_far() -> SearchedTrials:
+        study = Study(
+            base / FILE,
+            space,
+            options.metric,
+            is_higher_better=_is_higher_better(resolved.config, options.metric),
+            seed=resolved.config.seed,
+        )
+        return SearchedTrials(study, space, request, base, options)
+
+    is_begun = (base / FILE).exists()
+    if options.collects and not is_begun:
+        message, hint = "no trial of this search was started", "leave out --collect"
+        raise ProjectError("search", message, hint, str(base), EXIT_CHECK_FAILED)
+    trials = trials_so_far() if is_begun else None
+    earlier = [] if trials is None else [*trials.results.values()]
+    if trials is not None and options.collects:
+        return collect(earlier, base, output_format, options.metric)
+    if not options.allows_unequal_tokens:
+        refuse_begun_otherwise([result.candidate for result in earlier])
+    code = check(request, ends, output_format, _most(ends, options.trials, len(earlier)))
+    if code != EXIT_OK or request.dry_run:
+        return code
+    make_folder(base)
+    trials = trials or trials_so_far()
+    with nullcontext() if trials.is_shared else claimed(base):
+        trials.begin(_own_values(space, resolved.config, ends))
+        code = train_in_turn(trials, request, output_format)
+    deliver([*trials.results.values()], base, output_format, options.metric)
+    return code if code in STOPPED or not trials.has_result else EXIT_OK
+
+
+def _most(ends: Sequence[Candidate], trials: int, done: int) -> str:
+    """Format the predictions of the corners, and the highest time and cost of the trials to come."""
+    left = max(0, trials - done)
+    rests = [candidate.left for candidate in ends]
+    costs = [rest.cost.value for rest in rests]
+    known = [cost for cost in costs if cost is not None]
+    price = f", cost {cost_text(left * max(known))}" if len(known) == len(costs) else ""
+    total = show_duration(left * max(rest.eta_s.value for rest in rests))
+    asked = f" ({done} so far)" if done else ""
+    most = f"{counted(trials, 'trial')}{asked} between these corners: at most {total}{price}"
+    return f"{predictions(ends)}\n{most}"
+
+
+def _require_metric(config: RunConfig, metric: str) -> None:
+    """Raise ProjectError for a metric that no evaluation of the run reports."""
+    reported = [each.name for each in metrics_of(config)]
+    if metric not in reported and not config.plugins.metrics:
+        message = f"{printable(metric)} is not a metric of this run"
+        raise ProjectError("search", message, f"choose one of {', '.join(reported)}", "--metric", EXIT_USAGE)
+
+
+def _is_higher_better(config: RunConfig, metric: str) -> bool:
+    requested = config.trainer.greater_is_better
+    if requested is not None and metric == config.trainer.metric_for_best_model:
+        return requested
+    return metric_named(metric).is_higher_better
+
+
+def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
+    """Raise ProjectError if corners have models of different sizes: the larger one wins at equal tokens."""
+    sizes = {candidate.plan.num_parameters.value: candidate.point.label for candidate in ends}
+    if len(sizes) > 1:
+        texts = listed([f"{size:,} ({label})" for size, label in sorted(sizes.items())], 3)
+        raise ProjectError(
+            "search-sizes",
+            f"the trials train models with unequal numbers of parameters: {texts}",
+            "search other keys, or add --allow-unequal-tokens",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _own_values(
+    space: Sequence[Parameter], config: RunConfig, ends: Sequence[Candidate]
+) -> dict[str, Value] | None:
+    """Return the values of the run file as a trial; None if they are outside of the space."""
+    choices = {
+        (each.key, text): flatten(to_dict(end.run.config))[each.key]
+        for end in ends
+        for each, override in zip(space, end.point.overrides, strict=True)
+        if each.kind == CHOICE and (text := override.partition("=")[2])
+    }
+    return own_values(space, flatten(to_dict(config)), choices)

@@ -1,0 +1,165 @@
+"""Study of a search: Optuna by ask and tell, with a journal of JSON lines in the folder of the search.
+
+Each suggestion depends on the seed and on the trials before it alone, so that a search that was killed
+continues with other values than those that it has tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.run.search_space import CHOICE, Parameter, Value
+from neobert.errors import EXIT_USAGE, ProjectError
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+INSTALL = "pip install 'optuna>=5'"
+FILE = "study.jsonl"
+NAME = "search"
+SEARCHED, TASK = "searched", "array_task"
+"""Attributes in the journal: what is searched, and the task of a job array that asked for a trial."""
+WAITING, RUNNING, COMPLETE, FAILED = "waiting", "running", "complete", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of a study.
+
+    Attributes:
+        number: from 1.
+        values: values by key; incomplete if the search was killed while it asked for them.
+        value: the metric of a complete trial.
+    """
+
+    number: int
+    state: str
+    values: Mapping[str, Value]
+    value: float | None
+    array_task: str
+
+
+class Study:
+    """A study in a journal. Several processes may use one journal at the same time.
+
+    Raises ProjectError if the journal is damaged or of another search.
+    """
+
+    def __init__(
+        self, path: Path, space: Sequence[Parameter], metric: str, *, is_higher_better: bool, seed: int
+    ) -> None:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._path, self._space, self._seed = path, space, seed
+        self.array_task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+        self._distributions = {each.key: _distribution(each) for each in space}
+        searched = [metric, *([each.key, each.kind, *each.values] for each in space)]
+        with self._read():
+            lock = JournalFileSymlinkLock(str(path))  # holds on network file systems
+            journal = JournalFileBackend(str(path), lock)
+            _remove_incomplete_line(path, lock)
+            self._study = optuna.create_study(
+                storage=JournalStorage(journal),
+                study_name=NAME,
+                direction="maximize" if is_higher_better else "minimize",
+                load_if_exists=True,
+            )
+            earlier = self._study.user_attrs.get(SEARCHED)
+        if earlier is None:
+            self._study.set_user_attr(SEARCHED, searched)
+        elif earlier != searched:
+            message = "this search was begun with other --search or --metric options"
+            hint = "repeat the options, or set another trainer.output_dir"
+            raise ProjectError("search", message, hint, str(path), EXIT_USAGE)
+
+    def trials(self) -> list[Trial]:
+        """Return all trials, in the order in which they were asked for."""
+        with self._read():
+            return [self._trial(each) for each in self._study.get_trials(deepcopy=False)]
+
+    def left_behind(self) -> list[Trial]:
+        """Return the trials that a stopped search left running; in a job array, those of this task."""
+        return [
+            each for each in self.trials() if each.state == RUNNING and each.array_task == self.array_task
+        ]
+
+    def propose(self, values: Mapping[str, Value]) -> None:
+        """Make these values the next trial."""
+        self._study.enqueue_trial(dict(values))
+
+    def ask(self) -> Trial:
+        """Return a new trial."""
+        import optuna
+
+        number = len(self._study.get_trials(deepcopy=False))
+        self._study.sampler = optuna.samplers.TPESampler(seed=(self._seed + number) % 2**32)
+        with self._read():
+            asked = self._study.ask(self._distributions)
+            asked.set_user_attr(TASK, self.array_task)
+        return Trial(asked.number + 1, RUNNING, asked.params, None, self.array_task)
+
+    def tell(self, trial: Trial, value: float | None) -> None:
+        """Record the metric of a trial; None for one that was refused or failed."""
+        import optuna
+
+        state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
+        self._study.tell(trial.number - 1, value, state=state)
+
+    def _trial(self, frozen: optuna.trial.FrozenTrial) -> Trial:
+        for each in self._space:
+            if each.key in frozen.params and not each.holds(frozen.params[each.key]):
+                raise ValueError(each.key)
+        task = str(frozen.user_attrs.get(TASK, ""))
+        state = {"FAIL": FAILED}.get(frozen.state.name, frozen.state.name.lower())
+        return Trial(frozen.number + 1, state, frozen.params, frozen.value, task)
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Raise ProjectError for a journal that Optuna cannot read, without its content."""
+        try:
+            yield
+        except OSError as error:
+            message, hint = f"cannot be used: {error.strerror}", "check the folder's permissions and space"
+            raise ProjectError("search", message, hint, str(self._path)) from None
+        except Exception as error:  # Optuna checks no line of a journal: any error may come from one
+            message = f"the journal of the search is damaged ({type(error).__name__})"
+            hint = "restore it from a copy, or remove it to begin the search again: its runs are not lost"
+            raise ProjectError("search", message, hint, str(self._path)) from None
+
+
+def _remove_incomplete_line(path: Path, lock: JournalFileSymlinkLock) -> None:
+    """Remove a last line that a crash cut short: Optuna would append the next one to it."""
+    lock.acquire()
+    try:
+        content = path.read_bytes()
+        if (end := content.rfind(b"\n") + 1) < len(content):
+            os.truncate(path, end)
+    finally:
+        lock.release()
+
+
+def require_optuna() -> None:
+    """Raise ProjectError if optuna is not installed."""
+    if find_spec("optuna") is None:
+        raise ProjectError("search", "optuna is not installed", INSTALL, "--search", EXIT_USAGE)
+
+
+def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
+    from optuna import distributions
+
+    if parameter.kind == CHOICE:
+        return distributions.CategoricalDistribution(parameter.values)
+    low, high = parameter.ends
+    if parameter.kind == "int":
+        return distributions.IntDistribution(int(low), int(high))
+    return distributions.FloatDistribution(low, high, log=parameter.kind == "log")
