@@ -20,7 +20,7 @@ FOLDER = ".digests"
 # An edit within the resolution of a file system's times is not detected. The coarsest resolution is 2 s.
 SETTLED_S = 2.0
 _WORTH_A_LINE_BYTES = 1 << 30
-_END_BYTES = 2**16
+_END_BYTES, _SHORT_END_BYTES = 2**16, 2**12
 log = logging.getLogger(__name__)
 
 
@@ -31,16 +31,16 @@ def described_by_ends(path: Path) -> list[Any]:
 
 
 def size_and_ends(path: Path) -> list[Any]:
-    """Return size and a hash of the first and last 64 KiB, for text of which a process reads a part only."""
-    return [path.stat().st_size, digest_of_ends(path)]
+    """Return size and a hash of the first and last 4 KiB, for text of which each process reads a part only."""
+    return [path.stat().st_size, digest_of_ends(path, _SHORT_END_BYTES)]
 
 
-def digest_of_ends(path: Path) -> str:
-    """Hash the first and the last 64 KiB of a file. Raises DAT001 if it cannot be read."""
+def digest_of_ends(path: Path, num_bytes: int = _END_BYTES) -> str:
+    """Hash the first and the last `num_bytes` of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:
-            head = file.read(_END_BYTES)
-            file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END_BYTES))
+            head = file.read(num_bytes)
+            file.seek(max(len(head), os.fstat(file.fileno()).st_size - num_bytes))
             return _blake(head + file.read()).hexdigest()
     except OSError as error:
         raise unopened(path, error) from error
