@@ -70,3 +70,8 @@ def parts_in(folder: Path) -> list[PartNumber]:
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
     found = (PartNumber.of_folder(name.removeprefix(".").removesuffix(".partial")) for name in names)
     return sorted({part for part in found if part is not None})
+
+
+def is_joined(folder: Path) -> bool:
+    """Return whether a folder holds parts that are joined."""
+    return (folder / MANIFEST).is_file() and bool(parts_in(folder))

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neobert.config.schema import MixtureCorpus, RunConfig
+from neobert.config.schema import DatasetConfig, MixtureCorpus, RunConfig
 from neobert.data.batches.streams import EvalStream, TrainStream
-from neobert.data.sources.rows import text_digest
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.preview import preview_of
+from neobert.data.sources.rows import text_digest, text_rows
 from neobert.data.store import opened_text
 from neobert.data.store.contents import describe
 from neobert.data.store.join import join
@@ -294,3 +296,36 @@ def test_copies_are_counted_as_in_one_preparation():
     training = [digests("a", "b", "a"), digests(), digests("d")]
     assert count_copies(training, digests("a", "a", "c", "d")) == (3, 3)
     assert count_copies(training, digests()) == (0, 0)
+
+
+def test_joined_parts_are_a_text_without_their_source(configure_task, tmp_path):
+    config = configure_task("text")
+    parts = prepare(joined(config, tmp_path / "parts"))
+    shutil.rmtree(tmp_path / "text")
+    tokenizer = replace(config.tokenizer, path=None)
+    for changed in (config, replace(config, tokenizer=tokenizer)):
+        dataset = replace(config.dataset, path=str(tmp_path / "parts"), eval_samples=None)
+        found = prepare(replace(changed, dataset=dataset))
+        assert contents(found.train) == contents(parts.train)
+        assert contents(found.eval) == contents(parts.eval)
+        assert found.fingerprint == parts.fingerprint
+        assert found.report["train"]["source"] == f"{tmp_path / 'parts'} (train, prepared)"
+    for key, value in (("max_seq_length", 24), ("min_length", 2)):
+        other = replace(config, dataset=replace(dataset, **{key: value}))
+        with pytest.raises(ProjectError, match="different values of m"):
+            prepare(other)
+    for key, value in (("streaming", True), ("train_split", "train[:10]")):
+        other = replace(config, dataset=replace(dataset, **{key: value}))
+        with pytest.raises(ProjectError, match="is prepared, and read as a whole"):
+            prepare(other)
+    with pytest.raises(ProjectError, match="is prepared already"):
+        prepare_part(replace(config, dataset=dataset), tmp_path / "again", PartNumber(1, 2))
+
+
+def test_joined_parts_in_a_folder_of_text_are_not_read(configure_task, tmp_path):
+    config = configure_task("text")
+    joined(config, tmp_path / "text" / "parts")
+    corpus = open_corpus(config.dataset)
+    assert corpus.train.source.names == tuple(f"{number}.jsonl" for number in range(5))
+    preview = preview_of(DatasetConfig(path=str(tmp_path / "text" / "parts")), text_rows(config.dataset))
+    assert (preview.exists, preview.formats, preview.error) == (True, {"prepared part": 3}, None)

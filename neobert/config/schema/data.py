@@ -105,7 +105,7 @@ class DatasetConfig:
     path: str | tuple[NonEmpty, ...] | None = key(
         None,
         "File, folder or pattern (novels/*.txt) of text, Markdown, JSON, CSV, TSV or parquet, or a list of "
-        "these; or a saved `datasets` folder.",
+        "these; or a saved `datasets` folder; or joined parts of prepared data.",
         is_path=True,
         replaces=("name", "config", "mixture", "train_split"),
         by_content=True,

@@ -18,6 +18,7 @@ from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.hub import hub_splits, saved_splits
 from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
+from neobert.data.sources.prepared import joined_folder, prepared_splits
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row, RowFormat, text_rows
@@ -86,7 +87,7 @@ def open_corpus(
     Evaluation documents come from the first of these that applies: `eval_split`; a split named validation,
     eval, test or dev; the first `eval_samples` training documents; the `validation_split` share of the
     training documents, chosen by a hash of their text; none. With an evaluation split,
-    `eval_samples` keeps its first documents only.
+    `eval_samples` keeps its first documents only. Joined parts have the splits with which they were prepared.
 
     Raises ProjectError DAT001 for missing or unreadable data, DAT006 for overlapping splits, DAT011 for
     missing or ambiguous columns, DAT013 for two data locations, none, or a file format as dataset.name, and
@@ -94,6 +95,10 @@ def open_corpus(
     """
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
+    if (folder := joined_folder(config)) is not None:
+        _check_one_place(config)
+        prepared = prepared_splits(folder, rows or text_rows(config), config)
+        return Corpus(prepared["train"], prepared.get("eval"), config)
     splits = plugged or _splits(config, rows or text_rows(config), describe)
     wanted, wanted_evaluation = splits_read(config, splits)
     train = _documents(splits, wanted, config, TRAIN_KEY)

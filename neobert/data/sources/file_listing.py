@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from neobert.config.text_formats import COMPRESSIONS, PARQUET
 from neobert.data.sources.unreadable import unreadable
+from neobert.runfiles.prepared_parts import is_joined
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
 PLACE = "dataset.path"
@@ -83,7 +84,8 @@ def listed_files(root: Path) -> Iterator[Path]:
     while pending:
         for folder, folders, names in os.walk(pending.popleft(), onerror=_raise):
             real = os.path.realpath(folder)
-            if folder != str(root) and any(each.issubset(names) for each in OUTPUTS):
+            is_output = any(each.issubset(names) for each in OUTPUTS) or is_joined(Path(folder))
+            if folder != str(root) and is_output:
                 folders.clear()
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)

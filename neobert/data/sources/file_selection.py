@@ -31,6 +31,7 @@ from neobert.data.sources.splits import ALIASES
 from neobert.data.sources.text_files import column_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
+from neobert.runfiles.prepared_parts import is_joined
 
 TRAIN = "train"
 ALREADY_READ = "link to a file that is read"
@@ -123,6 +124,9 @@ def select_files(
     selection = Selection()
     for place in places:
         num_before = len(selection.files)
+        if is_joined(place.path):
+            hint = "set dataset.path to this folder alone, or to folders with text"
+            raise unreadable(place.path, "holds prepared data, which has no files of text", hint)
         if len(places) > 1 and is_saved_dataset(place.path):
             hint = "list this folder and the other paths in dataset.mixture"
             message = "is a saved dataset, which is not read together with other paths"

@@ -20,6 +20,7 @@ from neobert.data.sources.splits import (
 )
 from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
+from neobert.runfiles.prepared_parts import is_joined, parts_in
 
 MOST_FILES, MOST_CHARACTERS, CHARACTERS_OF_FILE = 64, 1 << 22, 1 << 16
 """Number of files of which the first rows are read, characters of all of them, and of each at least."""
@@ -75,6 +76,8 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
         return replace(found, exists=False, error=error)
     if len(places) == 1 and is_saved_dataset(places[0].path):
         return found
+    if len(places) == 1 and is_joined(places[0].path):
+        return replace(found, formats={"prepared part": len(parts_in(places[0].path))})
     try:
         selection = select_files(places, rows, can_open)
         training, evaluation, others = _by_use(selection.files, dataset)

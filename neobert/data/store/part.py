@@ -18,6 +18,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.sources.blocks import Block, assign, blocks_of
 from neobert.data.sources.file_digests import size_and_ends
 from neobert.data.sources.parts import known_count
+from neobert.data.sources.prepared import joined_folder
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.block_record import sum_of
@@ -61,6 +62,9 @@ def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str,
 
 
 def _check_can_be_parted(config: RunConfig) -> None:
+    if (folder := joined_folder(config.dataset)) is not None:
+        hint = "set dataset.path to the text that it was prepared from"
+        raise ProjectError("DAT001", "is prepared already", hint, str(folder))
     if config.dataset.streaming:
         raise ProjectError(
             "DAT001",

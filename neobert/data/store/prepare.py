@@ -26,6 +26,7 @@ from neobert.data.sources.corpus import Corpus, open_corpus, with_evaluation_tab
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends, size_and_ends
 from neobert.data.sources.parts import HashShare
+from neobert.data.sources.prepared import PreparedSource, joined_folder
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.opened_text import open_text
@@ -90,10 +91,13 @@ def prepare(
 ) -> PreparedData:
     """Prepare the text that a config names, or open the text if it is already prepared.
 
-    The text is stored in `output`, a new folder, else in the cache. If the cache folder itself is an earlier
-    `output`, that is opened. The first process prepares and calls `on_progress`; other processes wait.
+    Joined parts that `dataset.path` names are opened where they are. Else the text is stored in `output`, a
+    new folder, or in the cache. If the cache folder itself is an earlier `output`, that is opened.
+    The first process prepares and calls `on_progress`; other processes wait.
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
+    if (joined := joined_folder(config.dataset)) is not None:
+        return _open(joined, open_request(config, size_and_ends))
     cache = cache_folder(config.dataset)
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
@@ -277,6 +281,8 @@ def _check_tokenizer_is_there(folder: Path) -> None:
 def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
     """Raise DAT002 for an output folder that was prepared from different text or settings."""
     there, here = manifest["request"], request.content()
+    if isinstance(request.corpus.train, PreparedSource):
+        here |= {name: there.get(name) for name in _of_the_text(request)}
     if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
         return
     raise ProjectError(
@@ -285,6 +291,11 @@ def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> 
         "set dataset.cache_dir to another folder, or pass a new folder to data prepare --output",
         str(folder),
     )
+
+
+def _of_the_text(request: Request) -> tuple[str, ...]:
+    """Return the values of a request that a run on prepared data takes from it."""
+    return ("source", "name") if request.tokenizer else ("source", "name", "tokenizer")
 
 
 def different_values(there: dict[str, Any], here: dict[str, Any]) -> str:
