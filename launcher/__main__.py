@@ -12,7 +12,10 @@ def main() -> None:
         collect_rarely()
         skip_collection_at_exit()
         from launcher.cli.app import main as run_command_line
-    except KeyboardInterrupt:
+    except BaseException as error:
+        # Python 3.11 raises RuntimeError for what interrupts the creation of a class.
+        if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+            raise
         print("error: Ctrl-C: stopped before there was a result [interrupted]", file=sys.stderr)
         sys.exit(130)
     run_command_line()

@@ -50,6 +50,8 @@ def requested_format(arguments: Sequence[str]) -> str:
 
 def deliver(error: BaseException, output_format: str) -> int:
     """Report the exception that ended a command. Returns the exit code."""
+    if isinstance(error.__cause__, KeyboardInterrupt | TerminatedError):
+        error = error.__cause__  # Python 3.11 raises RuntimeError if it interrupts the creation of a class
     if is_help(error) and output_format == "text":
         console.tell(str(error))
         return EXIT_USAGE

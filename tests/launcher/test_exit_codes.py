@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from launcher.cli.errors import STOPPED
+
 FORMATS = ("text", "json", "github", "sarif", "junit")
 
 
@@ -245,18 +247,39 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
     assert f"validators is imported from {foreign} [HST006]" in answer.stderr
 
 
+IN_A_CLASS = """
+class Interrupted:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(number)
+type("Section", (), {"field": Interrupted()})
+"""
+
+
 @pytest.mark.child
-def test_ctrl_c_during_the_first_imports_leaves_no_traceback() -> None:
-    program = """if True:
+@pytest.mark.parametrize("interrupts", ["signal.raise_signal(number)", IN_A_CLASS])
+@pytest.mark.parametrize(
+    ("number", "imports", "code", "message"),
+    [
+        (2, "launcher.cli.app", 130, "Ctrl-C: stopped before there was a result [interrupted]"),
+        (2, "validators.rules", 130, f"Ctrl-C: {STOPPED} [interrupted]"),
+        (15, "validators.rules", 143, f"SIGTERM: {STOPPED} [terminated]"),
+    ],
+)
+def test_a_stop_during_imports_is_reported_as_one(
+    number: int, imports: str, code: int, message: str, interrupts: str
+) -> None:
+    """Python 3.11 raises RuntimeError for what interrupts the creation of a class."""
+    program = f"""if True:
         import signal, sys
+        number = {number}
         class Interrupt:
             def find_spec(self, name, path, target=None):
-                if name == "launcher.cli.app":
-                    signal.raise_signal(signal.SIGINT)
+                if name == "{imports}":
+                    exec({interrupts!r}, globals())
         sys.meta_path.insert(0, Interrupt())
         from launcher.__main__ import main
         main()
     """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    message = "error: Ctrl-C: stopped before there was a result [interrupted]\n"
-    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", message)
+    command = [sys.executable, "-c", program, "plan", "-p", "cpu-demo"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (code, "", f"error: {message}\n")
