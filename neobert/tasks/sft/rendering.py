@@ -123,12 +123,15 @@ def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
 
 @contextmanager
 def _limited(time_limit_s: float) -> Iterator[None]:
-    """End this process if the block takes longer, whatever it does."""
-    signal.setitimer(signal.ITIMER_REAL, time_limit_s)
+    """End this process if the block takes more CPU time, whatever it does.
+
+    The time of a clock would end sound templates where processes wait for a core, or are suspended.
+    """
+    signal.setitimer(signal.ITIMER_PROF, time_limit_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _limit_memory() -> None:
@@ -145,7 +148,7 @@ def _limit_memory() -> None:
 def main(lines: IO[str], output: IO[str]) -> int:
     """Answer each line of the input. Returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the input ends when the parent does
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a parent may ignore it, which children inherit
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # a parent may ignore it, which children inherit
     import transformers.utils.chat_template_utils  # noqa: F401  (before time and memory are limited)
 
     request = Request(**json.loads(next(lines)))

@@ -36,7 +36,7 @@ class ChatTemplate:
         template: the Jinja template.
         special_tokens: names and texts of special tokens, which templates read, such as bos_token.
         special: texts of all special tokens.
-        time_limit_s: time limit of one conversation.
+        time_limit_s: limit of the CPU time of one conversation.
         date: ISO date that the template gets as today's; None: the clock's.
     """
 
@@ -115,12 +115,12 @@ class _Child:
 
     def _ended(self, conversation: Conversation) -> ProjectError:
         code = self._process.wait()
-        if code == -signal.SIGALRM:
+        if code == -signal.SIGPROF:
             beginning = printable(str(conversation.messages[0].get("content", ""))[:SHOWN])
             size = counted(len(conversation.messages), "message")
-            message = f"the chat template takes more than {self._time_limit_s:g} s (limit) for a conversation"
-            hint = f"{HINT}, or split the conversation"
-            return ProjectError(CODE, f"{message} of {size}: {beginning!r}", hint, PLACE)
+            limit = f"{self._time_limit_s:g} s of CPU time (limit)"
+            message = f"the chat template takes more than {limit} for a conversation of {size}: {beginning!r}"
+            return ProjectError(CODE, message, f"{HINT}, or split the conversation", PLACE)
         message = f"the process that renders conversations ended with code {code}; its output is above"
         return ProjectError("DAT009", message, "run the command again", PLACE)
 
