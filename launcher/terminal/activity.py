@@ -26,8 +26,7 @@ class Activity:
         self._is_over = threading.Event()
         self._writing = threading.Lock()
         self._draw()
-        self._thread = threading.Thread(target=self._tick, name="activity", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._tick, name="activity", daemon=True).start()
 
     def show(self, text: str, *, is_same: bool = False) -> None:
         """Replace the text; the elapsed time restarts unless the text is about the same work (`is_same`)."""
@@ -38,10 +37,8 @@ class Activity:
         self._draw()
 
     def close(self) -> None:
-        """Erase the line."""
-        self._is_over.set()
-        self._thread.join(TICK_S)
-        self._write(ERASE)
+        """Erase the line; the thread draws nothing after that."""
+        self._write(ERASE, is_last=True)
 
     def _tick(self) -> None:
         while not self._is_over.wait(TICK_S):
@@ -54,13 +51,17 @@ class Activity:
         text = f"{cut_end(printable(self._text), room, mark='')}{elapsed}"
         self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
-    def _write(self, text: str) -> None:
-        """Write to standard error; an error ends the updates."""
+    def _write(self, text: str, *, is_last: bool = False) -> None:
+        """Write to standard error, unless the line is erased; an error ends the updates."""
         with self._writing:
+            if self._is_over.is_set():
+                return
             try:
                 sys.stderr.write(text)
                 sys.stderr.flush()
             except OSError:
+                is_last = True
+            if is_last:
                 self._is_over.set()
 
 

@@ -36,6 +36,20 @@ def test_text_and_time_are_shown_and_erased(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("_terminal")
+def test_nothing_is_drawn_over_what_follows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0)
+    for _ in range(300):
+        with activity("preparing the data"):
+            time.sleep(0.0001)
+    time.sleep(0.05)
+    drawn = capsys.readouterr().err.split(module.ERASE)
+    assert [text for text in drawn if text and not text.endswith("\r")] == []
+    assert drawn[-1] == ""
+
+
+@pytest.mark.usefixtures("_terminal")
 def test_an_error_leaves_no_line_behind(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), activity("preparing the data"):
         raise KeyboardInterrupt
