@@ -57,7 +57,7 @@ def test_threads_end_with_their_stream(texts: dict[str, Text], ends: str):
 
             gc.collect()
             for thread in mine:
-                thread.join(5)
+                thread.join(60)
         else:
             stream.close()
             stream.close()

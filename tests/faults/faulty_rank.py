@@ -63,16 +63,21 @@ def mean_of_means() -> None:
 
 
 def crash() -> None:
-    time.sleep(1.5)
+    """Crash once the other rank ignores the signal by which torchrun ends it."""
+    await_file(Path(sys.argv[2], "rank_0.stage"))
     os._exit(3)
 
 
 def absent() -> None:
     """Alive, and never there, until the other rank has reported."""
-    reported, deadline_s = Path(sys.argv[2], "rank_0.json"), time.monotonic() + OUTLASTS_ANY_TEST_S
-    while not reported.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    await_file(Path(sys.argv[2], "rank_0.json"))
     sys.exit(0)
+
+
+def await_file(path: Path) -> None:
+    deadline_s = time.monotonic() + OUTLASTS_ANY_TEST_S
+    while not path.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
 
 
 def fails() -> None:

@@ -32,7 +32,6 @@ from tests.faults import nursery
 from tests.training.conftest import write_corpus, write_run
 
 PATIENCE_S = 60.0
-SECOND_S = 0.1  # for the second request, which a process that is slow to run takes for the first
 RUN = {"max_steps": 12, "save_steps": 4, "eval_steps": 6, "logging_steps": 1}
 ANSWERED_S = 1.0
 NOWHERE = "nowhere"
@@ -106,14 +105,14 @@ def dwell(place: Any, name: str, ready: Path, call: int) -> None:
     def dwelling(*args: Any, **kwargs: Any) -> Any:
         if next(calls) == call:
             ready.touch()
-            wait_for_a_request()
+            wait_for_requests(asked_file(ready))
         return real(*args, **kwargs)
 
     setattr(place, name, dwelling)
 
 
-def wait_for_a_request() -> None:
-    """Sleep on until a handler has run: sleeping goes on after it, as a computation would."""
+def wait_for_requests(asked: Path) -> None:
+    """Sleep on until a handler has run and both requests were sent, as a computation would."""
     before, heard = signal.getsignal(signal.SIGTERM), []
 
     def hear(number: int, frame: Any) -> None:
@@ -124,7 +123,7 @@ def wait_for_a_request() -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not heard and time.monotonic() < deadline_s:
         time.sleep(0.005)
-    time.sleep(SECOND_S)
+    await_file(asked)  # or else the second request could come after the end
     signal.signal(signal.SIGTERM, before)
 
 

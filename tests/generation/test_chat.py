@@ -112,7 +112,7 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty: Path) -> N
         screen.await_text("hello\r\n", before)
         screen.await_text("\r\n> ", before)
         screen.type("\x04")
-        assert screen.child.wait(timeout=30) == 0
+        assert screen.child.wait(timeout=60) == 0
     finally:
         screen.child.kill()
         screen.child.wait()

@@ -40,7 +40,9 @@ def take_step(step: int) -> None:
 
 def end(status: str, code: int, step: int, message: str = "") -> None:
     outcome = {"status": status, "exit_code": code, "step": step, "message": message}
-    (run_dir / "outcome.json").write_text(json.dumps(outcome))
+    partial = run_dir / f"outcome.{os.getpid()}"  # each rank writes one, while a launcher reads
+    partial.write_text(json.dumps(outcome))
+    partial.replace(run_dir / "outcome.json")
     sys.exit(code)
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -64,35 +63,45 @@ def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
         pass
 
 
-def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path) -> None:
+@pytest.fixture
+def is_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set when a launch says that it waits for another."""
+    event = threading.Event()
+    monkeypatch.setattr(directory.console, "tell", lambda _: event.set())
+    return event
+
+
+def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path, is_waiting: threading.Event) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     first = claimed(folder)
     first.__enter__()
 
     def move_and_end() -> None:
+        is_waiting.wait()
         folder.rename(tmp_path / "old")
         folder.mkdir()
-        time.sleep(0.3)
         first.__exit__(None, None, None)
 
-    threading.Timer(0.3, move_and_end).start()
+    threading.Thread(target=move_and_end, daemon=True).start()
     with claimed(folder) as held:
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
-def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path: Path) -> None:
+def test_a_directory_that_vanishes_while_it_is_waited_for(
+    tmp_path: Path, is_waiting: threading.Event
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     first = claimed(folder)
     first.__enter__()
 
     def move_and_end() -> None:
+        is_waiting.wait()
         folder.rename(tmp_path / "old")
-        time.sleep(0.3)
         first.__exit__(None, None, None)
 
-    threading.Timer(0.3, move_and_end).start()
+    threading.Thread(target=move_and_end, daemon=True).start()
     with pytest.raises(ProjectError, match="removed or moved aside") as refused, claimed(folder):
         pass
     assert (refused.value.code, refused.value.exit_code) == ("run-vanished", 1)

@@ -93,7 +93,7 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
 ) -> None:
     ending = launched(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "beat(1)\nif number == 0: time.sleep(60)\nassert again\nend('finished', 0, 3)",
+        "if number == 0: beat(1); time.sleep(60)\nassert again\nend('finished', 0, 3)",
         limits=TIGHT,
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)

@@ -25,7 +25,7 @@ from neobert.training.telemetry.jsonl_writer import (
 
 
 def wait_until(holds):
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not holds() and time.monotonic() < deadline_s:
         time.sleep(0.005)
     assert holds()
