@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+from hypothesis import settings
 
 from neobert.export.verify import clean_environment
 
@@ -49,6 +51,9 @@ def vectors_of(code: str, work_dir: Path) -> list[np.ndarray]:
     return [np.array(each) for each in json.loads(line.removeprefix("VECTORS "))]
 
 
+@pytest.mark.skipif(
+    settings.get_current_profile_name() != "thorough", reason="20 seconds of training: make test-thorough"
+)
 def test_fifty_steps_are_read_in_another_process(model_folder, tmp_path):
     words = ["a", "b", "c", "the", "model", "reads", "text"]
     rows = [{"query": f"{one} {other}", "positive": f"{other} {one}"} for one in words for other in words]
