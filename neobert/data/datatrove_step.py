@@ -1,0 +1,130 @@
+"""Step of a datatrove pipeline that writes its documents as prepared text.
+
+Readers, filters, deduplication and executors are datatrove's; the tokens and their files are those of
+`neobert-launch data prepare`. Each task of the pipeline writes a part, and `neobert-launch data join` joins
+the parts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from neobert.config import from_dict, to_dict
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.sources.corpus import Corpus
+from neobert.data.sources.parts import HashShare
+from neobert.data.sources.readers import IndexedSource
+from neobert.data.sources.rows import TEXT, Row, check_plain_text
+from neobert.data.sources.text_files import encodable
+from neobert.data.store.block_record import sum_of
+from neobert.data.store.build import Request
+from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
+from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
+from neobert.data.tokenize.tokenizers import is_trained, load_tokenizer, refuse_shared_padding
+from neobert.errors import ProjectError
+from neobert.runfiles.prepared_parts import PartNumber
+from neobert.tasks.specs import spec_of
+
+try:
+    from datatrove.pipeline.base import PipelineStep
+except ModuleNotFoundError as error:
+    message = "datatrove is not installed: pip install 'datatrove[io]>=0.10.1'"
+    raise ModuleNotFoundError(message, name=error.name) from None
+
+LABEL = "the documents of the pipeline"
+
+
+class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
+    """Writer of the documents of a pipeline as prepared text: `part-K-of-N` for task K - 1 of N.
+
+    `config` is that of the run that trains on the text; `dataset.validation_split` is its evaluation text.
+    A task that is run again replaces its part.
+    """
+
+    name = "neobert-launch"
+    type = "WRITER"
+
+    def __init__(self, config: RunConfig, output_folder: str | Path) -> None:
+        super().__init__()
+        _check(config)
+        # The executor writes the step as JSON, and sends it to processes that start elsewhere.
+        self.config, self.output_folder = to_dict(config), str(Path(output_folder).absolute())
+
+    def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> None:
+        """Write the part of one task; nothing is passed on."""
+        # A task is one of several on a machine: the executor decides how many cores it has.
+        os.environ.setdefault(PARALLELISM_ENV, "false")
+        request = _request(from_dict(self.config))
+        assert request.tokenizer is not None
+        request.tokenizer.tokenizer.model_max_length = segment_length(request.config)
+        writer = PartWriter(
+            Path(self.output_folder),
+            PartNumber(rank + 1, world_size),
+            request.content(),
+            request.tokenizer,
+            request.examples.encoder(request.tokenizer),
+            request.corpus.train.rows,
+        )
+
+        def check(manifest: dict[str, Any]) -> None:
+            train = sum_of(manifest["splits"]["train"]["blocks"])
+            if train.segments:
+                request.examples.check(LABEL, train)
+
+        shutil.rmtree(writer.folder, ignore_errors=True)
+        with self.track_time(unit="part"):
+            manifest = writer.write(_splits(data or (), request.corpus, rank, world_size), check)
+        for split in manifest["splits"].values():
+            self.stat_update("tokens", value=split["tokens"], unit="part")
+
+
+def _check(config: RunConfig) -> None:
+    """Raise `ProjectError` for a config whose text no pipeline can give."""
+    check_plain_text(LABEL, spec_of(config).rows(config))
+    dataset = config.dataset
+    for key in ("streaming", "eval_samples", "eval_split", "mixture"):
+        if getattr(dataset, key):
+            message = f"dataset.{key} does not apply to {LABEL}"
+            hint = f"remove dataset.{key}; dataset.validation_split keeps a share of them for evaluation"
+            raise ProjectError("DAT001", message, hint, f"dataset.{key}")
+    if is_trained(config.tokenizer):
+        message = "the run would train a tokenizer on the whole text, and a part needs one that exists"
+        raise ProjectError("DAT001", message, "set tokenizer.path to a tokenizer", "tokenizer.path")
+
+
+def _request(config: RunConfig) -> Request:
+    """Return the request of a text that is known by its documents alone."""
+    spec = spec_of(config)
+    documents = IndexedSource(LABEL, lambda _, __: (), lambda: 0, lambda: "datatrove", spec.rows(config))
+    share = config.dataset.validation_split
+    corpus = Corpus(documents, None, config.dataset)
+    if share is not None:
+        training, evaluation = (HashShare(documents, share, is_evaluation=each) for each in (False, True))
+        corpus = Corpus(training, evaluation, config.dataset)
+    tokenizer = load_tokenizer(config.tokenizer, roles=spec.roles)
+    refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
+    return Request(config, corpus, tokenizer, is_parted=True)
+
+
+def _splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> dict[str, PartSplit]:
+    """Return the splits of a task. The training text is first: reading it collects the evaluation text."""
+    held_out: list[Row] = []
+
+    def training() -> Iterator[Row]:
+        for document in data:
+            row = {TEXT: encodable(document.text)}
+            if isinstance(corpus.evaluation, HashShare) and corpus.evaluation.takes(row):
+                held_out.append(row)
+            else:
+                yield row
+
+    def split(rows: Iterable[Row]) -> PartSplit:
+        return PartSplit(world_size, [BlockRows(rank, f"task {rank}", rows, LABEL)])
+
+    splits = {"train": split(training())}
+    return splits if corpus.evaluation is None else splits | {"eval": split(held_out)}
