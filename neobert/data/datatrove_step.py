@@ -32,10 +32,10 @@ from neobert.tasks.specs import spec_of
 
 try:
     from datatrove.pipeline.base import PipelineStep
-except ModuleNotFoundError as error:
-    message = "datatrove is not installed: pip install 'datatrove[io]>=0.10.1'"
-    raise ModuleNotFoundError(message, name=error.name) from None
+except ModuleNotFoundError:
+    PipelineStep = object
 
+INSTALL = "pip install 'datatrove[io]>=0.10.1'"
 LABEL = "the documents of the pipeline"
 
 
@@ -50,6 +50,8 @@ class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
     type = "WRITER"
 
     def __init__(self, config: RunConfig, output_folder: str | Path) -> None:
+        if PipelineStep is object:
+            raise ModuleNotFoundError(f"datatrove is not installed: {INSTALL}", name="datatrove")
         super().__init__()
         _check(config)
         # The executor writes the step as JSON, and sends it to processes that start elsewhere.

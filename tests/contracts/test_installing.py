@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launcher.run.study import INSTALL as OPTUNA
 from neobert.adapters.spec import INSTALL as LORA
+from neobert.data.datatrove_step import INSTALL as DATATROVE
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import FORMATS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
@@ -25,11 +26,16 @@ ROOMS = (*PACKAGES, "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
-INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO}
+INSTALL = (
+    KERNELS
+    | EXPORTS
+    | TRACKED
+    | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO, "datatrove": DATATROVE}
+)
 NAME = re.compile(r"[\w-]+")
 IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)
 PART_OF_TORCH = "triton"
-QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
+QUOTED = re.compile(r"'([a-z][a-z0-9-]*(?:\[[a-z,]+\])?>=[^']+)'")
 
 
 def test_there_is_a_line_for_each_extra() -> None:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from neobert.data import datatrove_step
 from neobert.data.store.join import join
 from neobert.data.store.part import prepare_part
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import MANIFEST, PartNumber
 from tests.data.conftest import Configure, sentences, write_jsonl
 
-STEP = "neobert.data.datatrove_step"
 TASKS = 2
 
 
-def test_without_datatrove_the_step_names_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datatrove.pipeline.base", None)
-    monkeypatch.delitem(sys.modules, STEP, raising=False)
+def test_without_datatrove_the_step_names_the_command_that_installs_it(configure, tmp_path, monkeypatch):
+    monkeypatch.setattr(datatrove_step, "PipelineStep", object)
     with pytest.raises(ModuleNotFoundError, match=r"is not installed: pip install 'datatrove\[io\]"):
-        importlib.import_module(STEP)
+        datatrove_step.TokenStoreWriter(configure(), tmp_path)
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def write(config, text: Path, output: Path, *tasks: int) -> None:
     from datatrove.pipeline.readers import JsonlReader
 
     for task in tasks or range(TASKS):
-        step = importlib.import_module(STEP).TokenStoreWriter(config, output)
+        step = datatrove_step.TokenStoreWriter(config, output)
         step.run(JsonlReader(str(text)).run(None, task, TASKS), task, TASKS)
 
 
@@ -104,7 +101,6 @@ def test_a_task_that_is_repeated_replaces_its_part(configure: Configure, text, t
 )
 def test_what_tasks_cannot_know_is_refused_at_once(configure: Configure, tmp_path, changes, says):
     pytest.importorskip("datatrove")
-    step = importlib.import_module(STEP)
     with pytest.raises(ProjectError, match=says) as caught:
-        step.TokenStoreWriter(configure(**{"dataset__eval_samples": None} | changes), tmp_path)
+        datatrove_step.TokenStoreWriter(configure(**{"dataset__eval_samples": None} | changes), tmp_path)
     assert caught.value.hint
