@@ -70,7 +70,7 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
             and not (name.startswith(may_lack) and name in own and own[name].shape != tensor.shape)
         }
     _check_fit(state, model, path, may_lack)
-    model.load_state_dict({name: part_like(each, own[name]) for name, each in state.items()}, strict=False)
+    load_state(model, state)
     return LoadReport(
         path=str(path),
         layout=layout,
@@ -80,6 +80,14 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         initialized=tuple(sorted(own_weights(model).keys() - state.keys())),
         unused=tuple(sorted((found.keys() - own.keys()) | of_head)),
     )
+
+
+@torch.no_grad()
+def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy full weights into a model, by name. A rank with a shard of a weight reads only its rows."""
+    own = model.state_dict(keep_vars=True)
+    for name, each in state.items():
+        own[name].copy_(part_like(each, own[name]))
 
 
 def _without_computed(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:

@@ -16,17 +16,17 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.utils import get_total_norm
 
 from neobert.precision.recipe import Recipe
 
 
-def shard(objective: Any, mesh: DeviceMesh, recipe: Recipe, *, overlaps_exchange: bool) -> nn.Module:
+def shard(
+    objective: Any, mesh: DeviceMesh, recipe: Recipe, *, overlaps_exchange: bool, reshards: bool
+) -> nn.Module:
     """Shard every parameter over the ranks of a mesh with FSDP2, in place; return the objective.
-
-    A unit's parameters stay gathered from its forward to the end of its backward (no resharding after the
-    forward), so each is gathered once per step.
 
     Args:
         objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
@@ -34,15 +34,43 @@ def shard(objective: Any, mesh: DeviceMesh, recipe: Recipe, *, overlaps_exchange
         recipe: says in which types weights are gathered and gradients reduced.
         overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
             whole objective is one unit, gathered before its forward and reduced after its backward.
+        reshards: free a unit's parameters after its forward, and gather them again for its backward. Else
+            they stay gathered in between, and each is gathered once per step. The root unit always does.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
     policy = MixedPrecisionPolicy(_dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype))
     for unit in [*units, objective]:
-        fully_shard(unit, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+        is_freed = reshards and unit is not objective
+        fully_shard(unit, mesh=mesh, reshard_after_forward=is_freed, mp_policy=policy)
     for work in works:
         work.function = _between_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective
+
+
+def place(module: nn.Module, device: torch.device) -> None:
+    """Move a sharded module to a device; parameters without memory get this rank's shards, uninitialized.
+
+    Not `to_empty`, which would leave buffers uninitialized too.
+    """
+
+    def placed(tensor: Tensor) -> Tensor:
+        return torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
+
+    module._apply(placed)
+
+
+def take_rows(parameter: Tensor, values: Tensor) -> None:
+    """Copy this rank's rows of the full values into a parameter. Only these rows are read."""
+    own_part(parameter).copy_(values[own_rows(parameter)])
+
+
+def own_rows(tensor: Tensor) -> tuple[slice, ...]:
+    """Return the part of a full tensor that is this rank's shard: a slice for each dimension."""
+    if not isinstance(tensor, DTensor):
+        return (slice(None),) * tensor.ndim
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
@@ -111,9 +139,13 @@ def full_tensor(tensor: Tensor) -> Tensor:
 def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """Shard a tensor like `parameter`, on its device, without communication; scalars are not sharded.
 
-    `tensor` must be equal on all ranks.
+    `tensor` must be equal on all ranks; only this rank's rows are read.
     """
-    tensor = tensor.to(parameter.device)
+    if parameter.is_meta:
+        return tensor  # its rows are taken later, see `DeferredWeights`
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
-        return tensor
-    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
+        return tensor.to(parameter.device)
+    part = tensor[own_rows(parameter)].to(parameter.device)
+    mesh, placements = parameter.device_mesh, parameter.placements
+    shape, stride = parameter.shape, parameter.stride()
+    return DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=stride)

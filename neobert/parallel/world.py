@@ -21,6 +21,7 @@ from torch.nn.utils import get_total_norm
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.parallel import sharding
+from neobert.parallel.deferred_weights import DeferredWeights, deferring_weights
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 from neobert.precision.recipe import Recipe
 from neobert.precision.table import recipe_of
@@ -43,11 +44,12 @@ class World:
     Attributes:
         mesh: the ranks of several processes by their kind of parallelism; None in a single process. Its only
             dimension is `dp`: ranks that read different data, and average their gradients.
+        reshards: sharded parameters are freed after their forward (see `sharding.shard`).
         dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
             named by `rank`.
     """
 
-    def __init__(self, recipe: Recipe, mode: str = "replicated") -> None:
+    def __init__(self, recipe: Recipe, mode: str = "replicated", *, reshards: bool = False) -> None:
         refuse_foreign_strategies(os.environ)
         self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
@@ -59,7 +61,7 @@ class World:
         self.rank = self._accelerator.process_index
         self.size = self._accelerator.num_processes
         self.mode = mode if self.size > 1 else "replicated"
-        self.recipe = recipe
+        self.recipe, self.reshards = recipe, reshards
         self.compute_dtype: torch.dtype = getattr(torch, recipe.dtype)
         is_on_gpu = self.device.type == "cuda"
         self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
@@ -75,7 +77,8 @@ class World:
     @classmethod
     def of(cls, config: RunConfig) -> World:
         """Return the world of a run."""
-        return cls(recipe_of(config), config.distributed.mode)
+        sharing = config.distributed
+        return cls(recipe_of(config), sharing.mode, reshards=sharing.reshard_after_forward)
 
     @property
     def is_main(self) -> bool:
@@ -92,11 +95,27 @@ class World:
         """Return whether parameters are sharded over the ranks (FSDP2), not replicated."""
         return self.mode == "fsdp2"
 
-    def prepare(self, module: nn.Module, *, overlaps_exchange: bool = True) -> nn.Module:
+    def deferring_weights(self) -> AbstractContextManager[DeferredWeights | None]:
+        """Return the context in which a model is built: without memory for weights that will be sharded."""
+        return deferring_weights() if self.is_sharded else nullcontext()
+
+    def prepare(
+        self,
+        module: nn.Module,
+        *,
+        overlaps_exchange: bool = True,
+        weights: DeferredWeights | None = None,
+        is_fresh: bool = True,
+    ) -> nn.Module:
         """Move a module to the device; with several ranks, wrap it in DDP or shard it with FSDP2.
 
-        `overlaps_exchange`: reduce gradients during the backward pass, and not all at once after it.
         Build the optimizer afterwards, because sharding replaces the parameters.
+
+        Args:
+            overlaps_exchange: reduce gradients during the backward pass, and not all at once after it.
+            weights: initial weights of a module that was built without memory; each rank takes its rows.
+                None: the module has weights, equal on all ranks if it is to be sharded.
+            is_fresh: fill these weights in; else they are uninitialized, and a checkpoint is loaded next.
         """
         if self.mesh is None or not self.is_sharded:
             if not overlaps_exchange:
@@ -107,10 +126,20 @@ class World:
             return self._accelerator.prepare_model(
                 module, evaluation_mode=self.size == 1
             )  # torchrun may start one
-        for parameter in module.to(self.device).parameters():
-            dist.broadcast(parameter.data, 0)
-        module = self._accelerator.prepare_model(module, evaluation_mode=True)
-        return sharding.shard(module, self.mesh, self.recipe, overlaps_exchange=overlaps_exchange)
+        if weights is None:
+            module.to(self.device)
+        else:
+            weights.hold(module)
+        self._accelerator.prepare_model(module, device_placement=False, evaluation_mode=True)
+        sharding.shard(
+            module, self.mesh, self.recipe, overlaps_exchange=overlaps_exchange, reshards=self.reshards
+        )
+        if weights is not None:
+            sharding.place(module, self.device)
+            if is_fresh:
+                weights.fill(lambda name, values: sharding.take_rows(module.get_parameter(name), values))
+            weights.refuse_lost(module)
+        return module
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return an autocast context in the run's precision, for calls other than the prepared `forward`."""
@@ -119,7 +148,7 @@ class World:
     def holding_gradients(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Return a context that reduces gradients only if `is_last`: in the last microbatch of a step."""
         if isinstance(module, FSDPModule):
-            sharding.hold_back(module, is_last=is_last)
+            sharding.hold_back(module, is_last=is_last or self.reshards)
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()

@@ -56,7 +56,8 @@ def prepare_model(
 
     Each step needs the result of the one before: weights are loaded into the modules of their checkpoint; a
     recipe may replace those modules and their parameters, so it comes before everything that holds one of
-    them: compiled code, shards, an optimizer.
+    them: compiled code, shards, an optimizer. Weights that will be sharded are only noted until then: no rank
+    ever holds all of them.
 
     Args:
         is_fresh: load `model.pretrained_checkpoint`, or keep random weights; False for a resumed run, which
@@ -65,16 +66,19 @@ def prepare_model(
 
     Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
     """
-    backbone = build_model(config, prepared.tokenizer, world)
-    if is_fresh:
-        load_initial_weights(config, prepared.tokenizer, backbone)
-    if config.adapter.type is not None:
-        add_adapter(backbone, config)
+    with world.deferring_weights() as weights:
+        backbone = build_model(config, prepared.tokenizer, world)
+        if is_fresh:
+            load_initial_weights(config, prepared.tokenizer, backbone)
+        if config.adapter.type is not None:
+            add_adapter(backbone, config)
     world.recipe.convert(backbone)
     task = build_task(TaskInputs(config, prepared, world, backbone, on_sign))
     compile_objective(config, task.objective, num_ranks=world.size)
+    module = world.prepare(
+        task.objective, overlaps_exchange=backbone.overlaps_exchange, weights=weights, is_fresh=is_fresh
+    )
     vary_dropout_by_rank(config, world)
-    module = world.prepare(task.objective, overlaps_exchange=backbone.overlaps_exchange)
     return ReadyModel(task, module, build_optimizer(config.optimizer, backbone.model, backbone.layouts))
 
 

@@ -45,10 +45,10 @@ def config_of(architecture, folder, **changes):
     return from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
 
 
-def build(architecture, folder, **changes):
+def build(architecture, folder, world=WORLD, **changes):
     torch.manual_seed(3)
     config = config_of(architecture, folder, **changes)
-    built = build_backbone(config, Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
+    built = build_backbone(config, Markers(pad_id=1), ROWS, world, "AutoModelForCausalLM", {})
     built.model.eval()
     return built
 

@@ -152,16 +152,17 @@ def plain_formulas() -> Any:
 
 
 def prepare(options: Options, folder: Path) -> SimpleNamespace:
-    """Build what the loop takes for a trainer; every rank draws weights of its own."""
+    """Build what the loop takes for a trainer; replicas draw weights of their own, which DDP replaces."""
     world = World(FP32, options.mode)
-    torch.manual_seed(world.rank)
-    objective = build_objective(options)
+    torch.manual_seed(0 if world.is_sharded else world.rank)
+    with world.deferring_weights() as weights:
+        objective = build_objective(options)
     if options.backend:
         if options.padded:
             compile_encoder(objective.backbone, options.backend, is_alone=False)
         else:
             objective.compile_parts(options.backend)
-    module = world.prepare(objective, overlaps_exchange=not options.behind)
+    module = world.prepare(objective, overlaps_exchange=not options.behind, weights=weights)
     config = from_dict({"optimizer": {"lr": 0.01, "eps": 1e-3}, "trainer": {"gradient_clipping": 0.5}})
     optimizer = build_optimizer(config.optimizer, objective.model)
     return SimpleNamespace(

@@ -34,6 +34,12 @@ class DistributedConfig:
         "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 shards "
         "parameters, gradients and optimizer state.",
     )
+    reshard_after_forward: bool = key(
+        False,
+        "fsdp2: free the gathered parameters of a block after its forward, and gather them again for its "
+        "backward. A rank then holds one block at a time and not the whole model, for 1.5 times the "
+        "communication.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PretrainedConfig
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
-from neobert.export.weights import LoadReport
+from neobert.export.weights import LoadReport, load_state
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
@@ -33,6 +33,7 @@ from neobert.families.hf.parts import architecture_of, blocks_of, first_position
 from neobert.families.hf.quiet import loading_quietly
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
+from neobert.families.hf.weight_files import weights_in_files
 from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, requested_kernels, shape_of
 from neobert.model.attention import enter_layer, note_kernel
@@ -247,13 +248,16 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
     A head over the vocabulary must be in the folder; another head keeps its initial values where the folder
     lacks it or has it in another shape. Raises `ProjectError` EXP005.
     """
-    hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
-    loaded, absent, unused = read_model(auto_class, folder, hint, config=model.config)
+    if any(each.is_meta for each in model.parameters()):
+        state, absent, unused = weights_in_files(model, folder)
+    else:
+        hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
+        loaded, absent, unused = read_model(auto_class, folder, hint, config=model.config)
+        state = {name: each for name, each in loaded.state_dict().items() if name not in absent}
     required = [name for name in absent if not _may_lack(model, auto_class, name)]
     other = "set model.config to the checkpoint's config.json, or use another checkpoint"
     refuse_absent(required, folder, other)
-    state = {name: each for name, each in loaded.state_dict().items() if name not in absent}
-    model.load_state_dict(state, strict=False)
+    load_state(model, state)
     return LoadReport(
         path=str(folder),
         num_tensors=len(state),

@@ -1,0 +1,118 @@
+"""One rank of models that are built without memory for their weights: `meta_ranks.py FOLDER`.
+
+Rank 0 writes what came of each model in `DECODERS` that `MODELS` names, and of a start from its files.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from neobert.objectives import TokenObjective
+from neobert.optim import build_optimizer, step_unless
+from neobert.parallel import World, full_tensor
+from neobert.precision.fp32 import FP32
+from neobert.train import leave
+from neobert.training.loop import steps
+from neobert.training.telemetry.stopwatch import Stopwatch
+from tests.families.test_decoders import LENGTHS, build, config_of, packed
+
+MODELS = ("llama", "qwen2", "gemma2")  # untied; tied with biases; four norms in a block
+STEPS = 2
+
+
+class LargestMessage(TorchDispatchMode):
+    """Notes the most values of one tensor that a collective other than a sum leaves on this rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.namespace in ("c10d", "_c10d_functional") and "reduce" not in function.name():
+            tensors = [each for each in tree_leaves((args, result)) if isinstance(each, Tensor)]
+            self.largest = max([self.largest, *(each.numel() for each in tensors)])
+        return result
+
+
+def start(
+    world: World, architecture: str, folder: Path, files: Path | None, *, in_one_piece: bool = False
+) -> dict[str, Any]:
+    """Build, prepare and train a model; return its weights before and after, its losses and messages."""
+    folder.mkdir(exist_ok=True)
+    with LargestMessage() as messages:
+        with world.deferring_weights() as weights:
+            backbone = build(architecture, folder, world)
+            if files is not None:
+                backbone.load(files)
+        objective = TokenObjective(backbone, targets_only=True)
+        module = world.prepare(objective, overlaps_exchange=not in_one_piece, weights=weights)
+    begun = whole(objective.model)
+    units = [sum(each.numel() for each in unit.parameters()) for unit in objective.units()]
+    largest_unit = max(*units, sum(each.numel() for each in objective.parameters()) - sum(units))
+    trainer: Any = SimpleNamespace(
+        world=world,
+        module=module,
+        task=SimpleNamespace(objective=objective, inputs=lambda batch, _: batch),
+        stopwatch=Stopwatch(world.device),
+    )
+    optimizer = build_optimizer(config_of(architecture, folder).optimizer, objective.model)
+    losses = []
+    for step in range(STEPS):
+        row = packed()
+        numbers = [number for number in range(12) if number % world.size == world.rank]
+        batches = [
+            row | {"labels": row["input_ids"].roll(number + step), "num_targets": sum(LENGTHS)}
+            for number in numbers
+        ]
+        with messages:
+            losses.append(steps.accumulate(trainer, batches, 12 * sum(LENGTHS)).item())
+            norm = world.gradient_norm(module).item()
+            step_unless(torch.tensor(False), optimizer)
+        optimizer.zero_grad(set_to_none=True)
+    held = sum(each.to_local().numel() if world.size > 1 else each.numel() for each in module.parameters())
+    return {
+        "begun": begun,
+        "ended": whole(objective.model),
+        "losses": losses,
+        "norm": norm,
+        "buffers": {name: each.clone() for name, each in objective.model.named_buffers()},
+        "ties": [name for name, _ in objective.model.named_parameters()],
+        "generator": torch.get_rng_state(),
+        "largest": (messages.largest, largest_unit),
+        "held": held,
+    }
+
+
+def whole(model: Any) -> dict[str, Tensor]:
+    return {name: full_tensor(each.detach()).clone() for name, each in model.state_dict().items()}
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    world = World(FP32, "fsdp2", reshards=True)
+    found = {}
+    for name in MODELS:
+        files = folder.parent / f"{name}-files"
+        found[name] = start(world, name, folder / f"{name}-{world.rank}", None)
+        found[f"{name} from files"] = start(world, name, folder / f"{name}-{world.rank}", files)
+    if world.size > 1:
+        name = MODELS[0]
+        own = folder / f"{name}-{world.rank}"
+        found[f"{name} in one piece"] = start(world, name, own, None, in_one_piece=True)
+    if world.is_main:
+        torch.save(found, folder / "found.pt")
+    world.wait_for_all()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    leave(0)
