@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import prod
-from typing import NamedTuple
 
 from neobert.config.canonical import flatten, to_dict
 from neobert.config.document import Document
@@ -30,30 +29,21 @@ OPTIONS = {"distributed.nproc_per_node": "--nproc-per-node", "distributed.nnodes
 DEFAULTS = flatten(to_dict(RunConfig()))
 
 
-class Sizes(NamedTuple):
-    """Microbatches of a step, and the processes of a node and nodes that share them."""
+def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
+    """Return the microbatches of each rank in a step of so many.
 
-    step: int
-    nproc_per_node: int
-    nnodes: int
-
-    @property
-    def accumulation(self) -> int:
-        """Microbatches of each rank in a step. Raises ProjectError with the possible sizes if unequal."""
-        ranks = self.nproc_per_node * self.nnodes
-        if self.step % ranks:
-            raise self._indivisible(ranks)
-        return self.step // ranks
-
-    def _indivisible(self, ranks: int) -> ProjectError:
-        per_node = self.nproc_per_node if self.step % self.nproc_per_node == 0 else 1
-        possible = listed([str(size) for size in divisors(self.step // per_node)])
-        hint = f"possible numbers of nodes of {self.nproc_per_node} processes: {possible}"
-        if per_node != self.nproc_per_node or self.nproc_per_node == 1:
-            hint = f"possible numbers of processes: {possible}"
-        message = f"the {counted(self.step, 'microbatch', 'microbatches')} of a step cannot be divided by "
-        message += f"{counted(ranks, 'process', 'processes')} ({KEEPS})"
-        return ProjectError("indivisible-step", message, hint, "distributed.nnodes")
+    Raises ProjectError with the numbers that are possible if the ranks do not divide the step.
+    """
+    accumulation, rest = divmod(step, nproc_per_node * nnodes)
+    if not rest:
+        return accumulation
+    of_nodes = nproc_per_node > 1 and step % nproc_per_node == 0
+    possible = listed([str(count) for count in divisors(step // nproc_per_node if of_nodes else step)])
+    unit = f"nodes of {nproc_per_node} processes" if of_nodes else "processes"
+    message = f"the {counted(step, 'microbatch', 'microbatches')} of a step cannot be divided by "
+    message += f"{counted(nproc_per_node * nnodes, 'process', 'processes')} ({KEEPS})"
+    hint = f"possible numbers of {unit}: {possible}"
+    raise ProjectError("indivisible-step", message, hint, "distributed.nnodes")
 
 
 def divisors(number: int) -> list[int]:
@@ -68,11 +58,13 @@ def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) ->
     Raises ProjectError if the ranks do not divide the step, or if a batch-size warm-up counts by rank.
     """
     ranks = [each for each in overrides if each.path in RANKS]
+    if not ranks:
+        return tuple(overrides)
     stated = _values(layers, [each for each in overrides if each.path not in RANKS])
     step, given = _counts(stated, FACTORS), _counts(_values(layers, overrides), RANKS)
-    if stated[KEEPS] is not True or not (ranks and step and given):
+    if stated[KEEPS] is not True or not (step and given):
         return tuple(overrides)
-    accumulation = Sizes(prod(step), *given).accumulation
+    accumulation = accumulation_for(prod(step), *given)
     if accumulation != stated[ACCUMULATION] and stated[WARMUP]:
         message = f"{WARMUP} counts the microbatches of each rank, which {KEEPS} changes"
         hint = f"set {WARMUP} to 0, or leave out {OPTIONS[ranks[0].path]}"

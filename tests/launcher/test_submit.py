@@ -41,6 +41,7 @@ def test_an_elastic_job_asks_for_a_range_of_nodes(command: Callable[..., Any]) -
     kept = (*SUBMIT, "--print", "--trainer.keep_step=true", "--trainer.gradient_accumulation_steps=4")
     answer = command(*kept, "--nodes", "1:4")
     assert "#SBATCH --nodes=1-4\n" in answer.out
+    assert "#SBATCH --ntasks-per-node" not in answer.out, "Slurm would give one node"
     assert "\nfor size in 1 2 4; do\n" in answer.out
     refused = command(*kept, "--nodes", "2:3")
     assert (refused.code, "possible numbers of processes: 1, 2, 4\n" in refused.err) == (1, True)

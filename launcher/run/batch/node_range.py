@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from profiles.kept_step import KEEPS, Sizes
+from profiles.kept_step import KEEPS, accumulation_for
 from profiles.registry import ResolvedRun
 
 TEXT = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
@@ -35,7 +35,7 @@ class NodeRange(NamedTuple):
             raise ProjectError("usage", message, f"add --{KEEPS} true, or one number", "--nodes", EXIT_USAGE)
         trainer, nproc = run.config.trainer, run.config.distributed.nproc_per_node
         step = trainer.gradient_accumulation_steps * nproc * self.least
-        _ = Sizes(step, nproc, self.most).accumulation
+        accumulation_for(step, nproc, self.most)
         return tuple(n for n in range(self.least, self.most + 1) if step % (n * nproc) == 0)
 
 

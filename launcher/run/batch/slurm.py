@@ -107,7 +107,8 @@ def _count(request: BatchRequest) -> str:
 def _options(request: BatchRequest) -> Iterator[str]:
     yield f"--job-name={request.name}"
     yield f"--nodes={request.nodes}" + (f"-{request.sizes[-1]}" if request.sizes else "")
-    yield "--ntasks-per-node=1"
+    if not request.sizes:  # with it, Slurm gives the least nodes of a range; srun has it too
+        yield "--ntasks-per-node=1"
     if request.gpus:
         yield f"--gpus-per-node={request.gpus}"
     if request.time:
