@@ -23,9 +23,11 @@ NODES = ("n1", "n2", "n3")
 DAEMONS = ("munged", "slurmctld", "slurmd")
 STOPPED_LAST = {"slurmctld": 1, "munged": 2}
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
-GRACE_S, LOST_S = 20, 20
-START_S, JOB_S, POLL_S = 60.0, 240.0, 0.2
-# Preemption is by partition: `high` takes the nodes of jobs in `low`, which Slurm warns and queues again.
+GRACE_S, KILL_WAIT_S, LOST_S = 20, 1, 20
+START_S, JOB_S, RETURNED_S, POLL_S = 60.0, 400.0, 150.0, 0.2
+LOG_CHARS = 3000
+# Preemption is by partition: `high` takes the nodes of jobs in `low`, which Slurm warns and queues again, and
+# of those in `hasty`, which have no grace time.
 CONF = """\
 ClusterName=local
 SlurmctldHost=localhost(127.0.0.1)
@@ -40,7 +42,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-KillWait=10
+KillWait={kill_wait_s}
 ReturnToService=2
 SlurmdTimeout={lost_s}
 PreemptType=preempt/partition_prio
@@ -55,6 +57,7 @@ SlurmctldLogFile={folder}/log/slurmctld.log
 SlurmdLogFile={folder}/log/slurmd-%n.log
 {nodes}
 PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={grace_s} Default=YES
+PartitionName=hasty Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
 PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF
 """
 NODE = "NodeName=%s NodeHostname={host} NodeAddr=127.0.0.1 Port=%d CPUs=2 RealMemory=4000"
@@ -97,14 +100,23 @@ class Cluster:
 
     def preempt(self, number: str) -> None:
         """Take the nodes of a job away, and give them back once it has been queued again."""
-        restarts, nodes = int(self.job(number)["Restarts"]), self.nodes_of(number)
+        with self.taken(number, self.nodes_of(number)):
+            pass
+
+    @contextmanager
+    def taken(self, number: str, nodes: list[str]) -> Iterator[None]:
+        """Take nodes of a job away inside the `with` block, which begins when it has been queued again."""
+        restarts = int(self.job(number)["Restarts"])
         taker = self.ask(
-            "sbatch", "--parsable", "--partition=high", "--exclusive", f"--nodes={len(nodes)}", "--time=5",
-            f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=exec sleep 200",
+            "sbatch", "--parsable", "--partition=high", "--exclusive", f"--nodes={len(nodes)}", "--time=9",
+            f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=exec sleep 500",
         )  # fmt: skip
-        self.until_restarted(number, restarts)
-        self.ask("scancel", taker)
-        self.release(number)
+        try:
+            self.until_restarted(number, restarts)
+            self.release(number)
+            yield
+        finally:
+            self.ask("scancel", taker)
 
     def nodes_of(self, number: str) -> list[str]:
         """Return the names of the nodes of a job."""
@@ -132,35 +144,64 @@ class Cluster:
 
         self.until(is_restarted, f"job {number} is not queued again")
 
+    def until_completed(self, number: str) -> None:
+        """Wait until a job has ended without an error."""
+        self.until_ended(number)
+        job = self.job(number)
+        log = Path(job["StdOut"]).read_text()[-LOG_CHARS:]
+        assert job["JobState"] == "COMPLETED", f"{job['JobState']}, exit code {job['ExitCode']}: {log}"
+
     def until_ended(self, number: str, timeout_s: float = JOB_S) -> None:
         """Wait until a job has ended."""
         self.until(lambda: self.state(number) in ENDED, f"job {number} does not end", timeout_s)
 
     @contextmanager
-    def lost(self, name: str) -> Iterator[list[psutil.Process]]:
+    def lost(self, name: str, *, is_noticed: bool = False) -> Iterator[list[psutil.Process]]:
         """Lose a node in the `with` block: kill its daemon and freeze the processes of its jobs.
 
-        Then the processes continue, and the daemon is started again when they have ended.
+        Then the processes continue, and the daemon is started again when they have ended by themselves.
+        `is_noticed`: Slurm knows at once, and not after its timeout.
         """
         processes = self.processes_on(name)
         for process in processes:
             process.suspend()
-        self._kill_node(name)
+        self.end(self._pid_of(name), signal.SIGKILL)
+        if is_noticed:
+            self.ask("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")
         try:
             yield processes
         finally:
             for process in processes:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
-            assert not psutil.wait_procs(processes, timeout=60)[1], "processes of the lost node do not end"
+            left = psutil.wait_procs(processes, timeout=RETURNED_S)[1]
+            names = [" ".join(process.cmdline()) for process in left if process.is_running()]
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             self.start_node(name)
-
-    def _kill_node(self, name: str) -> None:
-        self.end(int((self.folder / "run" / f"slurmd-{name}.pid").read_text()), signal.SIGKILL)
+        assert not names, f"processes of the lost node do not end: {names}"
 
     def start_node(self, name: str) -> None:
         """Start the daemon of a node."""
         self.ask("slurmd", "-f", self.conf, "-N", name)
+
+    def restore(self) -> None:
+        """Leave the cluster as it was when it was started: no job, and all nodes idle."""
+        self.ask("scancel", "--user", getpass.getuser())
+        for name in NODES:
+            if not psutil.pid_exists(self._pid_of(name)):
+                self.start_node(name)
+        self.until_idle()
+
+    def until_idle(self) -> None:
+        """Wait until all nodes are ready for a job."""
+        state = ("sinfo", "-h", "-N", "-p", "low", "-o", "%T")
+        idle = ["idle"] * len(NODES)
+        self.until(lambda: self.ask(*state, is_needed=False).split() == idle, "the nodes do not get ready")
+
+    def _pid_of(self, node: str) -> int:
+        return int((self.folder / "run" / f"slurmd-{node}.pid").read_text())
 
     def end(self, pid: int, number: int) -> None:
         """End a daemon, which is no child of this process, and wait until it is gone."""
@@ -172,9 +213,17 @@ class Cluster:
         """The configuration."""
         return self.folder / "slurm.conf"
 
+    @contextmanager
+    def slow_disk(self, sync_s: float) -> Iterator[None]:
+        """Have each sync of a job's processes take so many seconds inside the `with` block."""
+        self._slow_disk.write_text(str(sync_s))
+        try:
+            yield
+        finally:
+            self._slow_disk.unlink()
+
     @property
-    def slow_disk(self) -> Path:
-        """The file that makes saves slow while it exists."""
+    def _slow_disk(self) -> Path:
         return self.folder / "slow-disk"
 
     @staticmethod
@@ -194,7 +243,7 @@ class Cluster:
             "SLURM_CONF": str(self.conf),
             "OMP_NUM_THREADS": "1",
             "NEOBERT_HEAD": "127.0.0.1",  # names of virtual nodes do not resolve
-            "NEOBERT_TEST_SLOW_DISK": str(self.slow_disk),
+            "NEOBERT_TEST_SLOW_DISK": str(self._slow_disk),
         }
 
 
@@ -224,6 +273,7 @@ def _write_files(cluster: Cluster) -> None:
             host=socket.gethostname(),
             ports=ports,
             grace_s=GRACE_S,
+            kill_wait_s=KILL_WAIT_S,
             lost_s=LOST_S,
         )
     )
@@ -240,14 +290,7 @@ def _start(cluster: Cluster) -> None:
     cluster.ask("slurmctld", "-f", cluster.conf)
     for name in NODES:
         cluster.start_node(name)
-    cluster.until(
-        lambda: (
-            cluster.ask("sinfo", "-h", "-N", "-p", "low", "-o", "%T", is_needed=False).split()
-            == ["idle"] * len(NODES)
-        ),
-        "the nodes do not get ready",
-        START_S,
-    )
+    cluster.until_idle()
 
 
 def _stop(cluster: Cluster) -> None:

@@ -13,9 +13,16 @@ from tests.slurm.runs import write_run_file
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def daemons() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, running(Path(folder)) as ready:
         yield ready
+
+
+@pytest.fixture
+def cluster(daemons: Cluster) -> Iterator[Cluster]:
+    """Return the cluster, which is restored after the test, for the next one."""
+    yield daemons
+    daemons.restore()
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ RUN = {
     "scheduler": {"warmup_steps": 5},
     "trainer": {"max_steps": 60, "save_steps": 10, "logging_steps": 1, "eval_steps": 30},
 }
-STEPS_OF_A_PREEMPTION = 60
-"""Most steps from the start of a session to the stop of a preemption, at 20 steps a second."""
-START_UP_S, LATEST_STEP = 8.0, 25
+STEPS_OF_A_PREEMPTION = 30
+"""Most steps from the start of a session to the stop of a preemption, at 10 steps a second."""
+START_UP_S, LATEST_STEP = 8.0, 12
+SLOW_SYNC_S = 0.3
 STARTING_UP = 0.3
 """Share of preemptions before the first step of their session."""
 
@@ -79,13 +80,10 @@ def preempt_at_random(cluster: Cluster, job: str, run_dir: Path, count: int, see
 
 
 def _preempt_in_a_save(cluster: Cluster, job: str, run_dir: Path) -> str:
-    cluster.slow_disk.touch()
-    try:
+    with cluster.slow_disk(SLOW_SYNC_S):
         cluster.until(lambda: is_saving(run_dir), f"no save: {run_dir}")
         step = _newest_step(run_dir)
         cluster.preempt(job)
-    finally:
-        cluster.slow_disk.unlink()
     return f"in the save at step {step}"
 
 
