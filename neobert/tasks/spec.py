@@ -174,6 +174,7 @@ class TaskSpec:
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
         evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
+        has_one_loss: returns whether all steps have the same loss, so that one far above the mean is a spike.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         temperature: returns the temperature of a loss that compares pairs.
@@ -199,6 +200,7 @@ class TaskSpec:
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     plan_rows: Callable[[RunConfig], Iterable[PlanRow]] = lambda _config: ()
     evaluation_table: Callable[[RunConfig], tuple[str, RowFormat] | None] = lambda _config: None
+    has_one_loss: Callable[[RunConfig], bool] = lambda _config: True
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
     temperature: Callable[[RunConfig], float] = lambda _config: 1.0

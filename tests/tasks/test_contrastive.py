@@ -268,18 +268,22 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
 def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, num_sources):
     sections = options(file)
     if num_sources == 2:
-        other = write(file.parent / "other.jsonl", pairs(200, 2))
-        mixture = [{"path": str(file)}, {"path": str(other)}]
-        sections = options(file, dataset={"path": None, "mixture": mixture, "eval_samples": 24})
+        scores = (row | {"negative": None, "score": number % 6} for number, row in enumerate(pairs(200, 2)))
+        mixture = [{"path": str(file)}, {"path": str(write(file.parent / "scored.jsonl", scores))}]
+        dataset = {"path": None, "mixture": mixture, "eval_samples": 24}
+        sections = options(file, {"score_column": "score"}, dataset=dataset)
     whole, killed = (make_run(name, **sections) for name in ("whole", "killed"))
     run(whole)
     with killed_before(9):
         run(killed)
     run(killed)
     assert exact(killed) == exact(whole)
-    assert [line.get("eval/mrr") for line in metrics(killed)] == [
-        line.get("eval/mrr") for line in metrics(whole)
-    ]
+    names = ("eval/loss", "eval/mrr", "eval/spearman")
+    found, expected = (
+        [[line.get(name) for name in names] for line in metrics(each)] for each in (killed, whole)
+    )
+    assert found == expected
+    assert (expected[-1][-1] is not None) == (num_sources == 2)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,11 @@ def reports(config: RunConfig, metric: Metric) -> bool:
     return metric not in OF_RANKS or not has_pairs or bool(config.dataset.mixture)
 
 
+def has_one_loss(config: RunConfig) -> bool:
+    """Return whether no mixture has sources with and without scores, whose losses differ in size."""
+    return CONTRASTIVE.of(config).score_column is None or not config.dataset.mixture
+
+
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield columns that are not read, first components that are all, and a batch that grows over sources."""
     section, trainer = CONTRASTIVE.of(config), config.trainer
@@ -90,6 +95,7 @@ SPEC = TaskSpec(
     temperature=lambda config: CONTRASTIVE.of(config).temperature,
     contradictions=contradictions,
     plan_rows=plan_rows,
+    has_one_loss=has_one_loss,
     reports=reports,
     evaluation_table=evaluation_table,
 )

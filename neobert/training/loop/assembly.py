@@ -31,6 +31,7 @@ from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.continuation import find_source, provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, NEVER
+from neobert.tasks.specs import spec_of
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
     continued_progress,
@@ -41,7 +42,7 @@ from neobert.training.checkpoint.restore import (
     restore,
     resumed_progress,
 )
-from neobert.training.guards.loss_guard import FiniteGuard
+from neobert.training.guards.loss_guard import NO_SPIKES, FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.source_text import has_source_text, source_evaluation
 from neobert.training.loop.task import Task
@@ -138,7 +139,7 @@ def build_trainer(
             run_dir / f"nonfinite_rank{world.rank}.json",
             config.trainer.logging_steps,
             world.add_up,
-            config.guard,
+            config.guard if spec_of(config).has_one_loss(config) else NO_SPIKES,
             reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
         plugged_hooks=PluggedHooks.of(config, {} if start is None else start.state, is_main=world.is_main),
