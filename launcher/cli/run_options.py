@@ -87,6 +87,15 @@ AllowUnequalTokens = Annotated[
         help="Allow points that train on different numbers of tokens, or resume a run of other settings.",
     ),
 ]
+Parallel = Annotated[
+    int | None,
+    Option(
+        "--parallel",
+        metavar="N",
+        min=1,
+        help="Train N points or trials at the same time, each with GPUs and cores of its own.",
+    ),
+]
 Point = Annotated[
     int | None,
     Option("--point", metavar="INDEX", min=0, help="Train only this point of the sweep, from 0."),

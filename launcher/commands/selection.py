@@ -43,6 +43,13 @@ class Selection:
         """Return whether no profile, file or override is given."""
         return self.profile is None and not self.files and not self.overrides
 
+    def as_arguments(self) -> list[str]:
+        """Return the selection as arguments of a command line."""
+        words = ["--profile", self.profile] if self.profile else []
+        for option, values in (("--config", self.files), ("--set", self.overrides)):
+            words += [word for value in values for word in (option, str(value))]
+        return words
+
     def resolve(self) -> ResolvedRun:
         """Resolve the config of the selected run, with the values that a run in its directory began with.
 

@@ -19,6 +19,7 @@ class Options:
     Attributes:
         sweep: `KEY=VALUES` arguments.
         search: `KEY=RANGE` arguments.
+        parallel: runs that train at the same time.
         point: train only this point of the sweep.
         collects: train nothing, and write the results of runs that were trained apart.
     """
@@ -27,6 +28,7 @@ class Options:
     search: tuple[str, ...] = ()
     trials: int | None = None
     metric: str | None = None
+    parallel: int | None = None
     point: int | None = None
     collects: bool = False
     allows_unequal_tokens: bool = False
@@ -43,6 +45,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
             space=options.search,
             trials=options.trials or TRIALS,
             metric=options.metric or EVAL_LOSS,
+            parallel=options.parallel,
             allows_unequal_tokens=allows,
             collects=options.collects,
         )
@@ -55,6 +58,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
             options.sweep,
             output_format,
             allows_unequal_tokens=allows,
+            parallel=options.parallel,
             point=options.point,
             collects=options.collects,
         )
@@ -65,10 +69,17 @@ def _require_consistent(options: Options) -> None:
     """Raise ProjectError for an option without the one that it belongs to."""
     of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
     of_sweep = {"--point": options.point is not None}
-    of_both = {"--allow-unequal-tokens": options.allows_unequal_tokens, "--collect": options.collects}
+    of_both = {
+        "--allow-unequal-tokens": options.allows_unequal_tokens,
+        "--collect": options.collects,
+        "--parallel": options.parallel is not None,
+    }
     if options.sweep and options.search:
         message = "--sweep and --search exclude each other"
         raise ProjectError("sweep", message, "search the swept keys: KEY=VALUE,VALUE", "--search", EXIT_USAGE)
+    if options.parallel is not None and options.point is not None:
+        message = "--point trains a single point"
+        raise ProjectError("sweep", message, "leave out --parallel", "--parallel", EXIT_USAGE)
     if not options.search:
         _refuse(of_search, "search", "KEY=RANGE")
     if not options.sweep:

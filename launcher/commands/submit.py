@@ -196,13 +196,9 @@ def _command(options: Options) -> tuple[str, ...]:
 
     On Slurm without --setup, which may activate another environment, it is that of this environment.
     """
-    selection = options.selection
     own = Path(sys.executable).with_name(PROGRAM)
     is_here = options.engine == "slurm" and not options.setup and own.exists()
-    words = [str(own) if is_here else PROGRAM, "train"]
-    words += ["--profile", selection.profile] if selection.profile else []
-    for option, values in (("--config", selection.files), ("--set", selection.overrides)):
-        words += [word for value in values for word in (option, str(value))]
+    words = [str(own) if is_here else PROGRAM, "train", *options.selection.as_arguments()]
     words += [word for value in options.sweep for word in ("--sweep", value)]
     words += ["--nproc-per-node", str(options.nproc_per_node)] if options.nproc_per_node else []
     words += ["--allow-unequal-tokens"] * options.allows_unequal_tokens + ["--strict"] * options.strict

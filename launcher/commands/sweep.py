@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.commands import train
+from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_checks import check, require_comparable
 from launcher.commands.sweep_results import Candidate, Result, collect, deliver, listing, write_results
-from launcher.commands.sweep_runs import train_in_turn
 from launcher.io.files import make_folder
 from launcher.preflight.hub_weights import require_downloaded
 from launcher.run.summary import Summary
@@ -54,15 +54,17 @@ def run(
     output_format: str,
     *,
     allows_unequal_tokens: bool,
+    parallel: int | None = None,
     point: int | None = None,
     collects: bool = False,
 ) -> int:
-    """Check every point, then train one after another; return the first exit code that is not 0.
+    """Check every point, then train them; return the first exit code that is not 0.
 
     The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
     resumes it.
 
     Args:
+        parallel: points that train at the same time; None for one after another.
         point: train only this point, from 0, as a task of a job array does.
         collects: train nothing, and write the results of points that were trained apart.
     """
@@ -72,11 +74,12 @@ def run(
         return collect([*map(Result, candidates)], base, output_format)
     if point is not None:
         return train_apart(request, candidates, point, output_format)
+    slots = slots_for(candidates[0].run, request, parallel)
     if (code := check(request, candidates, output_format, listing(candidates))) != EXIT_OK or request.dry_run:
         return code
     make_folder(base)
     points = ListedPoints(candidates, base)
-    code = train_in_turn(points, request, output_format)
+    code = train_points(points, request, output_format, slots)
     deliver(points.results, base, output_format)
     return code
 

@@ -41,13 +41,20 @@ def train_in_turn(points: Points, request: train.Request, output_format: str) ->
         record(points, candidate, ended, before)
         code = code or ended
         if ended in STOPPED:
-            console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
+            tell_how_to_continue()
             break
     return code
 
 
-def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> None:
-    """Record the result of a launch; one that was stopped before its trainer started has none.
+def tell_how_to_continue() -> None:
+    """Print the command that continues a sweep."""
+    console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
+
+
+def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> bool:
+    """Record the result of a launch, and return whether its trainer was started.
+
+    A launch that was stopped before that has no result: it is repeated.
 
     The files of a point that was refused are those of an earlier launch, if there are any.
 
@@ -57,6 +64,7 @@ def record(points: Points, candidate: Candidate, code: int, before: tuple[int, i
     is_started = code == EXIT_OK or stamp(candidate.folder / MANIFEST) != before
     if is_started or code not in STOPPED:
         points.ended(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
+    return is_started
 
 
 def train_point(request: train.Request, output_format: str) -> int:

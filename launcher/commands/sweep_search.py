@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.commands import train
+from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.sweep import candidate_of, require_one_start
 from launcher.commands.sweep_checks import check, refuse_begun_otherwise, require_comparable
 from launcher.commands.sweep_results import (
@@ -21,7 +22,7 @@ from launcher.commands.sweep_results import (
     summary_in,
     write_results,
 )
-from launcher.commands.sweep_runs import STOPPED, train_in_turn
+from launcher.commands.sweep_runs import STOPPED
 from launcher.io.files import make_folder
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
@@ -51,12 +52,14 @@ class Options:
         space: `KEY=RANGE` arguments.
         trials: number of trials, with those of earlier commands.
         metric: metric of the last evaluation that is optimized.
+        parallel: trials that train at the same time; None for one after another.
         collects: train nothing, and write the results of the trials so far.
     """
 
     space: tuple[str, ...]
     trials: int
     metric: str
+    parallel: int | None = None
     allows_unequal_tokens: bool = False
     collects: bool = False
 
@@ -202,6 +205,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
         return collect(earlier, base, output_format, options.metric)
     if not options.allows_unequal_tokens:
         refuse_begun_otherwise([result.candidate for result in earlier])
+    slots = slots_for(resolved, request, options.parallel)
     code = check(request, ends, output_format, _most(ends, options.trials, len(earlier)))
     if code != EXIT_OK or request.dry_run:
         return code
@@ -209,7 +213,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     trials = trials or trials_so_far()
     with nullcontext() if trials.is_shared else claimed(base):
         trials.begin(_own_values(space, resolved.config, ends))
-        code = train_in_turn(trials, request, output_format)
+        code = train_points(trials, request, output_format, slots)
     deliver([*trials.results.values()], base, output_format, options.metric)
     return code if code in STOPPED or not trials.has_result else EXIT_OK
 

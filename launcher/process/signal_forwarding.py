@@ -124,13 +124,19 @@ def _is_worker(candidate: psutil.Process) -> bool:
 
 @contextmanager
 def forwarding() -> Iterator[Forwarder]:
+    """Forward signals to the trainer inside the `with` block."""
+    with handling(forwarder := Forwarder()):
+        yield forwarder
+
+
+@contextmanager
+def handling(forwarder: Forwarder) -> Iterator[None]:
     """Handle signals inside the `with` block; an ignored SIGHUP (`nohup`) stays ignored."""
-    forwarder = Forwarder()
     has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     handled = [number for number in (signal.SIGINT, *STOPS) if number != signal.SIGHUP or has_terminal]
     before = {number: signal.signal(number, forwarder) for number in handled}
     try:
-        yield forwarder
+        yield
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
