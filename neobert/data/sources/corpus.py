@@ -116,12 +116,15 @@ def open_corpus(
 
 
 def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: DescribeFile) -> Corpus:
-    """Add a table to the evaluation documents. Raises DAT001 for a path that is not that of one table."""
+    """Put a table before the evaluation documents, of which `trainer.eval_max_batches` may cut the last.
+
+    Raises DAT001 for a path that is not that of one table.
+    """
     if not Path(os.path.expanduser(path)).is_file():
         raise ProjectError("DAT001", "is not a file", "correct the path", path)
     (table,) = (open_table() for open_table in _local_splits([path], rows, describe).values())
-    parts = (table,) if corpus.evaluation is None else (*parts_of(corpus.evaluation), table)
-    return replace(corpus, evaluation=Joined(parts))
+    others = () if corpus.evaluation is None else parts_of(corpus.evaluation)
+    return replace(corpus, evaluation=Joined((table, *others)))
 
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
