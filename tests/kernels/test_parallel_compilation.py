@@ -12,7 +12,7 @@ import torch
 
 from neobert.kernels.parallel_compilation import compiling_only
 
-BOTH = threading.Barrier(2, timeout=10)
+BOTH = threading.Barrier(2, timeout=60)
 
 
 class JITFunction:
