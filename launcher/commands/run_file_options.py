@@ -79,15 +79,17 @@ def chosen_run(command: str, stated: Selection, source: Source, steps: int | Non
     elif weights is not None:
         stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
     stated.check_named()  # --resume alone names no run
-    stated = replace(stated, overrides=(*stated.overrides, *_of_task(command, stated)))
-    return replace(stated, overrides=(*stated.overrides, *_within(steps, stated)))
+    short = SHORT_COMMANDS.get(command)
+    run = _readable(stated) if short or steps is not None else None
+    if run is None:
+        return stated
+    tasks = _of_task(command, short.tasks, run) if short else []
+    intervals = _within(steps, run) if steps is not None else []
+    return replace(stated, overrides=(*stated.overrides, *tasks, *intervals))
 
 
-def _within(steps: int | None, stated: Selection) -> list[str]:
+def _within(steps: int, run: ResolvedRun) -> list[str]:
     """Return the intervals of a run file that exceed --steps as overrides: they are due at the last step."""
-    run = None if steps is None else _readable(stated)
-    if run is None or steps is None:
-        return []
     return [
         f"trainer.{name}={steps}"
         for name in INTERVALS
@@ -125,20 +127,16 @@ def _readable(stated: Selection) -> ResolvedRun | None:
     return None
 
 
-def _of_task(command: str, stated: Selection) -> list[str]:
+def _of_task(command: str, tasks: Sequence[str], run: ResolvedRun) -> list[str]:
     """Return the task of a short command as an override, unless the run states one.
 
     Raises `ProjectError` for a run of a task that the command does not train.
     """
-    short = SHORT_COMMANDS.get(command)
-    run = _readable(stated) if short else None
-    if short is None or run is None:
-        return []
     task = run.config.task
     if run.origin("task").kind == "default":
-        return [text_override("task", _fitting_task(run.config, short.tasks))]
-    if task not in short.tasks:
-        message = f"task is {task}, and `{command}` trains {listed(short.tasks)}"
+        return [text_override("task", _fitting_task(run.config, tasks))]
+    if task not in tasks:
+        message = f"task is {task}, and `{command}` trains {listed(tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
     return []
 
