@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from neobert.runfiles.model_folder import require_model_folder
 MODULE, RESULT = "neobert.evaluation.passkey", "passkey.json"
 OPTION = "--lengths"
 LONGEST = 2**20
+NUMBER = re.compile("([0-9]{1,9})(k?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,16 @@ def run(model: Model, test: Test, output: Path, least: float | None, output_form
 
 def lengths_of(text: str) -> list[int]:
     """Return the lengths of `512,1k,4k` in tokens; 1k is 1,024. Raises `ProjectError`."""
-    found = []
-    for part in text.split(","):
-        number, is_thousand = part.strip().lower().removesuffix("k"), part.strip().lower().endswith("k")
-        if not number.isdecimal() or not 0 < int(number) * (1024 if is_thousand else 1) <= LONGEST:
-            message = f"{OPTION} has {part.strip() or 'an empty part'}, which is not a number of tokens"
-            raise ProjectError("usage", message, f"write {OPTION} 512,1k,4k", OPTION, EXIT_USAGE)
-        found.append(int(number) * (1024 if is_thousand else 1))
-    return sorted({*found})
+    return sorted({_length_of(part.strip()) for part in text.split(",")})
+
+
+def _length_of(part: str) -> int:
+    number = NUMBER.fullmatch(part)
+    tokens = int(number[1]) * (1024 if number[2] else 1) if number else 0
+    if not 0 < tokens <= LONGEST:
+        message = f"{OPTION} has {part[:20] or 'an empty part'}, which is not a number of tokens"
+        raise ProjectError("usage", message, f"write {OPTION} 512,1k,4k", OPTION, EXIT_USAGE)
+    return tokens
 
 
 def _table(report: Mapping[str, Any]) -> str:

@@ -157,7 +157,7 @@ def test_lengths_without_an_answer_are_refused(
         evaluate_passkey(Settings(folder=str(tmp_path / "model"), lengths=lengths))
 
 
-@pytest.mark.parametrize("text", ["1k,,2k", "many", "0", "2000k"])
+@pytest.mark.parametrize("text", ["1k,,2k", "many", "0", "2000k", "9" * 5000])
 def test_a_list_of_lengths_that_is_none_is_refused(text: str) -> None:
     assert lengths_of("4k,512,1K") == [512, 1024, 4096]
     with pytest.raises(ProjectError, match="--lengths has"):
