@@ -13,7 +13,7 @@ import typer
 
 from launcher.cli.arguments import spell_out_json
 from launcher.cli.groups import PROGRAM, app
-from launcher.process.termination import TerminatedError, unwind_when_terminated
+from launcher.process.termination import TerminatedError, unwind_when_stopped
 from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
@@ -119,7 +119,7 @@ def main() -> NoReturn:
     """Run `neobert-launch` with the arguments of the process, and exit with its exit code."""
     if os.environ.get(COMPLETES):
         whole_app()(prog_name=PROGRAM)
-    unwind_when_terminated()
+    unwind_when_stopped()
     console.open_closed_streams()
     console.accept_any_text()
     sys.exit(run(sys.argv[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Protocol
 from launcher.commands.chat_folder import FolderReplies
 from launcher.commands.chat_server import ServerReplies, is_url
 from launcher.io.files import expanded
+from launcher.process.termination import interrupt_once
 from launcher.terminal import console
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.generation.request import Message, ReplyEnd, Sampling
@@ -78,7 +78,7 @@ def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> N
     while True:
         try:
             if on_terminal:
-                signal.signal(signal.SIGINT, _interrupt_once)
+                interrupt_once()
             line = input("> " if on_terminal else "").strip()
             if line == EXIT:
                 return
@@ -92,12 +92,6 @@ def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> N
             console.write("")  # as a shell does: another prompt on a new line
         except UnicodeDecodeError:
             console.tell("error: the line is not UTF-8 text")
-
-
-def _interrupt_once(*_: object) -> None:
-    """Raise KeyboardInterrupt, and ignore Ctrl-C until the next prompt: its handler is not interrupted."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _answer(line: str, conversation: Conversation, replies: Replies, sampling: Sampling) -> None:

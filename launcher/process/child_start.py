@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -29,6 +30,7 @@ RUN_RANK = ("-m", THIS_MODULE, "rank")
 RUN_WAITING = ("-m", THIS_MODULE, "waiting")
 MAX_MESSAGE_BYTES, MAX_FILES = 1 << 16, 16
 READY = b"1"
+STDOUT = 1
 
 
 def dying_with_parent(number: int, parent: int | None = None) -> Callable[[], None]:
@@ -57,12 +59,21 @@ def run_module(module: str, arguments: list[str]) -> None:
     # A background job of a shell inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     dying_with_parent(signal.SIGINT)()
+    if is_abandoned():
+        sys.exit(EXIT_INTERRUPTED)
     collect_rarely()
     sys.argv = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def is_abandoned() -> bool:
+    """Return whether nothing reads standard output, a pipe: the parent ended while this process started."""
+    output = select.poll()
+    output.register(STDOUT, 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def run_rank(folder: Path, command: list[str]) -> None:

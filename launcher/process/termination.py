@@ -19,8 +19,10 @@ class TerminatedError(BaseException):
         self.exit_code = EXIT_BY_SIGNAL + number
 
 
-def unwind_when_terminated() -> None:
-    """Make SIGTERM and SIGHUP raise TerminatedError; ignored ones (`nohup`) stay ignored."""
+def unwind_when_stopped() -> None:
+    """Make SIGTERM, SIGHUP and Ctrl-C raise an exception, each once; ignored ones (`nohup`) stay ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        interrupt_once()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
@@ -30,6 +32,18 @@ def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
     """Raise TerminatedError, and ignore the same signal from now on: it must not interrupt the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise TerminatedError(number)
+
+
+def interrupt_once() -> None:
+    """Make the next Ctrl-C raise KeyboardInterrupt, and ignore others, which would interrupt the cleanup."""
+    errors = iter([KeyboardInterrupt])
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # also while the interpreter ends
+        for error in errors:  # none is left if this handler was put back since
+            raise error
+
+    signal.signal(signal.SIGINT, interrupt)
 
 
 def signal_name(number: int) -> str:

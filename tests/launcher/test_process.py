@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
 from launcher.run.next_command import resume_command
 from launcher.run.summary import conclude
@@ -332,3 +333,12 @@ def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent: str, cod
         f"dying_with_parent(15, {parent})()"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == code
+
+
+@pytest.mark.child
+def test_a_module_does_not_run_for_a_parent_that_ended_while_it_started() -> None:
+    command = [sys.executable, *RUN_MODULE, "platform"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.close()
+    assert (child.wait(60), child.communicate()[1]) == (130, b"")

@@ -146,6 +146,20 @@ def test_a_command_that_is_ended_leaves_nothing(
 
 
 @pytest.mark.e2e
+def test_a_held_ctrl_c_leaves_nothing_either(begin: Callable[..., Any], tmp_path: Path) -> None:
+    child = begin("bench")
+    for _ in range(10_000):  # wherever the command is, also while it stops its child and ends
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+        if child.poll() is not None:
+            break
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, out) == (130, "")
+    assert err == f"Ctrl-C: stopping\nerror: Ctrl-C: {STOPPED} [interrupted]\n"
+    nothing_is_left("bench", tmp_path)
+
+
+@pytest.mark.e2e
 def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
     child = begin("bench")
     child.send_signal(signal.SIGTERM)

@@ -252,8 +252,11 @@ class Shell:
         deadline = time.monotonic() + 60
         while words not in self.text:
             assert time.monotonic() < deadline, self.text
-            if select.select([self.ours], [], [], 0.1)[0]:
-                self.text += os.read(self.ours, 65536).decode(errors="replace")
+            self.read_for(0.1)
+
+    def read_for(self, seconds: float) -> None:
+        if select.select([self.ours], [], [], seconds)[0]:
+            self.text += os.read(self.ours, 65536).decode(errors="replace")
 
     def ended(self) -> int:
         self.wait_for("\x1b[?1049l")
@@ -279,7 +282,7 @@ def shell(start_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.child
-@pytest.mark.parametrize("how", ["q", "terminate", "outcome"])
+@pytest.mark.parametrize("how", ["q", "terminate", "held Ctrl-C", "outcome"])
 def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
     how: str, run_dir: Path, shell: Callable[..., Shell]
 ) -> None:
@@ -294,6 +297,12 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
         os.write(watching.ours, b"q")
     elif how == "terminate":
         os.kill(watching.child.pid, signal.SIGTERM)
+    elif how == "held Ctrl-C":
+        for _ in range(10_000):  # wherever the program is, also while it ends
+            watching.child.send_signal(signal.SIGINT)
+            watching.read_for(0.001)
+            if watching.child.poll() is not None:
+                break
     else:
         (run_dir / "outcome.json").write_text('{"status": "finished"}', encoding="utf-8")
     assert watching.ended() == (143 if how == "terminate" else 0)
