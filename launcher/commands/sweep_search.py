@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from launcher.io.files import make_folder
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
 from launcher.run.search_space import CHOICE, Parameter, Value, corners, own_values, parse_space, trial_point
-from launcher.run.study import COMPLETE, FILE, WAITING, Study, Trial, require_optuna
+from launcher.run.study import COMPLETE, FAILED, FILE, WAITING, Study, Trial, require_optuna
 from launcher.run.summary import Summary
 from launcher.rundir.directory import claimed, run_directory
 from launcher.terminal import console
@@ -75,11 +75,20 @@ class SearchedTrials:
         self._left_behind: list[Trial] = []
         self._refused = 0
         self._running: dict[Path, Trial] = {}
-        self.results = {
-            trial.number: Result(self._candidate(trial)) for trial in study.trials() if trial.values
-        }
-        for result in self.results.values():
-            result.summary = summary_in(result.candidate)
+        self.results = dict(self._earlier())
+
+    def _earlier(self) -> Iterator[tuple[int, Result]]:
+        """Yield the results of earlier trials; one that was refused may have no valid config."""
+        for trial in self._study.trials():
+            if len(trial.values) < len(self._space):
+                continue  # killed while it was asked for
+            try:
+                candidate = self._candidate(trial)
+            except ProjectError:
+                if trial.state != FAILED:
+                    raise
+            else:
+                yield trial.number, Result(candidate, summary_in(candidate))
 
     @property
     def is_shared(self) -> bool:
@@ -140,7 +149,7 @@ class SearchedTrials:
             trial = self._left_behind.pop(0)
             if len(trial.values) == len(self._space):
                 return trial
-            self._study.tell(trial, None)  # killed while it was asked for
+            self._study.tell(trial, None)
         asked = [trial for trial in self._study.trials() if trial.state != WAITING]
         return self._study.ask() if len(asked) < self._options.trials else None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launcher.commands.sweep import candidate_of
 from launcher.commands.train import Request
 from launcher.run import study as studies
 from launcher.run.search_space import CHOICE, Parameter, corners, own_values, parse_space
@@ -233,6 +234,8 @@ def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repea
     assert continued[0][0] == ["optimizer.lr=0.002"], "the profile's own rate is the first trial"
     assert min(loss for _, loss in continued[1:]) < 0.05, "within 12 % of the best rate"
 
+    report = command("report", "found")
+    assert (report.code, report.out[-14:]) == (0, "/compare.html\n"), "all trials on one page"
     again = command(*search)
     assert (again.code, trials_of(again)) == (0, continued), "nothing is left to train"
     Path("found").rename("stopped")
@@ -258,6 +261,26 @@ def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(
     assert sorted(trained) == [4, 6]
     assert answer.out.count("num_attention_heads=5") == answer.out.count("not run") > 0
     assert answer.out.count("finished") + answer.out.count("not run") == 8
+
+
+def test_a_trial_without_a_valid_config_is_refused_and_left_alone(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ProjectError("CFG003", "not a value")
+
+    def invalid(selection: Any, point: Any, base: Path) -> Any:
+        if "trial-2" in point.label:
+            raise refused
+        return candidate_of(selection, point, base)
+
+    monkeypatch.setattr("launcher.commands.sweep_search.candidate_of", invalid)
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)
+    for trials in (3, 4):
+        answer = command(*SEARCH, "--trials", str(trials), "--output-format", "json")
+        assert answer.code == 0, answer.err
+        assert [each["point"][:7] for each in answer.json["points"]] == ["trial-1", "trial-3", "trial-4"][
+            : trials - 1
+        ]
 
 
 @pytest.mark.child
