@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,49 +17,14 @@ from pathlib import Path
 
 import psutil
 
+from tests.slurm.configuration import NODES, write_files
+
 SITE = Path(__file__).with_name("site")
-NODES = ("n1", "n2", "n3")
 DAEMONS = ("munged", "slurmctld", "slurmd")
 STOPPED_LAST = {"slurmctld": 1, "munged": 2}
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
-GRACE_S, KILL_WAIT_S, LOST_S = 20, 1, 20
 START_S, JOB_S, RETURNED_S, POLL_S = 60.0, 400.0, 150.0, 0.2
 LOG_CHARS = 3000
-# Preemption is by partition: `high` takes the nodes of jobs in `low`, which Slurm warns and queues again, and
-# of those in `hasty`, which have no grace time.
-CONF = """\
-ClusterName=local
-SlurmctldHost=localhost(127.0.0.1)
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-AuthInfo=socket={folder}/run/munge.socket
-CryptoType=crypto/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-KillWait={kill_wait_s}
-ReturnToService=2
-SlurmdTimeout={lost_s}
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-SchedulerParameters=sched_min_interval=200000,bf_interval=1
-SlurmctldPort={ports[0]}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/run/slurmctld.pid
-SlurmdPidFile={folder}/run/slurmd-%n.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd-%n.log
-{nodes}
-PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={grace_s} Default=YES
-PartitionName=hasty Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0
-PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF
-"""
-NODE = "NodeName=%s NodeHostname={host} NodeAddr=127.0.0.1 Port=%d CPUs=2 RealMemory=4000"
 
 
 @dataclass
@@ -175,12 +139,11 @@ class Cluster:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
             left = psutil.wait_procs(processes, timeout=RETURNED_S)[1]
-            names = [" ".join(process.cmdline()) for process in left if process.is_running()]
             for process in left:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             self.start_node(name)
-        assert not names, f"processes of the lost node do not end: {names}"
+        assert not left, f"processes of the lost node do not end: {left}"
 
     def start_node(self, name: str) -> None:
         """Start the daemon of a node."""
@@ -251,32 +214,11 @@ class Cluster:
 def running(folder: Path) -> Iterator[Cluster]:
     """Start a cluster in a folder, with a short path: that of a socket has at most 107 characters."""
     cluster = Cluster(folder)
-    _write_files(cluster)
+    write_files(folder, cluster.conf)
     with ExitStack() as stack:
         stack.callback(_stop, cluster)
         _start(cluster)
         yield cluster
-
-
-def _write_files(cluster: Cluster) -> None:
-    folder, ports = cluster.folder, _free_ports(len(NODES) + 1)
-    folder.chmod(0o755)  # munge refuses a socket that not everybody can reach
-    for name in ("state", "log", "run"):
-        (folder / name).mkdir(mode=0o755)
-    (folder / "munge.key").write_bytes(os.urandom(128))
-    (folder / "munge.key").chmod(0o400)
-    nodes = "\n".join(NODE % each for each in zip(NODES, ports[1:], strict=True))
-    cluster.conf.write_text(
-        CONF.replace("{nodes}", nodes).format(
-            folder=folder,
-            user=getpass.getuser(),
-            host=socket.gethostname(),
-            ports=ports,
-            grace_s=GRACE_S,
-            kill_wait_s=KILL_WAIT_S,
-            lost_s=LOST_S,
-        )
-    )
 
 
 def _start(cluster: Cluster) -> None:
@@ -301,9 +243,3 @@ def _stop(cluster: Cluster) -> None:
     for path in sorted(paths, key=lambda path: STOPPED_LAST.get(path.stem, 0)):
         with suppress(OSError, ValueError):
             cluster.end(int(path.read_text()), signal.SIGTERM)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
