@@ -42,6 +42,7 @@ def build_model_config(
         rms_norm=model.rms_norm,
         norm_eps=model.norm_eps,
         hidden_act=model.hidden_act,
+        hidden_dropout_prob=model.dropout,
         tie_word_embeddings=model.tie_word_embeddings,
         embedding_multiplier=embedding_multiplier(model),
         init=model.init,

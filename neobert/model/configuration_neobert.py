@@ -54,6 +54,7 @@ class NeoBERTConfig(PretrainedConfig):
         rms_norm: bool = True,
         norm_eps: float = 1e-5,
         hidden_act: str = "swiglu",
+        hidden_dropout_prob: float = 0.0,
         tie_word_embeddings: bool = False,
         embedding_multiplier: float = 1.0,
         init: str = "published",
@@ -83,6 +84,7 @@ class NeoBERTConfig(PretrainedConfig):
         self.rms_norm = rms_norm
         self.norm_eps = norm_eps
         self.hidden_act = _one_of("hidden_act", hidden_act.lower(), ACTIVATIONS)
+        self.hidden_dropout_prob = hidden_dropout_prob
         self.embedding_multiplier = embedding_multiplier
         self.init = _one_of("init", init, INITS)
         self.embedding_init_range = embedding_init_range

@@ -105,11 +105,13 @@ class EncoderBlock(GradientCheckpointingLayer):
         self.ffn = build_ffn(config)
         self.attention_norm = build_norm(config)
         self.ffn_norm = build_norm(config)
+        # Without dropout no random numbers are drawn, and a graph has no node for it.
+        self.dropout = nn.Dropout(config.hidden_dropout_prob) if config.hidden_dropout_prob else nn.Identity()
 
     def forward(self, x: Tensor, rotation: Tensor | None, attend: Attend) -> Tensor:
         """Apply the block to x [..., D]; `rotation` is None with learned positions."""
-        x = x + self._attention(self.attention_norm(x), rotation, attend)
-        return x + self.ffn(self.ffn_norm(x))
+        x = x + self.dropout(self._attention(self.attention_norm(x), rotation, attend))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
     def _attention(self, x: Tensor, rotation: Tensor | None, attend: Attend) -> Tensor:
         # The rows of qkv are grouped by head: Q, K and V of head 0, then of head 1, ...

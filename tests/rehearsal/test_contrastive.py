@@ -26,10 +26,17 @@ def rehearse(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "padded"])
-def test_pairs_pass(rehearsal, rehearse, is_packed):
+@pytest.mark.parametrize(
+    ("is_packed", "dropout"), [(True, 0.0), (True, 0.1), (False, 0.0)], ids=["packed", "dropout", "padded"]
+)
+def test_pairs_pass(rehearsal, rehearse, is_packed, dropout):
     rows = dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), 24)
-    found = rehearse(rehearsal, datacollator={"pack_sequences": is_packed}, trainer={} if is_packed else rows)
+    found = rehearse(
+        rehearsal,
+        datacollator={"pack_sequences": is_packed},
+        trainer={} if is_packed else rows,
+        model={"dropout": dropout},
+    )
     assert found.failed == set(), [found.message(each) for each in found.failed]
     assert found.facts.accumulation.relative_difference < 1e-5
     assert {answer.kind for answer in found.facts.answers} >= {

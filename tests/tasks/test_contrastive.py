@@ -6,10 +6,12 @@ import json
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from neobert.config import from_dict
@@ -21,9 +23,13 @@ from neobert.errors import ProjectError
 from neobert.export.reference import make_reference
 from neobert.export.source import open_source
 from neobert.export.verify import clean_environment, read_elsewhere
+from neobert.model.configuration_neobert import NeoBERTConfig
+from neobert.model.encoder import NeoBERT
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import spec_of
 from tests.killed_run import killed_before
+from tests.validators.judging import found as judged
+from tests.validators.judging import run_of
 
 COLOURS = ("red", "green", "blue", "black", "white", "brown")
 THINGS = ("stone", "river", "cloud", "horse", "apple", "house", "shoe", "bird")
@@ -264,10 +270,12 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
         np.testing.assert_allclose(first, expected[:, :width], atol=1e-5)
 
 
-@pytest.mark.parametrize("num_sources", [1, 2])
-def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, num_sources):
+@pytest.mark.parametrize("kind", ["one source", "two sources", "dropout"])
+def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, kind):
     sections = options(file)
-    if num_sources == 2:
+    if kind == "dropout":
+        sections = options(file, {"positives": "dropout"}, model={"dropout": 0.1})
+    if kind == "two sources":
         scores = (row | {"negative": None, "score": number % 6} for number, row in enumerate(pairs(200, 2)))
         mixture = [{"path": str(file)}, {"path": str(write(file.parent / "scored.jsonl", scores))}]
         dataset = {"path": None, "mixture": mixture, "eval_samples": 24}
@@ -283,19 +291,58 @@ def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics,
         [[line.get(name) for name in names] for line in metrics(each)] for each in (killed, whole)
     )
     assert found == expected
-    assert (expected[-1][-1] is not None) == (num_sources == 2)
+    assert (expected[-1][-1] is not None) == (kind == "two sources")
 
 
 @pytest.mark.parametrize(
-    ("section", "problem"),
+    ("settings", "problem"),
     [
-        ({"matryoshka_dims": [8, 768]}, "matryoshka_dims has 768, but a vector has 768 components"),
-        ({"negative_columns": ["a", "b"]}, "negative_columns has 2 columns, but max_negatives is 1"),
+        (["contrastive.matryoshka_dims=[8,768]"], "matryoshka_dims has 768, but a vector has 768 components"),
+        (["contrastive.negative_columns=[a,b]"], "negative_columns has 2 columns, but max_negatives is 1"),
+        (["contrastive.positives=dropout"], "positives is dropout, but the model has no dropout"),
+        (
+            ["contrastive.positives=dropout", "model.dropout=0.1", "contrastive.score_column=s"],
+            "score_column is not read, because positives is dropout",
+        ),
+        (["contrastive.positives=dropout", "model.dropout=0.1"], ""),
     ],
 )
-def test_contradictions_are_named(file, section, problem):
-    config = from_dict(options(file, section))
-    assert [each.problem for each in spec_of(config).contradictions(config)] == [problem]
+def test_contradictions_are_named(settings, problem):
+    run = run_of("task=contrastive", "dataset.long_documents=truncate", *settings)
+    findings = [each.message for each in judged("TSK005", run)]
+    assert len(findings) == bool(problem)
+    assert all(problem in each for each in findings)
+
+
+# --- unsupervised: a text is its own document
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_each_text_is_its_own_document(tmp_path, name):
+    texts = [f"a text of {number} words" for number in range(60)]
+    path = write(tmp_path / name, [{"text": each} for each in texts])
+    if name == "a.txt":
+        path.write_text("\n\n".join(texts))
+    small = {"model": {"dropout": 0.1}, "dataset": {"max_seq_length": 16}}
+    config = from_dict(
+        options(path, {"positives": "dropout"}, **small, trainer={"per_device_train_batch_size": 4})
+    )
+    store = prepare(config).train
+    assert store.columns[GROUP].tolist()[:4] == [0, 1, 0, 1]
+    first, second, third = (store.tokens[start:stop].tolist() for start, stop in pairwise(store.offsets[:4]))
+    assert first == second != third
+
+
+def test_dropout_of_the_blocks_is_that_of_training_alone():
+    config = NeoBERTConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+        hidden_dropout_prob=0.1,
+    )  # fmt: skip
+    model, ids = NeoBERT(config), torch.arange(12)[None]
+    one, other = (model.train()(ids).last_hidden_state for _ in range(2))
+    assert not torch.equal(one, other)
+    one, other = (model.eval()(ids).last_hidden_state for _ in range(2))
+    assert torch.equal(one, other)
 
 
 # --- texts that occur elsewhere

@@ -26,7 +26,7 @@ OF_MASKS = {"DAT016", "NUM006"}
     [
         ("masked", BUDGET | OF_MASKS, {"TSK001", "TSK005"}),
         ("next", BUDGET, OF_MASKS | {"TSK001", "TSK005"}),
-        ("pairs", {"TSK001"}, BUDGET | OF_MASKS | {"TSK005"}),
+        ("pairs", {"TSK001", "TSK005"}, BUDGET | OF_MASKS),
     ],
 )
 def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwanted) -> None:

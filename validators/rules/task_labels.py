@@ -75,17 +75,18 @@ def _what_is_whole(run: ResolvedRun) -> str:
     "contradictory-labels",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    tasks=lambda task: labelled(task) or of_conversations(task),
+    tasks=lambda task: labelled(task) or of_conversations(task) or of_pairs(task),
 )
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Label settings that contradict each other.
+    """Settings of labels or pairs that contradict each other.
 
     ## What it does
     Rejects a single class, repeated names, and streaming of labelled data. For labels of texts also a number
     of `label_names` other than `num_labels` if that is set, names for a regression, and a column that is both
     text and label or both texts of a pair. For labels of words also names of which some mark entities (`B-`,
     `I-`, `E-` or `S-` and a type) and others than `O` do not; for conversations streaming, and a
-    `template_date` that is not a date.
+    `template_date` that is not a date. For pairs, columns that are not read, first components that are all,
+    and texts that are their own documents in a model without dropout.
 
     ## Why is this bad?
     The head would have outputs that no label uses, or labels would be refused while the data is prepared. A

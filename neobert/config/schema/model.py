@@ -69,6 +69,12 @@ class ModelConfig:
     rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
     norm_eps: PositiveFloat = key(1e-5, "Epsilon of the normalization layers.")
     hidden_act: Literal["swiglu", "gelu"] = key("swiglu", "Feed-forward activation.")
+    dropout: Beta = key(
+        0.0,
+        "Dropout of the outputs of attention and feed-forward in training. Above 0, the blocks run as torch "
+        "modules, on which it is slower; unsupervised contrastive training needs it.",
+        affects="numerics",
+    )
     tie_word_embeddings: bool = key(
         False, "Share the input embedding with the output layer, which then has no bias."
     )

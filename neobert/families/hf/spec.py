@@ -90,6 +90,13 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     return "torch", "sdpa" if has_dropout and not settings.is_eager else "auto"
 
 
+def dropout(section: HfModelConfig) -> float:
+    """Return the largest probability of dropout of attention or of the outputs of blocks."""
+    settings, architecture = settings_of(section)
+    attention = settings.number(*architecture.attention_dropout)
+    return max(attention, settings.number("hidden_dropout_prob", 0.0))
+
+
 def padded_attention(section: HfModelConfig) -> str:
     """Return the implementation of attention in padded rows."""
     settings, architecture = settings_of(section)
@@ -154,6 +161,8 @@ HF = Family(
     read_shape=read_shape,
     requested_rows=requested_rows,
     requested_kernels=requested_kernels,
+    dropout=dropout,
+    dropout_key=DROPOUT_KEY,
     padded_attention=padded_attention,
     attention_key=DROPOUT_KEY,
     attention_reason="the model has dropout of attention, which only sdpa computes",

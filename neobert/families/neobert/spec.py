@@ -108,16 +108,17 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
     hidden, width = model.hidden_size, feed_forward_width(model)
     statistics = 2 + model.num_attention_heads
     gates = 3 if model.hidden_act == "swiglu" else 2
+    masks = 2 * hidden if model.dropout else 0
     return {
         **{name: _kept_by_own(BLOCKS[name], hidden, width, statistics) for name in OWN_KERNELS},
         "compiled": Kept(
-            10 * hidden + gates * width,
+            10 * hidden + gates * width + masks,
             hidden,
             "a block keeps the inputs of its matrix products, q, k, v, rotated q and k, gate, up, their "
             "product, and the residual stream in fp32",
         ),
         "eager": Kept(
-            9 * hidden + (gates + 1) * width,
+            9 * hidden + (gates + 1) * width + masks,
             4 * hidden,
             "a block keeps the tensors of a compiled block, the activated gate, and the norms' steps in fp32",
         ),
@@ -130,7 +131,7 @@ def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) 
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Yield each range of uniform initialization that is set but has no effect with `init: scaled`."""
+    """Yield kernels without dropout, and ranges of initialization that `init: scaled` does not read."""
     section, default = section_of(config), ModelConfig()
     for name in ("embedding_init_range", "decoder_init_range"):
         if section.init == "scaled" and getattr(section, name) != getattr(default, name):
@@ -138,6 +139,18 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
             yield Unsupported(
                 f"model.{name}", problem, f"remove model.{name}, or set model.init to published"
             )
+    if section.dropout and section.kernel_backend not in ("auto", "torch"):
+        problem = (
+            f"model.dropout is {section.dropout:g}, and {section.kernel_backend} kernels have no dropout"
+        )
+        hint = "set model.kernel_backend to torch, or model.dropout to 0"
+        yield Unsupported("model.kernel_backend", problem, hint)
+
+
+def requested_kernels(model: ModelConfig) -> tuple[str, str]:
+    """Return the kernels of the section: blocks with dropout are torch modules."""
+    blocks = "torch" if model.dropout and model.kernel_backend == "auto" else model.kernel_backend
+    return blocks, model.attn_backend
 
 
 NEOBERT = Family(
@@ -145,7 +158,8 @@ NEOBERT = Family(
     module="neobert.families.neobert.build",
     read_shape=read_shape,
     requested_rows=lambda model: model.vocab_size,
-    requested_kernels=lambda model: (model.kernel_backend, model.attn_backend),
+    requested_kernels=requested_kernels,
+    dropout=lambda model: model.dropout,
     with_kernels=lambda model, blocks: replace(model, kernel_backend=blocks),
     has_numerics_probes=True,
     unsupported=unsupported,

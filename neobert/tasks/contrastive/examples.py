@@ -20,9 +20,9 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.plurals import counted
 from neobert.tasks.contrastive.rows import (
     NUM_LEFT_OUT,
-    POSITIVE,
     SCORES,
     negatives_of,
+    positive_of,
     reads_scores,
     rows_of,
 )
@@ -83,6 +83,7 @@ class Pairs:
         section = CONTRASTIVE.of(self.config)
         prompts = [section.query_prompt, section.document_prompt]
         scored = {"reads_scores": True} if reads_scores(self.config) else {}
+        scored |= {"doubles_texts": True} if section.positives == "dropout" else {}
         return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN | scored
 
 
@@ -137,14 +138,14 @@ class PairEncoder(RowEncoder):
     def _texts_of(self, row: Row, counts: Counts) -> list[str]:
         """Return the texts of a row with their prompts; none if a text of the pair is empty."""
         counts.documents += 1
-        query, positive = row[TEXT], row[POSITIVE]
+        query, positive = row[TEXT], positive_of(row)
         if not query.strip() or not positive.strip():
             if query.strip() or positive.strip():
                 _count(counts, ONE_TEXT, 1)
             else:
                 counts.empty += 1
             return []
-        _count(counts, NEGATIVES_LEFT_OUT, row[NUM_LEFT_OUT])
+        _count(counts, NEGATIVES_LEFT_OUT, row.get(NUM_LEFT_OUT, 0))
         documents = [positive, *negatives_of(row)]
         return [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 

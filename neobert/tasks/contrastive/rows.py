@@ -59,9 +59,9 @@ class PairRows(RowFormat):
                 choose_column(available, field.column, place, field.setting)
             if column := _column_in(available, field):
                 chosen[field.name] = column
-        if self.score is None:
+        if self.score is None and len(self.fields) > 1:
             warn_of_unread(available, place)
-        elif not self.may_lack_scores or self.score.column in available:
+        elif self.score is not None and (not self.may_lack_scores or self.score.column in available):
             names, setting = self.score.candidates, self.score.setting
             chosen[SCORES] = choose_column(available, self.score.column, place, setting, names)
         return chosen
@@ -85,7 +85,7 @@ class PairRows(RowFormat):
                 different.setdefault(text.replace(SEPARATOR, " "), number)
         kept = dict([*different.items()][: self.most])
         scores: tuple[float, ...] = ()
-        if SCORES in columns and row[TEXT].strip() and row[POSITIVE].strip():
+        if SCORES in columns and row[TEXT].strip() and positive_of(row).strip():
             scores = scores_in(values.get(columns[SCORES]), place)
             require_one_each(scores, 1 + len(texts), self.most, place)
             require_two(scores, len(kept), place)
@@ -104,9 +104,15 @@ class PairRows(RowFormat):
         return found if self.score is None else found | {"scores": self.score.column}
 
 
+def positive_of(row: Row) -> str:
+    """Return the document of a row; a row of one text is its own document."""
+    text: str = row.get(POSITIVE, row[TEXT])
+    return text
+
+
 def negatives_of(row: Row) -> list[str]:
-    """Return the hard negatives of a row."""
-    joined: str = row[NEGATIVES]
+    """Return the hard negatives of a row; plain text has none."""
+    joined: str = row.get(NEGATIVES, "")
     return joined.split(SEPARATOR) if joined else []
 
 
@@ -127,10 +133,11 @@ def _texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]
 def rows_of(config: RunConfig) -> PairRows:
     """Return the row format of a run."""
     dataset, section = config.dataset, CONTRASTIVE.of(config)
-    fields = (
-        Field(TEXT, TEXT_SETTING, dataset.text_column, QUERIES),
-        Field(POSITIVE, POSITIVE_SETTING, section.positive_column, POSITIVES),
-    )
+    query = Field(TEXT, TEXT_SETTING, dataset.text_column, QUERIES)
+    if section.positives == "dropout":
+        lines = dataset.document_per_line
+        return PairRows((query,), dataset.column_names, dataset.tsv_quotes, document_per_line=lines)
+    fields = (query, Field(POSITIVE, POSITIVE_SETTING, section.positive_column, POSITIVES))
     columns = section.negative_columns or [None] * section.max_negatives
     negatives = tuple(
         Field(f"negative_{number}", NEGATIVE_SETTING, column, names_of(number))

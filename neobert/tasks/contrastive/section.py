@@ -24,6 +24,13 @@ class ContrastiveConfig:
         "usual name.",
         affects="data",
     )
+    positives: Literal["column", "dropout"] = key(
+        "column",
+        "Document of a query. column: that of positive_column. dropout: the query itself, which dropout makes"
+        " another vector (unsupervised SimCSE, arXiv:2104.08821); needs model.dropout, and reads plain text, "
+        "too.",
+        affects="data",
+    )
     negative_columns: tuple[NonEmpty, ...] | None = key(
         None,
         "Columns of hard negatives, each a text or a list of texts; null: negative, negative_1, or another "

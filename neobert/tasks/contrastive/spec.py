@@ -20,6 +20,8 @@ MOST_SETTING = "contrastive.max_negatives"
 
 def texts_of(config: RunConfig) -> int:
     """Return the most texts of an example: the query, its document, and hard negatives."""
+    if CONTRASTIVE.of(config).positives == "dropout":
+        return 2
     return 2 + CONTRASTIVE.of(config).max_negatives
 
 
@@ -67,6 +69,8 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     if len(columns) > section.max_negatives:
         problem = f"negative_columns has {len(columns)} columns, but max_negatives is {section.max_negatives}"
         yield Contradiction(NEGATIVE_SETTING, problem, f"set {MOST_SETTING} to {len(columns)} or more")
+    if section.positives == "dropout":
+        yield from _of_dropout(config)
     widths, width = section.matryoshka_dims, getattr(config.model, "hidden_size", None)
     if widths and width is not None and max(widths) >= width:
         problem = f"matryoshka_dims has {max(widths):,}, but a vector has {width:,} components"
@@ -78,6 +82,21 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
         )
         hint = "set trainer.batch_size_warmup_steps to 0, or join the sources in dataset.path"
         yield Contradiction("trainer.batch_size_warmup_steps", problem, hint)
+
+
+def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield a model without dropout, and columns that are not read where a text is its own document."""
+    from neobert.families.table import family_of  # which reads the tasks
+
+    section, family = CONTRASTIVE.of(config), family_of(config)
+    if not family.dropout(config.model):
+        problem = "positives is dropout, but the model has no dropout: a text would have the vector of itself"
+        yield Contradiction("contrastive.positives", problem, f"set {family.dropout_key} to 0.1")
+    for name in ("positive_column", "negative_columns", "score_column"):
+        if getattr(section, name) is not None:
+            problem = f"{name} is not read, because positives is dropout"
+            hint = f"remove contrastive.{name}, or set contrastive.positives to column"
+            yield Contradiction(f"contrastive.{name}", problem, hint)
 
 
 SPEC = TaskSpec(
