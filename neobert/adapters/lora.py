@@ -4,7 +4,8 @@ In addition to the files of every checkpoint, a checkpoint with an adapter conta
 
 model.safetensors                  model with the adapter merged, which loads and exports like any other model
 adapter/                           adapter and head, for `peft.PeftModel.from_pretrained`
-trainer_state/frozen.safetensors   frozen weights, which merged weights do not give back bit for bit
+trainer_state/frozen.safetensors   frozen weights, which merged weights do not give back bit for bit; of a
+                                   sharded run in trainer_state/frozen/
 
 Shapes: W frozen weight [outputs, inputs], A [r, inputs], B [outputs, r].
 """
@@ -14,10 +15,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -25,11 +26,11 @@ from transformers import PreTrainedModel
 from neobert.adapters.spec import INSTALL, is_installed, target_modules, trains_head, unknown_targets
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.export.folder import METADATA, write_hf_folder
-from neobert.export.weights import own_weights, read_weights
+from neobert.export.folder import write_hf_folder
+from neobert.export.lazy_weights import METADATA, LazyWeights, write_lazily
+from neobert.export.weights import load_state, own_weights, read_weights
 from neobert.families.backbone import Backbone
 from neobert.families.table import shape_of
-from neobert.parallel import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.state import STATE_DIR
@@ -38,7 +39,8 @@ from neobert.training.loop.task import Task
 
 log = logging.getLogger(__name__)
 
-FOLDER, ADAPTER_FILE, FROZEN_FILE = "adapter", "adapter_model.safetensors", "frozen.safetensors"
+FOLDER, ADAPTER_FILE, FROZEN = "adapter", "adapter_model.safetensors", "frozen"
+FROZEN_FILE = f"{FROZEN}.safetensors"
 NAME = "default"
 """Name of the adapter in peft; a model has only this one."""
 BASE, FACTOR_A, FACTOR_B = ".base_layer.", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
@@ -117,17 +119,23 @@ def is_factor(name: str) -> bool:
     return name.endswith((FACTOR_A, FACTOR_B))
 
 
-def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the weights with the adapter merged, W + scale * B @ A in fp32, under the base names."""
-    found = {}
-    for name, each in weights.items():
+def merged(weights: Mapping[str, Tensor], scale: float) -> Mapping[str, Tensor]:
+    """Return the weights with the adapter merged, W + scale * B @ A in fp32, under the base names.
+
+    They are lazy if `weights` are.
+    """
+
+    def value(name: str) -> Tensor:
         layer, _, _ = name.partition(BASE)
-        if name.endswith(f"{BASE}weight"):
-            change = weights[layer + FACTOR_B].float() @ weights[layer + FACTOR_A].float()
-            found[f"{layer}.weight"] = each + scale * change
-        elif not is_factor(name):
-            found[name.replace(BASE, ".")] = each  # a bias of the layer, or a weight elsewhere
-    return found
+        if not name.endswith(f"{BASE}weight"):
+            return weights[name]  # a bias of the layer, or a weight elsewhere
+        change = weights[layer + FACTOR_B].float() @ weights[layer + FACTOR_A].float()
+        return weights[name] + scale * change
+
+    found = {name.replace(BASE, "."): partial(value, name) for name in weights if not is_factor(name)}
+    if isinstance(weights, LazyWeights):
+        return LazyWeights(found)
+    return {name: compute() for name, compute in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,22 +155,27 @@ class AdapterTask(Task):
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write the merged model, the adapter with the head, and the frozen weights to `folder`."""
         write_hf_folder(self.model, self.tokenizer_files, folder, merged(weights, self.scale))
-        trained = {name: each for name, each in weights.items() if self._is_trained(name)}
+        trained = {name: weights[name] for name in weights if self._is_trained(name)}
         (folder / FOLDER).mkdir(exist_ok=True)
         self.settings.save_pretrained(folder / FOLDER)
         _write(
             folder / FOLDER / ADAPTER_FILE, {PREFIX + exported(name): each for name, each in trained.items()}
         )
-        _write(folder / STATE_DIR / FROZEN_FILE, {n: each for n, each in weights.items() if n not in trained})
+        frozen = {name: partial(weights.__getitem__, name) for name in weights if name not in trained}
+        if isinstance(weights, LazyWeights):
+            (folder / STATE_DIR / FROZEN).mkdir()
+            write_lazily(LazyWeights(frozen), folder / STATE_DIR / FROZEN)
+        else:
+            _write(folder / STATE_DIR / FROZEN_FILE, {name: read() for name, read in frozen.items()})
 
-    def load(self, path: Path) -> None:
-        """Load frozen weights, adapter and head from the checkpoint folder that contains the file `path`.
+    def load(self, folder: Path) -> None:
+        """Load frozen weights, adapter and head of a checkpoint.
 
         Raises `ProjectError` EXP004 if a file is missing or damaged, EXP005 if names or shapes differ.
         """
-        folder = path.parent
         own = own_weights(self.model)
-        state = read_weights(folder / STATE_DIR / FROZEN_FILE)
+        frozen = folder / STATE_DIR / FROZEN
+        state = read_weights(frozen if frozen.is_dir() else folder / STATE_DIR / FROZEN_FILE)
         adapter = read_weights(folder / FOLDER / ADAPTER_FILE)
         names = {PREFIX + exported(name): name for name in own if self._is_trained(name)}
         state |= {names.get(name, name): each for name, each in adapter.items()}
@@ -174,9 +187,7 @@ class AdapterTask(Task):
                 "set the keys adapter.* as in the run that saved the checkpoint",
                 str(folder),
             )
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(part_like(state[name], tensor))
+        load_state(self.model, state)
 
     def _is_trained(self, name: str) -> bool:
         return is_factor(name) or name.startswith(self.trained_parts)

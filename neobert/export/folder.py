@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
+from neobert.export.lazy_weights import METADATA, LazyWeights, write_lazily
 from neobert.export.modeling_code import modeling_code
 from neobert.export.weights import own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
@@ -27,7 +28,6 @@ from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.weights_header import WEIGHTS
 
 SETTINGS = "tokenizer_config.json"
-METADATA = {"format": "pt"}
 SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 """Setting of a regression model for CrossEncoder, which would otherwise apply a sigmoid to scores."""
 
@@ -43,13 +43,17 @@ def write_hf_folder(
 
     Args:
         tokenizer_files: result of `read_tokenizer_files`; None to write no tokenizer.
-        weights: tensors to write instead of the model's current weights (`own_weights`).
+        weights: tensors to write instead of the model's current weights (`own_weights`), in their dtype if
+            they are `LazyWeights`.
         dtype: dtype of floating-point tensors in the files; None keeps the model's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = own_weights(model) if weights is None else weights
-    written = {name: in_dtype(each.detach(), dtype).contiguous() for name, each in tensors.items()}
-    save_file(written, folder / WEIGHTS, METADATA)
+    if isinstance(weights, LazyWeights):
+        write_lazily(weights, folder)
+    else:
+        tensors = own_weights(model) if weights is None else weights
+        written = {name: in_dtype(each.detach(), dtype).contiguous() for name, each in tensors.items()}
+        save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model, dtype), encoding="utf-8")
     if model.can_generate():
         generation = copy.deepcopy(model.generation_config)

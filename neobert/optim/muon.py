@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +43,8 @@ class MuonWithAdamW(GuardedOptimizer):
 
     A Muon group has the layout of its weights (`layout`, `num_heads`), so that matrices stacked in one weight
     are orthogonalized separately. Weights of equal shape are orthogonalized in one batch. For sharded
-    weights, the update directions are gathered in the iteration's dtype, and every rank computes the full
-    update.
+    weights, the update directions are gathered in the iteration's dtype, one matrix at a time, and every rank
+    computes the full update.
     """
 
     def __init__(self, groups: Iterable[Group]) -> None:
@@ -105,13 +106,16 @@ class MuonWithAdamW(GuardedOptimizer):
 def _orthogonal_updates(
     group: Group, parameters: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> Iterator[tuple[Sequence[Tensor], Tensor, float]]:
-    """Yield for each shape: its K weights, their full updates [K, R, C], and the learning-rate factor."""
+    """Yield for each batch: its K weights, their full updates [K, R, C], and the learning-rate factor."""
     layout, num_heads = group["layout"], group["num_heads"]
     dtype = iteration_dtype(directions[0].device)
-    by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for parameter, direction in zip(parameters, directions, strict=True):
-        by_shape[parameter.shape].append((parameter, direction))
-    for shape, pairs in by_shape.items():
+    batches: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for number, (parameter, direction) in enumerate(zip(parameters, directions, strict=True)):
+        # A batch of sharded matrices would be whole on every rank.
+        batch = number if isinstance(parameter, DTensor) else parameter.shape
+        batches[batch].append((parameter, direction))
+    for pairs in batches.values():
+        shape = pairs[0][0].shape
         # One stack and few operators for all: a small model waits for the launches of many.
         wholes = directions[0].new_empty((len(pairs), *shape), dtype=dtype)
         alike = [parameter for parameter, _ in pairs]

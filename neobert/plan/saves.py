@@ -7,7 +7,7 @@ import math
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values, mib
-from neobert.plan.memory import optimizer_values
+from neobert.plan.memory import kept_share, optimizer_values
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_MINUTE
 
@@ -29,6 +29,8 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
     moments = optimizer_values(config.optimizer, shape.trained)
     size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
     kept = kept_checkpoints(trainer, num_saves.value)
+    parts_mib = mib(shape.state_bytes(0)) if kept_share(config) < 1 else 0.0
+    parts = f" + {parts_mib:.0f} MiB of weights in parts" if parts_mib else ""
     return {
         "save_interval_steps": interval,
         "num_saves": num_saves,
@@ -43,8 +45,8 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
             f"{shape.parameters.total:,} fp32 weights in the exported folder; next to it {moments.reason}",
         ),
         "checkpoint_tree_mib": Derived(
-            (kept + 1) * size * TREE_MARGIN,
-            f"({kept} kept + 1 being written) x {size:.0f} MiB x {TREE_MARGIN}",
+            ((kept + 1) * size + parts_mib) * TREE_MARGIN,
+            f"({kept} kept + 1 being written) x {size:.0f} MiB{parts} x {TREE_MARGIN}",
         ),
     }
 

@@ -220,7 +220,7 @@ def reload(config, checkpoint, is_sharded=False):
     with one_rank() if is_sharded else nullcontext():
         if is_sharded:
             shard(task.objective, init_device_mesh("cpu", (1,)), FP32, overlaps_exchange=True)
-        task.load(checkpoint / "model.safetensors")
+        task.load(checkpoint)
         return {name: full_tensor(each).detach() for name, each in task.model.state_dict().items()}
 
 

@@ -60,10 +60,13 @@ def ended_within(pid: int, seconds: float) -> int | None:
     return None
 
 
-def run_ranks(run_dir: Path, size: int, prepare: Callable[[], None] | None = None) -> list[int]:
-    """Run a session of several ranks; return their exit codes. The last rank is the one that is prepared."""
+def run_ranks(
+    run_dir: Path, size: int, prepare: Callable[[], None] | None = None, prepared: int = -1
+) -> list[int]:
+    """Run a session of several ranks, one of them prepared (the last); return their exit codes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    faults = [None] * (size - 1) + [prepare]
+    faults: list[Callable[[], None] | None] = [None] * size
+    faults[prepared] = prepare
     return [end(pid) for pid in [begin(run_dir, rank, size, port, faults[rank]) for rank in range(size)]]

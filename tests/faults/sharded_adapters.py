@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
+from torch import Tensor
 
 from tests.faults import nursery
 from tests.faults.sharded_sessions import losses
@@ -81,10 +82,15 @@ def differences(first: Path, second: Path) -> dict[str, float]:
     """Return the largest difference between the weights of two last checkpoints, for each file."""
     found = {}
     for name in FILES:
-        left, right = (load_file(each / f"checkpoints/{END}/{name}.safetensors") for each in (first, second))
+        left, right = (weights_of(each / "checkpoints" / str(END), name) for each in (first, second))
         assert left.keys() == right.keys(), name
         found[name] = max((left[key] - right[key]).abs().max().item() for key in left)
     return found
+
+
+def weights_of(checkpoint: Path, name: str) -> dict[str, Tensor]:
+    file = checkpoint / f"{name}.safetensors"
+    return load_file(file if file.exists() else checkpoint / name / "model.safetensors")
 
 
 if __name__ == "__main__":

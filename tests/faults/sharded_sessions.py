@@ -8,8 +8,10 @@ Prints a JSON object: for every way the losses of the steps after the change, an
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import Any
 import torch
 
 from neobert.parallel.sharding import own_part
+from neobert.runfiles.checkpoint.manifest import verify
+from neobert.training.checkpoint import content
 from neobert.training.guards.loss_guard import FiniteGuard
 from tests.faults import nursery
 from tests.training.conftest import read_lines, write_corpus, write_run
@@ -55,6 +59,7 @@ def main(folder: Path) -> None:
         report["evaluated"][name] = evaluated(folder / name)
     report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
     report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
+    report["killed"] = killed_while_joining(folder, corpus)
     report["codes"]["bad"] = go(folder / "bad", corpus, "parts on 2", END, spoil_a_weight)
     report["files"]["bad"] = (folder / "bad" / "checkpoints").exists()
     report["codes"]["flipped"] = go(folder / "flipped", corpus, "whole on 2", END, flip_a_bit)
@@ -67,6 +72,24 @@ def main(folder: Path) -> None:
 def refuse_large_files() -> None:
     """Have the kernel refuse to write more into one file, as a quota does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))
+
+
+def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]:
+    """Kill the rank that joins the rows of the second save, and go on from what is left."""
+    go(folder / "killed", corpus, "parts on 2", CHANGE_AT)
+    checkpoints = folder / "killed" / "checkpoints"
+    codes = go(folder / "killed", corpus, "parts on 2", END, kill_at_the_join, prepared=0)
+    left = sorted(path.name.partition("-")[0] for path in checkpoints.iterdir())
+    points_at = (checkpoints / "latest").readlink().name
+    step = verify(checkpoints / points_at).step
+    resumed = go(folder / "killed", corpus, "parts on 2", END)
+    names = sorted(path.name for path in checkpoints.iterdir())
+    return {"codes": codes, "left": left, "latest": step, "resumed": resumed, "after": names}
+
+
+def kill_at_the_join() -> None:
+    """Kill this process where the rows of all ranks are in the folder, and the weights are not."""
+    content.joined_parts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def spoil_a_weight() -> None:
@@ -106,6 +129,7 @@ def go(
     way: str,
     max_steps: int,
     fault: Callable[[], None] | None = None,
+    prepared: int = -1,
 ) -> list[int]:
     ranks = WAYS[way]["ranks"]
     sections: dict[str, Any] = {
@@ -118,7 +142,7 @@ def go(
         "scheduler": {"total_steps": END},
         "distributed": {"nproc_per_node": ranks, "mode": WAYS[way]["mode"]},
     }
-    return nursery.run_ranks(write_run(run_dir, corpus, sections), ranks, fault)
+    return nursery.run_ranks(write_run(run_dir, corpus, sections), ranks, fault, prepared)
 
 
 def losses(run_dir: Path) -> dict[int, float]:

@@ -28,6 +28,14 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     # The change says something: a fresh optimizer would not have found this loss again.
     assert undisturbed[str(CHANGE_AT + 1)] != undisturbed[str(CHANGE_AT)]
 
+    killed = found["killed"]
+    assert killed["codes"][0] == -9
+    assert killed["codes"][1] != 0
+    assert killed["left"] == [".tmp", str(CHANGE_AT), "latest"]
+    assert killed["latest"] == CHANGE_AT
+    assert killed["resumed"] == [0, 0]
+    assert killed["after"] == [str(END), str(CHANGE_AT), "latest"]
+
     assert bad == [4, 4]
     assert not found["files"]["bad"]
     assert "not finite after step 5" in found["log of the good rank"]
@@ -43,6 +51,19 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert found["files"]["full"] == []
     assert "rank 1" in found["log"]
     assert "[CKP004]" in found["log"]
+
+
+def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path):
+    found = report("pairs_of_ranks", tmp_path)
+    saved = [found.pop(name) for name in sorted(found) if name.startswith("saved ")]
+    assert len(found) == len(saved) ** 2 == 49
+    assert {name: wrong for name, (wrong, _) in found.items() if wrong} == {}
+    assert not any(sent for name, (_, sent) in found.items() if "then fsdp2" in name)
+    sharded = [each for each in saved if each["files"] != ["model.safetensors"]]
+    assert len(sharded) == 3
+    for each in sharded:  # neither start, step, save, evaluation nor resume gathers more than a unit
+        assert each["files"][0].startswith("model-00001-of-000")
+        assert 0 < each["largest"] <= 1.1 * each["unit"]
 
 
 def test_an_adapter_in_parts_is_that_of_one_process(report, tmp_path):

@@ -216,7 +216,7 @@ def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
     ("later", "message"),
     [
         ({"schema_version": 2}, "checkpoint.json has schema version 2; this version reads 1"),
-        ({"kind": "sharded"}, "checkpoint.json has kind sharded; this version reads whole"),
+        ({"kind": "ternary"}, "checkpoint.json has kind ternary; this version reads sharded, whole"),
     ],
     ids=["version", "kind"],
 )

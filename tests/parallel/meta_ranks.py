@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from neobert.objectives import TokenObjective
 from neobert.optim import build_optimizer, step_unless
@@ -23,24 +21,10 @@ from neobert.train import leave
 from neobert.training.loop import steps
 from neobert.training.telemetry.stopwatch import Stopwatch
 from tests.families.test_decoders import LENGTHS, build, config_of, packed
+from tests.parallel.gathers import LargestMessage
 
 MODELS = ("llama", "qwen2", "gemma2")  # untied; tied with biases; four norms in a block
 STEPS = 2
-
-
-class LargestMessage(TorchDispatchMode):
-    """Notes the most values of one tensor that a collective other than a sum leaves on this rank."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function.namespace in ("c10d", "_c10d_functional") and "reduce" not in function.name():
-            tensors = [each for each in tree_leaves((args, result)) if isinstance(each, Tensor)]
-            self.largest = max([self.largest, *(each.numel() for each in tensors)])
-        return result
 
 
 def start(

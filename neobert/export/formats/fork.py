@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import write_json
-from neobert.export.folder import METADATA
 from neobert.export.formats.writer import ROWS, Writer, departures, outputs
 from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
+from neobert.export.lazy_weights import METADATA
 from neobert.export.source import Source
 from neobert.export.weights import own_weights
 from neobert.model.configuration_neobert import DEFAULT_ROPE_THETA

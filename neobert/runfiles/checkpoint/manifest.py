@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 FILE_NAME = "checkpoint.json"
 PARTIAL_NAME = f".{FILE_NAME}"  # left by a kill during a rewrite of the manifest
 SCHEMA_VERSION = 1
-WHOLE = "whole"
-KINDS = (WHOLE,)
-"""Forms of weights. A manifest without a kind is of a checkpoint with whole weights, in one file."""
+WHOLE, SHARDED = "whole", "sharded"
+KINDS = (WHOLE, SHARDED)
+"""Forms of weights: one file, or several with an index. A manifest without a kind has one file."""
 # Errors of network and FUSE file systems that cannot sync a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from neobert.config import to_dict
 from neobert.export.results import add_sections, training_section
 from neobert.file_modes import share_like_folder
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.training.checkpoint.kinds import Kind
+from neobert.training.checkpoint.parts import PARTS, joined_parts
 from neobert.training.state.trainer import Trainer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -34,8 +35,7 @@ class Draft:
     Attributes:
         taken_at_s: monotonic time of the snapshot.
         metrics: evaluation metrics of this step; empty if it was not evaluated.
-        kind: form of the weights.
-        weights: this rank's copies by name, see `Kind.parts`.
+        weights: copies by name: on rank 0 of all weights; in a sharded run, of this rank's rows.
         optimizer: optimizer state by `KEY/PARAMETER`; in a sharded run, this rank's shards.
         loss_sum: summed loss since the last metrics line; None on other ranks than 0.
         generators: packed RNG state of every rank, on rank 0.
@@ -45,7 +45,6 @@ class Draft:
     step: int
     taken_at_s: float
     metrics: Mapping[str, float]
-    kind: Kind
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     loss_sum: Tensor | None
@@ -86,9 +85,12 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
-        draft.kind.write(trainer.task, folder, draft.weights)
+        is_sharded = trainer.world.is_sharded
+        weights = joined_parts(folder, list(draft.weights)) if is_sharded else draft.weights
+        trainer.task.save(folder, weights)
+        shutil.rmtree(folder / PARTS, ignore_errors=True)
         add_sections(folder, training_section([{**draft.state, "metrics": draft.metrics}]))
-        if not trainer.world.is_sharded:
+        if not is_sharded:
             save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)
     except SafetensorError as error:
         raise OSError(str(error)) from error

@@ -20,9 +20,10 @@ from neobert.runfiles.checkpoint.folders import (
     Rejected,
     checkpoint_steps,
 )
-from neobert.runfiles.checkpoint.manifest import WHOLE, Manifest, read_manifest, seal, sync, verify
+from neobert.runfiles.checkpoint.manifest import SHARDED, WHOLE, Manifest, read_manifest, seal, sync, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.run_dir import LATEST
+from neobert.runfiles.weights_header import INDEX
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ def publish(
     created_utc: str,
     write: Callable[[Path], None],
     metrics: Mapping[str, float] | None = None,
-    kind: str = WHOLE,
 ) -> Manifest:
     """Write a checkpoint to a temporary folder, rename and verify it, and point `latest` at it.
 
@@ -50,6 +50,7 @@ def publish(
         root.mkdir(exist_ok=True)  # not its parents: a run directory that was moved must not be recreated
         partial.mkdir()
         write(partial)
+        kind = SHARDED if (partial / INDEX).exists() else WHOLE
         seal(partial, step, config_digest, created_utc, metrics, kind)
         require_current(root.parent)
         # An older folder of this step is renamed, not replaced: rename() cannot replace a folder that is not

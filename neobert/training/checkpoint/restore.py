@@ -24,13 +24,11 @@ from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import VerifiedStart
 from neobert.runfiles.checkpoint.folders import Found, belongs_to
-from neobert.runfiles.checkpoint.manifest import read_manifest
 from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE_DIR, TOKENIZER_DIGEST, read_config
 from neobert.runfiles.continuation import continuation_differences
 from neobert.runfiles.resume_policy import Difference, runtime_differences, structural_differences
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
-from neobert.training.checkpoint.kinds import KINDS
 from neobert.training.checkpoint.shards import ShardReader, read_shards
 from neobert.training.checkpoint.tensors import (
     optimizer_targets,
@@ -89,7 +87,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
 
     Reads only files that the manifest lists, because other files in the folder were not verified.
     """
-    KINDS[read_manifest(folder).kind].read(trainer.task, folder)
+    trainer.task.load(folder)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
     trainer.guard.resume(None if is_other_text else state.get("mean_loss"))  # earlier versions kept none

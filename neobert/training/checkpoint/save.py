@@ -5,7 +5,8 @@ A save has four stages. A crash at any time leaves the previous checkpoint intac
 1. At the step boundary, on all ranks: wait for the previous save, check the weights for NaN, compare the
    replicas, and copy the tensors to host memory (`Snapshot`). Training continues once the copies are queued.
 2. On the writer thread: metrics.jsonl is synced, the files are written into a temporary folder and synced,
-   and the manifest with their SHA-256 sums is written last.
+   and the manifest with their SHA-256 sums is written last. In a sharded run each rank writes its rows of the
+   weights to the folder, and rank 0 joins them, one file in memory at a time.
 3. The folder is renamed to its step, everything is read back and compared, and `latest` points at it.
 4. At a later step boundary the training thread sets `saved_step`, or raises the writer thread's exception,
    on all ranks.
@@ -13,6 +14,7 @@ A save has four stages. A crash at any time leaves the previous checkpoint intac
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
+model-0000i-of-0000n.safetensors                         in its place above 5 GB, in a sharded run
 trainer_state/optimizer.safetensors                      optimizer state by parameter name
 trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
 trainer_state/rng_rank<k>.safetensors                    RNG state of each rank
@@ -33,16 +35,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from neobert.config import digest
 from neobert.errors import ProjectError
+from neobert.export.weights import own_weights
 from neobert.metric_names import EVAL
 from neobert.parallel.sharding import own_part
 from neobert.runfiles.attempt import require_current
-from neobert.runfiles.checkpoint.manifest import WHOLE
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
-from neobert.training.checkpoint.kinds import KINDS
+from neobert.training.checkpoint.parts import write_parts
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
@@ -78,7 +81,6 @@ class Saver:
         self.num_saves = 0
         self.stalls_s: list[float] = []
         self.writes_s: list[float] = []
-        self._kind = KINDS[WHOLE]
         self._ranks = WritersGroup(trainer.world)
         self._writer = Writer()
         self._snapshot = Snapshot(trainer.world.device, trainer.optimizer)
@@ -191,7 +193,7 @@ class Saver:
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
         """Copy the tensors and the state of this step to host memory for the writer thread."""
-        weights = self._kind.parts(trainer.task.model, is_main=trainer.world.is_main)
+        weights = _weights(trainer)
         state, loss = _state(trainer), _loss(trainer)
         parts = {name: own_part(each) for name, each in state.items()}
         copies = self._snapshot.take(_named(WEIGHTS, weights) | _named(OPTIMIZER, parts) | loss)
@@ -200,7 +202,6 @@ class Saver:
             step=step,
             taken_at_s=time.monotonic(),
             metrics=metrics if judged_step == step else {},
-            kind=self._kind,
             weights={name: copies[WEIGHTS + name] for name in weights},
             optimizer={name: stage(copies[OPTIMIZER + name], each) for name, each in state.items()},
             loss_sum=copies.get(LOSS_SUM),
@@ -209,10 +210,9 @@ class Saver:
         )
 
     def _layout(self, trainer: Trainer) -> Layout:
-        """Return the layout of the copies that `_take` makes, without communication."""
-        weights = self._kind.layout(trainer.task.model, is_main=trainer.world.is_main)
+        """Return the layout of the copies that `_take` makes."""
         parts = {name: own_part(each) for name, each in _state(trainer).items()}
-        return _named(WEIGHTS, weights) | layout_of(_named(OPTIMIZER, parts) | _loss(trainer))
+        return layout_of(_named(WEIGHTS, _weights(trainer)) | _named(OPTIMIZER, parts) | _loss(trainer))
 
     def _run(self, trainer: Trainer, draft: Draft) -> None:
         """Write a draft, on the writer thread."""
@@ -221,7 +221,7 @@ class Saver:
         if trainer.world.is_main:
             self._lead(trainer, draft)
         else:
-            self._follow(draft, is_sharded=trainer.world.is_sharded)
+            self._follow(trainer, draft)
         self.writes_s.append(time.perf_counter() - started_s)
 
     def _lead(self, trainer: Trainer, draft: Draft) -> None:
@@ -247,27 +247,24 @@ class Saver:
             self._sync_history()
             if trainer.world.is_sharded:
                 self._ranks.send(folder)
-                write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+                self._write_shares(trainer, draft, folder)
             write_content(trainer, draft, folder)
 
-        publish(
-            root,
-            draft.step,
-            digest(trainer.config),
-            draft.created_utc,
-            write,
-            draft.metrics,
-            draft.kind.name,
-        )
+        publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
         require_current(root.parent)
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
-    def _follow(self, draft: Draft, *, is_sharded: bool) -> None:
-        """Write this rank's optimizer shards, if sharded, and raise the error that rank 0 reports."""
+    def _write_shares(self, trainer: Trainer, draft: Draft, folder: Path) -> None:
+        """Write this rank's rows of the weights and its optimizer shards. All ranks call it."""
+        write_parts(folder, draft.weights, trainer.world.rank, self._ranks.group)
+        write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+
+    def _follow(self, trainer: Trainer, draft: Draft) -> None:
+        """Write this rank's share, if sharded, and raise the error that rank 0 reports."""
         received = self._ranks.receive()
-        if is_sharded and isinstance(received, Path):
+        if trainer.world.is_sharded and isinstance(received, Path):
             try:
-                write_shards(received / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+                self._write_shares(trainer, draft, received)
             finally:
                 received = self._ranks.receive()
         if received is not None:
@@ -277,6 +274,15 @@ class Saver:
 def _is_to_stop(trainer: Trainer) -> bool:
     """Return whether a stop was requested on this rank; then it saves once more. Other ranks may differ."""
     return trainer.signals.requested is not None
+
+
+def _weights(trainer: Trainer) -> dict[str, Tensor]:
+    """Return the weights that this rank copies: its rows of sharded ones, and on rank 0 all others."""
+    return {
+        name: own_part(each.detach())
+        for name, each in own_weights(trainer.task.model).items()
+        if trainer.world.is_main or isinstance(each, DTensor)
+    }
 
 
 def _state(trainer: Trainer) -> dict[str, Tensor]:

@@ -220,9 +220,12 @@ class Task:
         return self.objective.attention_ran
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write a folder for `from_pretrained`. `weights` are full (not sharded) tensors by name."""
+        """Write a folder for `from_pretrained`. `weights` are full tensors by name, perhaps `LazyWeights`."""
         write_hf_folder(self.model, self.tokenizer_files, folder, weights)
 
-    def load(self, path: Path) -> None:
-        """Load the weights of a checkpoint file. Raises `ProjectError` if names or shapes do not match."""
-        load_weights(self.model, path)
+    def load(self, folder: Path) -> None:
+        """Load the weights of a checkpoint into the model, which may be sharded.
+
+        Raises `ProjectError` if names or shapes do not match.
+        """
+        load_weights(self.model, folder)

@@ -1,0 +1,72 @@
+"""Weights that are computed or read one by one, for models larger than the memory of a host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from neobert.runfiles.weights_header import INDEX, WEIGHTS
+
+FILE_BYTES = 5 * 10**9
+"""Size of a file of weights that are not in memory."""
+METADATA = {"format": "pt"}
+
+
+class LazyWeights(Mapping[str, Tensor]):
+    """Weights by name. Each is computed at every access."""
+
+    def __init__(self, compute: Mapping[str, Callable[[], Tensor]]) -> None:
+        self._compute = compute
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._compute[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compute)
+
+    def __len__(self) -> int:
+        return len(self._compute)
+
+
+def write_lazily(weights: LazyWeights, folder: Path) -> None:
+    """Write weights to a folder, one file in memory at a time.
+
+    Writes model.safetensors, or several files and their index if it would exceed `FILE_BYTES`.
+    """
+    written: list[list[str]] = []
+    total_size = 0
+    for number, group in enumerate(groups_of(weights, FILE_BYTES)):
+        save_file(group, _partial(folder, number), METADATA)
+        written.append(list(group))
+        total_size += sum(each.nbytes for each in group.values())
+    if len(written) == 1:
+        _partial(folder, 0).rename(folder / WEIGHTS)
+        return
+    files: dict[str, str] = {}
+    for number, names in enumerate(written):
+        file = f"model-{number + 1:05}-of-{len(written):05}.safetensors"
+        _partial(folder, number).rename(folder / file)
+        files |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(files.items()))}
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def groups_of(weights: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[str, Tensor]]:
+    """Yield the weights in groups of at most `most_bytes`, or of one weight that is larger."""
+    group: dict[str, Tensor] = {}
+    for name in weights:
+        each = weights[name].contiguous()
+        if group and sum(other.nbytes for other in group.values()) + each.nbytes > most_bytes:
+            yield group
+            group = {}
+        group[name] = each
+    if group:
+        yield group
+
+
+def _partial(folder: Path, number: int) -> Path:
+    return folder / f"model-{number + 1:05}.safetensors"

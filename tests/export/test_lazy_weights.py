@@ -1,0 +1,35 @@
+"""Weights that are written a file at a time load as those written at once."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from neobert.export import lazy_weights
+from neobert.export.folder import write_hf_folder
+from neobert.export.lazy_weights import LazyWeights
+from neobert.export.weights import own_weights
+from tests.families.test_decoders import build
+
+
+@pytest.mark.parametrize(("file_bytes", "count"), [(10**9, 1), (30_000, 4)])
+def test_transformers_loads_them_bit_for_bit(file_bytes, count, tmp_path, monkeypatch):
+    monkeypatch.setattr(lazy_weights, "FILE_BYTES", file_bytes)
+    model = build("qwen2", tmp_path).model  # tied: one name for two weights
+    own = own_weights(model)
+    lazy = LazyWeights({name: partial(own.__getitem__, name) for name in own})
+    write_hf_folder(model, None, tmp_path / "lazy", lazy)
+    files = sorted(path.name for path in (tmp_path / "lazy").glob("*.safetensors"))
+    numbered = [f"model-{number + 1:05}-of-{len(files):05}.safetensors" for number in range(len(files))]
+    assert files == (["model.safetensors"] if count == 1 else numbered)
+    assert len(files) >= count
+    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path / "lazy", output_loading_info=True)
+    assert not any(report.values())
+    assert all(torch.equal(each, own[name]) for name, each in own_weights(loaded).items())
+    if count == 1:
+        write_hf_folder(model, None, tmp_path / "whole")
+        one, other = (tmp_path / name / "model.safetensors" for name in ("lazy", "whole"))
+        assert one.read_bytes() == other.read_bytes()

@@ -1,0 +1,154 @@
+"""Save on 1 to 4 ranks, whole and in parts, and load every checkpoint on 1 to 4 ranks, whole and in parts.
+
+python -m tests.faults.pairs_of_ranks FOLDER
+
+Prints a JSON list: what differs from the state at the save, for each pair.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from neobert.config import from_dict
+from neobert.export import lazy_weights
+from neobert.export.weights import own_weights, read_weights
+from neobert.parallel import full_tensor
+from neobert.parallel.sharding import own_part, own_rows
+from neobert.runfiles.checkpoint.state import read_state
+from neobert.training.checkpoint import parts
+from neobert.training.checkpoint.save import Saver
+from neobert.training.checkpoint.tensors import optimizer_tensors
+from neobert.training.loop.assembly import Start, assemble, start_world
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import evaluate, run_step
+from neobert.training.state.trainer import Trainer
+from tests.parallel.gathers import LargestMessage
+from tests.training.conftest import write_corpus, write_run
+
+RANKS = (1, 2, 3, 4)
+MICROBATCHES = 12  # a multiple of each number of ranks
+WAYS = [(ranks, mode) for ranks in RANKS for mode in ("replicated", "fsdp2") if (ranks, mode) != (1, "fsdp2")]
+STEP = 2
+FILE_BYTES = 4096
+
+
+def main(folder: Path) -> None:
+    corpus = write_corpus(folder)
+    for ranks, mode in WAYS:
+        sharing = {"nproc_per_node": ranks, "mode": mode, "reshard_after_forward": mode == "fsdp2"}
+        sizes = {"gradient_accumulation_steps": MICROBATCHES // ranks, "per_device_train_batch_size": 1}
+        write_run(folder / name_of(ranks, mode), corpus, {"trainer": sizes, "distributed": sharing})
+    for way in WAYS:
+        together(way[0], partial(save, folder, way))
+    for way in WAYS:
+        together(way[0], partial(load_all, folder, way))
+    found = [json.loads(file.read_text()) for file in sorted(folder.glob("found-*"))]
+    print(json.dumps({name: each for one in found for name, each in one.items()}))
+
+
+def name_of(ranks: int, mode: str) -> str:
+    return f"{mode} on {ranks}"
+
+
+def together(ranks: int, run: Callable[[], None]) -> None:
+    """Run a function on each of several ranks, in processes of their own. Raises if one fails."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    pids = []
+    for rank in range(ranks):
+        if not (pid := os.fork()):
+            world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+            os.environ |= {name: str(value) for name, value in world.items()} if ranks > 1 else {}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+            code = 1
+            try:
+                run()
+                code = 0
+            except BaseException as error:
+                print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                raise
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert not any(codes), codes
+
+
+def trainer_of(folder: Path, way: tuple[int, str], start: Path | None = None) -> Trainer:
+    run_dir = folder / name_of(*way)
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
+    world = start_world(config)
+    found = None if start is None else Start(start, read_state(start, STEP))
+    return assemble(config, run_dir, world, Signals(), found)
+
+
+def save(folder: Path, way: tuple[int, str]) -> None:
+    """Train and save, with files of a few kilobytes; rank 0 writes what was saved."""
+    lazy_weights.FILE_BYTES = parts.PART_BYTES = FILE_BYTES
+    with LargestMessage() as messages, mock.patch.object(DTensor, "full_tensor", refuse):
+        trainer = trainer_of(folder, way)
+        for _ in range(STEP):
+            run_step(trainer)
+        saver = Saver(trainer, lambda: None)
+        saver.finish(trainer, is_complete=True)
+        evaluate(trainer)
+        saver.close()
+    truth = {name: full_tensor(each.detach()).clone() for name, each in state_of(trainer).items()}
+    if trainer.world.is_main:
+        torch.save(truth, folder / f"{name_of(*way)}.pt")
+        units = [sum(each.numel() for each in unit.parameters()) for unit in trainer.task.objective.units()]
+        checkpoint = trainer.checkpoints / str(STEP)
+        for name, each in read_weights(checkpoint).items():
+            assert torch.equal(each, truth[name]), name
+        files = sorted(path.name for path in checkpoint.glob("*.safetensors"))
+        report = {"largest": messages.largest, "unit": max(units), "files": files}
+        (folder / f"found-{name_of(*way)}").write_text(json.dumps({f"saved {name_of(*way)}": report}))
+    trainer.batches.close()
+    trainer.world.wait_for_all()
+
+
+def load_all(folder: Path, way: tuple[int, str]) -> None:
+    """Load every checkpoint, and compare this rank's rows with what was saved."""
+    found = {}
+    for saved in WAYS:
+        checkpoint = folder / name_of(*saved) / "checkpoints" / str(STEP)
+        with LargestMessage() as messages, mock.patch.object(DTensor, "full_tensor", refuse):
+            trainer = trainer_of(folder, way, checkpoint)
+        truth = torch.load(folder / f"{name_of(*saved)}.pt")
+        own = state_of(trainer)
+        wrong = sorted(own.keys() ^ truth.keys())
+        wrong += [
+            name for name, each in own.items() if not torch.equal(own_part(each), truth[name][own_rows(each)])
+        ]
+        everywhere = trainer.world.sum_over_ranks([len(wrong), messages.largest])
+        found[f"{name_of(*saved)}, then {name_of(*way)}"] = everywhere
+        trainer.batches.close()
+    if trainer.world.is_main:
+        (folder / f"found-then-{name_of(*way)}").write_text(json.dumps(found))
+    trainer.world.wait_for_all()
+
+
+def state_of(trainer: Trainer) -> dict[str, Tensor]:
+    """Return weights and optimizer state by name, sharded if they are."""
+    weights = own_weights(trainer.task.model)
+    return weights | optimizer_tensors(trainer.task.model, trainer.optimizer)
+
+
+def refuse(tensor: DTensor) -> Tensor:
+    raise AssertionError(f"a tensor of shape {tuple(tensor.shape)} was gathered")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
