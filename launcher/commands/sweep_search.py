@@ -96,6 +96,11 @@ class SearchedTrials:
         return bool(self._study.array_task)
 
     @property
+    def gave_up(self) -> bool:
+        """Return whether so many trials in a row were refused that the search ends."""
+        return self._refused >= MAX_REFUSED
+
+    @property
     def has_result(self) -> bool:
         """Return whether any trial has a metric."""
         return any(each.state == COMPLETE for each in self._study.trials())
@@ -108,22 +113,20 @@ class SearchedTrials:
         if own and not self._study.trials():
             self._study.propose(own)
         self._left_behind = self._study.left_behind()
-        for trial in self._left_behind:
-            if (
-                trial.number in self.results
-                and (folder := self.results[trial.number].candidate.folder).is_dir()
-            ):
+        begun = [self.results[each.number] for each in self._left_behind if each.number in self.results]
+        for folder in (result.candidate.folder for result in begun):
+            if folder.is_dir():
                 with claimed(folder):
                     pass
 
     def next(self) -> Candidate | None:
         """Return a trial that a stopped search left behind, or a new one; tells of those that are refused."""
-        while self._refused < MAX_REFUSED and (trial := self._trial()) is not None:
+        while not self.gave_up and (trial := self._trial()) is not None:
             if (candidate := self._accepted(trial)) is not None:
                 self._running[candidate.folder] = trial
                 return candidate
             self._study.tell(trial, None)
-        if self._refused == MAX_REFUSED:
+        if self.gave_up:
             console.tell(
                 f"{MAX_REFUSED} trials in a row were refused: fix the finding, then continue the search"
             )
@@ -155,8 +158,9 @@ class SearchedTrials:
 
     def _candidate(self, trial: Trial) -> Candidate:
         """Resolve the run of a trial; that of an earlier one with equal values, which is not repeated."""
-        twins = (each for each in self._study.trials() if each.values == trial.values)
-        first = next((each.number for each in twins if each.state == COMPLETE), None)
+        earlier = self._study.trials()[: trial.number]
+        twins = (each.number for each in earlier if each.state == COMPLETE and each.values == trial.values)
+        first = next(twins, None)
         point = trial_point(self._space, trial.number, trial.values, first)
         return candidate_of(self._request.selection, point, self._base)
 
@@ -224,7 +228,8 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
         trials.begin(_own_values(space, resolved.config, ends))
         code = train_points(trials, request, output_format, slots)
     deliver([*trials.results.values()], base, output_format, options.metric)
-    return code if code in STOPPED or not trials.has_result else EXIT_OK
+    is_over = trials.has_result and not trials.gave_up and code not in STOPPED
+    return EXIT_OK if is_over else code
 
 
 def _most(ends: Sequence[Candidate], trials: int, done: int) -> str:

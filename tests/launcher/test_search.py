@@ -278,9 +278,34 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(
     for trials in (3, 4):
         answer = command(*SEARCH, "--trials", str(trials), "--output-format", "json")
         assert answer.code == 0, answer.err
-        assert [each["point"][:7] for each in answer.json["points"]] == ["trial-1", "trial-3", "trial-4"][
-            : trials - 1
-        ]
+        trained = [each["point"][:7] for each in answer.json["points"]]
+        assert trained == ["trial-1", "trial-3", "trial-4"][: trials - 1]
+
+
+def test_a_trial_that_a_kill_left_without_values_is_not_trained(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(request: Request, output_format: str) -> int:
+        raise KeyboardInterrupt
+
+    search = (*SEARCH, "--search", "seed=1,2,3", "--trials", "2", "--output-format", "json")
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", killed)
+    assert command(*search).code == 130
+    lines = JOURNAL.read_text().splitlines(keepends=True)
+    JOURNAL.write_text("".join(each for each in lines if '"param_name":"seed"' not in each))
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)
+    answer = command(*search)
+    assert answer.code == 0, answer.err
+    assert [each["point"][:7] for each in answer.json["points"]] == ["trial-2"]
+
+
+def test_a_search_ends_if_the_machine_refuses_its_trials(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", lambda request, output_format: 1)
+    answer = command(*SEARCH)
+    assert (answer.code, answer.out.count("not run")) == (1, 3)
+    assert "3 trials in a row were refused: fix the finding" in answer.err
 
 
 @pytest.mark.child
