@@ -196,6 +196,8 @@ class PreparedFacts:
             pieces of the first one.
         faults: faults of the supervised text.
         is_other_template: the tokenizer of the initial weights has another chat template than the run.
+        token_ids: `documents` of .ds files that were compared, how many of them the tokenizer `returned`, and
+            how many are `marked` inside; empty for text.
     """
 
     folder: str
@@ -240,6 +242,7 @@ class PreparedFacts:
     faults: tuple[ConversationFaultFacts, ...] = ()
     is_other_template: bool = False
     pairs: dict[str, float] = field(default_factory=dict)
+    token_ids: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

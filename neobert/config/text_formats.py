@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 TEXT, CONLL, PARQUET = ".txt", ".conll", ".parquet"
+TOKEN_IDS = ".ds"
+"""Documents that datatrove has tokenized."""
 MARKDOWN = (".md", ".markdown")
 TABLES = (".csv", ".tsv", ".json", CONLL)
 """Formats that, next to other text, often describe that text."""
-KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET)
+KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET, TOKEN_IDS)
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 _COMPRESSED = f"each plain or {', '.join(COMPRESSIONS)}"
-READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:]))}, {_COMPRESSED}"
-READABLE_TABLES = f"{', '.join(KINDS[1:])}, {_COMPRESSED}"
+READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:-1]))}, {_COMPRESSED}, and {TOKEN_IDS}"
+READABLE_TABLES = f"{', '.join(KINDS[1:-1])}, {_COMPRESSED}"
 
 
 def kind_of(path: Path) -> str | None:
@@ -23,12 +25,14 @@ def kind_of(path: Path) -> str | None:
     suffix = suffix_of(path)
     if suffix in MARKDOWN:
         return TEXT
+    if suffix == TOKEN_IDS and path.suffix.lower() != TOKEN_IDS:
+        return None
     return suffix if suffix in KINDS else None
 
 
 def is_plain(path: Path) -> bool:
     """Return whether a file is uncompressed text, whose size is that of its content."""
-    return kind_of(path) != PARQUET and path.suffix.lower() not in COMPRESSIONS
+    return kind_of(path) not in (PARQUET, TOKEN_IDS) and path.suffix.lower() not in COMPRESSIONS
 
 
 def suffix_of(path: Path) -> str:

@@ -48,7 +48,7 @@ def test_minimums_are_those_of_the_package():
 
 def test_minimums_of_kernels_are_those_of_the_extras():
     lines = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
-    declared = dict(re.match(r"([\w-]+)>=([\w.]+)", line).groups() for line in lines)
+    declared = dict(re.match(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", line).groups() for line in lines)
     for name, (oldest, hint) in OLDEST_KERNELS.items():
         assert release(declared[name]) == release(oldest)
         assert f"{name}>={declared[name]}" in hint

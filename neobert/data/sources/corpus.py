@@ -31,6 +31,7 @@ from neobert.data.sources.splits import (
     refuse_overlap,
     splits_read,
 )
+from neobert.data.sources.token_shards import TOKENIZER_OF_THE_IDS, TokenText
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 
@@ -63,6 +64,9 @@ class Corpus:
         """Iterate over the texts of the training rows from the beginning."""
         names = [field.name for field in self.train.rows.fields if field.is_text]
         for row in RetryingReader.of(self.train, self.config):
+            if any(isinstance(row[name], TokenText) for name in names):
+                message = "holds token ids, from which no tokenizer is trained"
+                raise ProjectError("DAT001", message, TOKENIZER_OF_THE_IDS, self.label)
             yield from (row[name] for name in names)
 
     def identity(self) -> Any:

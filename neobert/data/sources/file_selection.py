@@ -21,6 +21,7 @@ from neobert.config.text_formats import (
     READABLE_TABLES,
     TABLES,
     TEXT,
+    TOKEN_IDS,
     kind_of,
     suffix_of,
     without_suffixes,
@@ -200,7 +201,7 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
         selection.leave_out(file, path.name)
     elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
         selection.leave_out(file, _kind_in_words(path), *_way_to_text(path))
-    elif kind == TEXT and not rows.is_plain_text:
+    elif kind in (TEXT, TOKEN_IDS) and not rows.is_plain_text:
         selection.leave_out(file, _kind_in_words(path))
     elif other := why_not_text(path):
         selection.leave_out(file, other)

@@ -22,11 +22,12 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
-from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, kind_of
+from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, TOKEN_IDS, kind_of
 from neobert.data.sources import table_rows
 from neobert.data.sources.lines import line_pieces
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
 from neobert.data.sources.rows import Row, RowFormat, UnknownLabelError, check_plain_text
+from neobert.data.sources.token_shards import shard_rows
 from neobert.data.sources.unreadable import unopened, unreadable
 from neobert.errors import ProjectError
 from neobert.plurals import counted, listed
@@ -88,6 +89,10 @@ def _labels_found(path: Path, rows: RowFormat) -> str:
 def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
     kind = kind_of(path)
     assert kind is not None, path
+    if kind == TOKEN_IDS:
+        check_plain_text(path, rows)
+        yield from shard_rows(path)
+        return
     with opened(path, seekable=kind == PARQUET) as handle:
         if kind == TEXT:
             check_plain_text(path, rows)
@@ -117,7 +122,7 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
     """
     kind = kind_of(path)
-    if kind is None or kind == TEXT:
+    if kind in (None, TEXT, TOKEN_IDS):
         return None
     with opened(path, seekable=kind == PARQUET) as handle:
         if kind == PARQUET:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from neobert.data.sources.rows import TEXT, Row
+from neobert.data.sources.token_shards import TOKENIZER_OF_THE_IDS, TokenText
 from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
@@ -218,7 +220,27 @@ class SegmentEncoder:
         return 0 if self.unknown_id is None else int((tokens == self.unknown_id).sum())
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
-        """Yield the token ids of each text; about `TOKENISED_CHARACTERS` characters are tokenized at once."""
+        """Yield the token ids of each text, without framing.
+
+        Raises DAT002 for an id in the data that is beyond the vocabulary.
+        """
+        for has_ids, group in groupby(texts, lambda text: isinstance(text, TokenText)):
+            read = self._given_ids if has_ids else self._tokenized
+            yield from read(group)
+
+    def _given_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+        """Yield the ids of texts that have them."""
+        size = len(self.is_maskable)
+        for text in texts:
+            assert isinstance(text, TokenText)
+            ids = self.framing.unframed(text.ids())
+            if (highest := max(ids, default=0)) >= size:
+                message = f"token id {highest:,} is beyond the vocabulary of the tokenizer ({size:,} tokens)"
+                raise ProjectError("DAT002", message, TOKENIZER_OF_THE_IDS, "dataset.path")
+            yield ids
+
+    def _tokenized(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+        """Tokenize texts; about `TOKENISED_CHARACTERS` characters at once."""
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):

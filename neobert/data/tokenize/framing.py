@@ -40,6 +40,12 @@ class Framing:
             ids += [*self.between, *text]
         return [*ids, *self.end]
 
+    def unframed(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return the ids of a text without its frame, or without the half of it that they have."""
+        start = len(self.start) if self.start and tuple(ids[: len(self.start)]) == self.start else 0
+        stop = max(start, len(ids) - len(self.end))
+        return ids[start : stop if tuple(ids[stop:]) == self.end else len(ids)]
+
     def second_start(self, first: Sequence[int]) -> int:
         """Return the place of the first token of the second text of a pair."""
         return len(self.start) + len(first) + len(self.between)

@@ -1,0 +1,51 @@
+"""Agreement of a tokenizer with token ids that another program wrote: decoded, they are tokenized again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from neobert.config.corpora import corpora_of, paths_of
+from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import TOKEN_IDS, kind_of
+from neobert.data.sources.file_listing import listed_files, places_of
+from neobert.data.sources.token_shards import TokenShard
+from neobert.data.tokenize.encoding import SegmentEncoder
+
+MOST_DOCUMENTS = 1000
+
+
+def shard_files(dataset: DatasetConfig) -> Iterator[Path]:
+    """Yield the files of token ids that a config names."""
+    places = (place for each in corpora_of(dataset) if each.path for place in places_of(paths_of(each)))
+    for place in places:
+        files = listed_files(place.path) if place.path.is_dir() else (place.path,)
+        yield from (file for file in files if kind_of(file) == TOKEN_IDS)
+
+
+def agreement(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
+    """Return the number of `documents` that were compared; empty without files.
+
+    `returned` of them have their ids again after decoding and tokenizing, and `marked` of them have markers
+    of the tokenizer inside, where no document begins or ends.
+    """
+    markers = {*encoder.framing.start, *encoder.framing.end}
+    counts = {"documents": 0, "returned": 0, "marked": 0}
+    for file in files:
+        documents = list(_sample(file, -(-MOST_DOCUMENTS // len(files)), encoder))
+        texts = encoder.backend.decode_batch(documents, skip_special_tokens=False)
+        again = map(list, encoder.token_ids(texts))
+        counts["documents"] += len(documents)
+        counts["returned"] += sum(ids == other for ids, other in zip(documents, again, strict=True))
+        counts["marked"] += sum(not markers.isdisjoint(ids) for ids in documents)
+    return counts if files else {}
+
+
+def _sample(path: Path, most: int, encoder: SegmentEncoder) -> Iterator[list[int]]:
+    """Yield the ids of documents that are evenly distributed in a shard, without their frames."""
+    shard = TokenShard.open(path)
+    total = len(shard.ends)
+    with path.open("rb") as file:
+        for number in range(min(most, total)):
+            ids = shard.document(file, number * total // min(most, total))
+            yield list(encoder.framing.unframed(ids.tolist()))
