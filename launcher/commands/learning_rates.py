@@ -21,7 +21,7 @@ CHAT_RATE = 2e-5 * 4096
 def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
     """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step.
 
-    Weights that declare keys of the task were trained for it: a higher rate makes them worse at first.
+    Weights that declare keys of the task were trained for it, and need no more than that rate.
     """
     if spec.reads_text or spec.stores_targets:
         product = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)

@@ -242,6 +242,7 @@ def test_the_section_model_is_carried_over_whole():
         rms_norm=False,
         norm_eps=1e-6,
         hidden_act="gelu",
+        dropout=0.2,
         tie_word_embeddings=True,
         embedding_init_range=0.3,
         decoder_init_range=0.4,
@@ -250,7 +251,8 @@ def test_the_section_model_is_carried_over_whole():
     config = build_model_config(section, vocab_size=128, pad_token_id=7, attn_backend="sdpa")
     run_only = {"type", "vocab_size", "attn_backend", "pretrained_checkpoint", "revision"}
     for name in {field.name for field in fields(ModelConfig)} - run_only:
-        assert getattr(config, name) == getattr(section, name), name
+        of_model = "hidden_dropout_prob" if name == "dropout" else name
+        assert getattr(config, of_model) == getattr(section, name), name
     assert (config.vocab_size, config.pad_token_id, config.attn_backend) == (128, 7, "sdpa")
 
 
