@@ -11,7 +11,7 @@ from typing import Any, Literal
 from launcher.io.files import expanded, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.weights import facts_of_weights
-from neobert.config.corpora import BUILTIN, corpora_of, paths_of
+from neobert.config.corpora import BUILTIN, corpora_of, is_remote, paths_of
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
@@ -59,6 +59,8 @@ def probe_data(subject: Subject) -> DataFacts:
 
 def is_small_text(dataset: DatasetConfig) -> bool:
     """Return whether the whole text is on this machine, and prepared in about a minute."""
+    if is_remote(dataset):
+        return False
     texts = [
         _text(each) for each in corpora_of(dataset) if each.path or (each.name or "").startswith(BUILTIN)
     ]
@@ -67,6 +69,8 @@ def is_small_text(dataset: DatasetConfig) -> bool:
 
 
 def _text(dataset: DatasetConfig) -> Text:
+    if is_remote(dataset):
+        return _named(str(dataset.path), is_there=True, otherwise="")
     if dataset.path is not None:
         return _local_text(paths_of(dataset))
     name = dataset.name or ""

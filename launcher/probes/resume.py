@@ -14,7 +14,7 @@ from launcher.probes.probe import Subject
 from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import PLUGGED, corpora_of, paths_of
+from neobert.config.corpora import PLUGGED, corpora_of, is_remote, paths_of
 from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import schedule_of
 from neobert.config.schema import RunConfig
@@ -146,7 +146,8 @@ def _missing_text(config: RunConfig) -> str:
         for corpus in corpora_of(config.dataset):
             if corpus.name == PLUGGED:
                 return "plugins.dataset"  # code of another run is not imported
-            places_of(paths_of(corpus))
+            if not is_remote(corpus):
+                places_of(paths_of(corpus))
     except ProjectError as error:
         return error.place
     return ""

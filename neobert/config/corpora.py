@@ -35,6 +35,12 @@ def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
     return (corpus.path,) if isinstance(corpus.path, str) else corpus.path
 
 
+def is_remote(corpus: DatasetConfig | MixtureCorpus) -> bool:
+    """Return whether the text is prepared data in an object store, such as s3://bucket/prepared."""
+    paths = paths_of(corpus)
+    return len(paths) == 1 and "://" in paths[0]
+
+
 def label_of(corpus: DatasetConfig | MixtureCorpus) -> str:
     """Return the paths, comma-separated, or the name of a text."""
     return ", ".join(paths_of(corpus)) or str(corpus.name)

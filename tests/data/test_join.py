@@ -329,3 +329,17 @@ def test_joined_parts_in_a_folder_of_text_are_not_read(configure_task, tmp_path)
     assert corpus.train.source.names == tuple(f"{number}.jsonl" for number in range(5))
     preview = preview_of(DatasetConfig(path=str(tmp_path / "text" / "parts")), text_rows(config.dataset))
     assert (preview.exists, preview.formats, preview.error) == (True, {"prepared part": 3}, None)
+
+
+def test_texts_that_pairs_share_are_counted_as_in_one_preparation(configure: Configure, tmp_path):
+    text_of("contrastive", tmp_path / "text")
+    text_of("contrastive", tmp_path / "other")  # the same pairs
+    (tmp_path / "other" / "0.jsonl").unlink()
+    corpora = tuple(MixtureCorpus(path=str(tmp_path / name)) for name in ("text", "other"))
+    changes = {"dataset__long_documents": "truncate", "trainer__per_device_eval_batch_size": 4}
+    config = configure(dataset__path=None, dataset__mixture=corpora, dataset__eval_samples=30, **changes)
+    config = replace(config, task="contrastive")
+    whole, parts = prepare(config), prepare(joined(config, tmp_path / "parts", 4))
+    assert_same_text(whole, parts)
+    assert parts.report["train"]["texts_of_other_sources"] > 200
+    assert parts.report["eval"]["texts_in_training"] == 30

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder, label_of
+from neobert.config.corpora import (
+    BUILDER_NAMES,
+    USE_PATH,
+    corpora_of,
+    describe_builder,
+    is_remote,
+    label_of,
+)
+from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -47,7 +55,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if not data.exists:
         message = f"{data.source} not found{f': {data.reason}' if data.reason else ''}"
         yield Violation(path, message, f"set {path} to an existing file, folder or dataset")
-    elif any(corpus.path for corpus in corpora_of(dataset)) and not data.size_bytes and not data.reason:
+    elif _has_files(dataset) and not data.size_bytes and not data.reason:
         yield Violation(path, f"{data.source} is empty", f"set {path} to a file or folder with text")
     elif not data.is_readable:
         message = f"{data.source} cannot be read: {data.reason or 'permission denied'}"
@@ -70,6 +78,10 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
+
+
+def _has_files(dataset: DatasetConfig) -> bool:
+    return any(corpus.path and not is_remote(corpus) for corpus in corpora_of(dataset))
 
 
 @rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from neobert.config.corpora import is_remote
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
@@ -22,7 +23,8 @@ MOST_ALTERED = 0.02
 
 def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
     dataset = run.config.dataset
-    is_local = bool(dataset.path) or any(corpus.path for corpus in dataset.mixture)
+    has_path = bool(dataset.path) and not is_remote(dataset)
+    is_local = has_path or any(corpus.path for corpus in dataset.mixture)
     return "" if is_local else "the text is not a local file or folder"
 
 

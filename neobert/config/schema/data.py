@@ -105,7 +105,8 @@ class DatasetConfig:
     path: str | tuple[NonEmpty, ...] | None = key(
         None,
         "File, folder or pattern (novels/*.txt) of text, Markdown, JSON, CSV, TSV or parquet, or a list of "
-        "these; or a saved `datasets` folder; or joined parts of prepared data.",
+        "these; or a saved `datasets` folder; or joined parts of prepared data, also in an object store "
+        "(s3://bucket/prepared).",
         is_path=True,
         replaces=("name", "config", "mixture", "train_split"),
         by_content=True,
@@ -175,6 +176,12 @@ class DatasetConfig:
         None,
         "Folder for prepared data; null: $NEOBERT_CACHE, else neobert in the user's cache folder.",
         is_path=True,
+        affects="loading",
+    )
+    cache_limit_gib: PositiveFloat | None = key(
+        None,
+        "Limit for copies of prepared data from object stores in cache_dir, in GiB: those unused for longest "
+        "are removed; null: no limit.",
         affects="loading",
     )
 

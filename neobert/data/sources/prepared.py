@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
-from neobert.config.corpora import paths_of
+from neobert.config.corpora import is_remote, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State
 from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
+from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.prepared_parts import MANIFEST, is_joined
 
 
@@ -44,11 +46,23 @@ class PreparedSource:
         raise ProjectError("DAT001", message, hint, self.label)
 
 
+def copy_of(url: str, dataset: DatasetConfig) -> Path:
+    """Return the folder of the copy of prepared data in an object store."""
+    name = blake2b(url.rstrip("/").encode(), digest_size=16).hexdigest()
+    return cache_folder(dataset) / "remote" / name
+
+
 def joined_folder(dataset: DatasetConfig) -> Path | None:
-    """Return the folder of joined parts that `dataset.path` names; None for anything else."""
+    """Return the folder of joined parts that `dataset.path` names; None for anything else.
+
+    For data in an object store, this is the folder of its copy, if that is complete.
+    """
     paths = paths_of(dataset)
-    folder = Path(os.path.expanduser(paths[0])) if len(paths) == 1 else None
-    return folder if folder is not None and is_joined(folder) else None
+    if is_remote(dataset):
+        folder = copy_of(paths[0], dataset)
+        return folder if is_joined(folder) else None
+    local = Path(os.path.expanduser(paths[0])) if len(paths) == 1 else None
+    return local if local is not None and is_joined(local) else None
 
 
 def prepared_splits(folder: Path, rows: RowFormat, dataset: DatasetConfig) -> dict[str, PreparedSource]:

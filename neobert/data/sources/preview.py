@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from neobert.config.corpora import label_of, paths_of
+from neobert.config.corpora import is_remote, label_of, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import is_plain, suffix_of
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
@@ -70,6 +70,8 @@ def opens_without_pyarrow(path: Path) -> bool:
 def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True) -> Preview:
     """Inspect the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
     found = Preview(label_of(dataset))
+    if is_remote(dataset):
+        return replace(found, formats={"object store": 1})
     try:
         places = places_of(paths_of(dataset))
     except ProjectError as error:

@@ -19,7 +19,8 @@ CHUNK_DOCUMENTS = 1024
 CHUNK_CHARACTERS = 1 << 23
 # Libraries that report a lost connection with errors of their own, outside OSError.
 _NETWORK_LIBRARIES = {
-    "aiohttp", "fsspec", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "requests", "urllib3",
+    "aiobotocore", "aiohttp", "botocore", "fsspec", "httpcore", "httpcore2", "httpx", "httpx2",
+    "huggingface_hub", "requests", "urllib3",
 }  # fmt: skip
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 

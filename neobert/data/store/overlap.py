@@ -23,8 +23,8 @@ class Overlap:
     @classmethod
     def of(cls, config: RunConfig, rows: RowFormat) -> Overlap:
         """Return the counters for the rows of a run."""
-        names = [field.name for field in rows.fields if field.is_text]
-        return cls(Copies(rows), SharedTexts(names) if spec_of(config).predicts == "pairs" else None)
+        names = compared_fields(config, rows)
+        return cls(Copies(rows), SharedTexts(names) if names else None)
 
     def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows of a source unchanged. Read the evaluation split to its end before the others."""
@@ -43,3 +43,9 @@ class Overlap:
             train["texts_of_other_sources"], train["texts_compared"] = self.shared.of_sources
             if evaluation is not None:
                 evaluation["texts_in_training"] = self.shared.of_evaluation
+
+
+def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
+    """Return the fields whose texts are compared with those of other rows; empty for tasks without pairs."""
+    is_of_pairs = spec_of(config).predicts == "pairs"
+    return [field.name for field in rows.fields if field.is_text] if is_of_pairs else []

@@ -25,6 +25,7 @@ from neobert.data.store.block_record import sum_of
 from neobert.data.store.build import Request, check_unchanged, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import altered_files, files_of
+from neobert.data.store.overlap import compared_fields
 from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
 from neobert.data.store.prepare import different_values, open_request
 from neobert.data.store.report import split_report
@@ -125,6 +126,7 @@ def _write(
         tokenizer,
         request.examples.encoder(tokenizer),
         request.corpus.train.rows,
+        compared_fields(config, request.corpus.train.rows),
         config.dataset.num_proc,
         on_progress,
     )

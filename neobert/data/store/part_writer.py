@@ -17,6 +17,7 @@ import numpy as np
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.store.block_record import BlockRecord
 from neobert.data.store.build import SPLIT_NAMES, TOKENIZER_FOLDER, manifest_of
+from neobert.data.store.shared_texts import digests_of
 from neobert.data.store.split_writer import HashedFile, SplitWriter
 from neobert.data.store.text_copies import DIGEST, noting
 from neobert.data.store.token_store import write_manifest, writing
@@ -58,6 +59,7 @@ class PartWriter:
         output: folder of all parts.
         request: everything that the tokens depend on, as JSON values: equal for all parts.
         rows: format of the rows, whose key tells copies.
+        compared: fields of the texts that are compared between sources, see `SharedTexts`.
         num_proc: processes that tokenize.
         on_progress: called after each batch.
     """
@@ -68,6 +70,7 @@ class PartWriter:
     tokenizer: TokenizerBundle
     encoder: Encoder
     rows: RowFormat
+    compared: Sequence[str] = ()
     num_proc: int = 1
     on_progress: Callable[[], None] = lambda: None
 
@@ -107,14 +110,20 @@ class PartWriter:
         progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", split.documents)
         writer = SplitWriter(folder, name, self.encoder.dtype, self.encoder.columns)
         try:
-            with closing(_Digests(folder / f"{name}.digests", has_copies)) as digests:
-                sources = [(each.label, digests.follow(each.rows, self.rows)) for each in split.blocks]
+            with (
+                closing(_Digests(folder / f"{name}.digests", is_needed=has_copies)) as digests,
+                closing(_Digests(folder / f"{name}.texts", is_needed=bool(self.compared))) as texts,
+            ):
+                sources = [
+                    (each.label, texts.of_texts(digests.of_rows(each.rows, self.rows), self.compared))
+                    for each in split.blocks
+                ]
                 for place, encoded in encode_each(sources, self.encoder, self.num_proc):
                     records[place].add(encoded)
                     writer.append(encoded)
                     self.on_progress()
                     progress.advance(encoded.counts.documents)
-                described = writer.finish() | digests.finish()
+                described = writer.finish() | digests.finish("digests") | texts.finish("texts")
         finally:
             writer.abandon()
         blocks = [record.finish() for record in records]
@@ -131,22 +140,29 @@ class PartWriter:
 class _Digests:
     """File with the digests of the texts of a split; no file if they are not compared."""
 
-    def __init__(self, path: Path, is_needed: bool) -> None:
+    def __init__(self, path: Path, *, is_needed: bool) -> None:
         self._file = None
         if is_needed:
             with writing(path.parent):
                 self._file = HashedFile(path)
 
-    def follow(self, rows: Iterable[Row], row_format: RowFormat) -> Iterator[Row]:
-        """Yield rows unchanged, and write the digests of their texts."""
+    def of_texts(self, rows: Iterable[Row], fields: Sequence[str]) -> Iterator[Row]:
+        """Yield rows unchanged, and write a digest for each of these fields."""
+        for row in rows:
+            if self._file is not None:
+                self._file.write(np.frombuffer(b"".join(digests_of(row, fields)), DIGEST))
+            yield row
+
+    def of_rows(self, rows: Iterable[Row], row_format: RowFormat) -> Iterator[Row]:
+        """Yield rows unchanged, and write a digest for each row with text."""
         if self._file is None:
             return iter(rows)
         file = self._file
         return noting(rows, row_format.key, lambda digest: file.write(np.frombuffer(digest, DIGEST)))
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, name: str) -> dict[str, Any]:
         """Return the file's entry in the manifest."""
-        return {} if self._file is None else {"digests": self._file.finish()}
+        return {} if self._file is None else {name: self._file.finish()}
 
     def close(self) -> None:
         """Close the file, complete or not."""

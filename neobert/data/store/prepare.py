@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.config.corpora import label_of
+from neobert.config.corpora import is_remote, label_of
 from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.mixture import CorpusSlice, MixedText
@@ -30,6 +30,7 @@ from neobert.data.sources.prepared import PreparedSource, joined_folder
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.opened_text import open_text
+from neobert.data.store.remote import fetch
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
 from neobert.data.store.sample import sample_of
 from neobert.data.store.segment_store import SegmentStore
@@ -91,11 +92,14 @@ def prepare(
 ) -> PreparedData:
     """Prepare the text that a config names, or open the text if it is already prepared.
 
-    Joined parts that `dataset.path` names are opened where they are. Else the text is stored in `output`, a
-    new folder, or in the cache. If the cache folder itself is an earlier `output`, that is opened.
+    Joined parts that `dataset.path` names are opened where they are, or copied from an object store. Else the
+    text is stored in `output`, a new folder, or in the cache. If the cache folder itself is an earlier
+    `output`, that is opened.
     The first process prepares and calls `on_progress`; other processes wait.
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
+    if is_remote(config.dataset):
+        fetch(config.dataset, on_progress)
     if (joined := joined_folder(config.dataset)) is not None:
         return _open(joined, open_request(config, size_and_ends))
     cache = cache_folder(config.dataset)

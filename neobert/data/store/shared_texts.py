@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neobert.data.sources.rows import Row, text_digest, without_layout
 
@@ -35,27 +36,35 @@ class SharedTexts:
     @property
     def of_sources(self) -> tuple[int, int]:
         """Return the number of training rows with a text of another source, and that of all compared rows."""
-        sources = [np.asarray(each, np.uint64).reshape(-1, len(self._fields)) for each in self._sources]
-        shared = 0
-        for index, rows in enumerate(sources):
-            others = [each.ravel() for each in (*sources[:index], *sources[index + 1 :])]
-            shared += int(np.isin(rows, np.concatenate(others)).any(axis=1).sum()) if others else 0
-        return shared, sum(map(len, sources))
+        return count_shared(
+            [np.asarray(each, np.uint64).reshape(-1, len(self._fields)) for each in self._sources]
+        )
 
     def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
-            self._evaluation.append(self._digests(row))
+            self._evaluation.append(digests_of(row, self._fields))
             self._known.update(self._evaluation[-1])
             yield row
 
     def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
         self._sources.append(source := array("Q"))
         for number, row in enumerate(rows):
-            digests = self._digests(row)
+            digests = digests_of(row, self._fields)
             self._found.update(self._known.intersection(digests))
             if number < MOST_ROWS:
                 source.extend(int.from_bytes(each, "little") for each in digests)
             yield row
 
-    def _digests(self, row: Row) -> tuple[bytes, ...]:
-        return tuple(text_digest(without_layout(row[field])) for field in self._fields)
+
+def digests_of(row: Row, fields: Sequence[str]) -> tuple[bytes, ...]:
+    """Return the digests of the texts of a row that are compared."""
+    return tuple(text_digest(without_layout(row[field])) for field in fields)
+
+
+def count_shared(sources: Sequence[NDArray[np.unsignedinteger]]) -> tuple[int, int]:
+    """Return the number of rows [rows, texts] with a text of another source, and that of all rows."""
+    shared = 0
+    for index, rows in enumerate(sources):
+        others = [each.ravel() for each in (*sources[:index], *sources[index + 1 :])]
+        shared += int(np.isin(rows, np.concatenate(others)).any(axis=1).sum()) if others else 0
+    return shared, sum(map(len, sources))

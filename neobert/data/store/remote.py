@@ -1,0 +1,208 @@
+"""Joined parts in an object store: verified copies in the cache folder, of bounded size.
+
+A copy is complete when it has its manifest, which is written last; it is then used without the store. Every
+file is compared with its size and SHA-256 in the manifest while it is copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from neobert.atomic_write import replacing, write_atomically
+from neobert.config.corpora import paths_of
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.prepared import copy_of
+from neobert.data.sources.retries import is_transient
+from neobert.data.store.build import TOKENIZER_FOLDER
+from neobert.data.store.build_lock import build_lock
+from neobert.data.store.checksums import files_of
+from neobert.data.store.token_store import writing
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.progress import Progress
+from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
+
+THREADS, PIECE_BYTES = 8, 1 << 24
+MIB, GIB = 1 << 20, 1 << 30
+Result = TypeVar("Result")
+
+
+class _OtherContentError(OSError):
+    """Content that is not that of the manifest: cut off on the way, or replaced in the store."""
+
+
+def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None) -> Path:
+    """Return the folder of the copy of `dataset.path`, which is made if it is not complete.
+
+    Raises DAT001 for anything but joined parts, DAT009 if the copy exceeds `dataset.cache_limit_gib`, and
+    DAT010 for a file that is lost, replaced or cannot be read.
+    """
+    (url,) = paths_of(dataset)
+    folder = copy_of(url, dataset)
+    with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
+        if not (folder / MANIFEST).exists():
+
+            def tell() -> None:
+                report_progress()
+                on_progress()
+
+            _Copy(url.rstrip("/"), folder, dataset, _file_system(url), tell).make()
+        os.utime(folder / MANIFEST)  # the time of its last use
+    return folder
+
+
+def _file_system(url: str) -> Any:
+    """Return the fsspec file system of a URL. Raises DAT001 if its package is missing."""
+    try:
+        return import_module("fsspec").core.url_to_fs(url)[0]
+    except (ImportError, ValueError) as error:
+        hint = "install the package of the store: pip install 'neobert-launch[s3]' for s3://"
+        raise ProjectError("DAT001", f"cannot be read: {error}", hint, url) from error
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The copying of one folder."""
+
+    url: str
+    folder: Path
+    dataset: DatasetConfig
+    store: Any
+    on_progress: Callable[[], None]
+    sleep: Callable[[float], None] = time.sleep
+
+    def make(self) -> None:
+        """Copy all files, and the manifest last. Files that an earlier attempt copied are not read again."""
+        content = self._retried(lambda: self.store.cat_file(f"{self.url}/{MANIFEST}"), MANIFEST)
+        files = _described(content, f"{self.url}/{MANIFEST}")
+        total = sum(file["bytes"] for file in files.values())
+        make_room(self.folder, total, self.dataset.cache_limit_gib)
+        progress = Progress(f"copying {self.url}", "MiB", total // MIB)
+        done = 0
+
+        def copy(item: tuple[str, dict[str, Any]]) -> int:
+            self._retried(lambda: self._copy_file(*item), item[0])
+            return int(item[1]["bytes"])
+
+        with writing(self.folder):
+            self._copy_tokenizer()
+            with ThreadPoolExecutor(THREADS) as pool:
+                for size in _in_turn(pool, copy, files.items()):
+                    before, done = done, done + size
+                    progress.advance(done // MIB - before // MIB)
+                    self.on_progress()
+            write_atomically(self.folder / MANIFEST, content)
+
+    def _copy_tokenizer(self) -> None:
+        """Copy the tokenizer, whose digest is compared when it is opened."""
+        place = f"{self.url}/{TOKENIZER_FOLDER}"
+        listed = self._retried(lambda: self.store.ls(place, detail=False), TOKENIZER_FOLDER)
+        (self.folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
+        for name in (str(each).rpartition("/")[2] for each in listed):
+            read = partial(self.store.cat_file, f"{place}/{name}")
+            content = self._retried(read, f"{TOKENIZER_FOLDER}/{name}")
+            write_atomically(self.folder / TOKENIZER_FOLDER / name, content)
+
+    def _copy_file(self, name: str, described: dict[str, Any]) -> None:
+        path = self.folder / name
+        if path.exists() and path.stat().st_size == described["bytes"]:
+            return  # complete: it was renamed after its checksum was compared
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest, size = sha256(), 0
+        with replacing(path) as target, self.store.open(f"{self.url}/{name}", "rb") as source:
+            while piece := source.read(PIECE_BYTES):
+                target.write(piece)
+                digest.update(piece)
+                size += len(piece)
+            if size != described["bytes"]:
+                stated = f"{described['bytes']:,}"
+                raise _OtherContentError(f"has {size:,} bytes, but the manifest states {stated}")
+            if digest.hexdigest() != described["sha256"]:
+                raise _OtherContentError("does not match its checksum in the manifest")
+
+    def _retried(self, action: Callable[[], Result], name: str) -> Result:
+        """Return the result of a read, which is repeated as reads of streamed text are."""
+        dataset, attempt = self.dataset, 0
+        while True:
+            try:
+                return action()
+            except ProjectError:
+                raise
+            except Exception as error:
+                attempt += 1
+                if not is_transient(error) or attempt > dataset.streaming_read_retries:
+                    raise _lost(f"{self.url}/{name}", error) from error
+            first_s, longest_s = (
+                dataset.streaming_read_retry_backoff_seconds,
+                dataset.streaming_read_retry_max_backoff_seconds,
+            )
+            self.sleep(min(first_s * 2 ** (attempt - 1), longest_s))
+
+
+def _in_turn(pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]) -> Iterable[int]:
+    """Return the results of all items; after an error, items that have not begun are left out."""
+    try:
+        yield from pool.map(copy, items)
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+
+
+def _described(content: bytes, place: str) -> dict[str, dict[str, Any]]:
+    """Return the files of a manifest. Raises DAT001 for anything but the manifest of joined parts."""
+    try:
+        manifest = json.loads(content)
+        files = {name: dict(file) for name, file in files_of(manifest).items()}
+        if manifest["format_version"] == PART_FORMAT and all(map(_is_of_a_part, files)):
+            return files
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    hint = "set dataset.path to a folder that `neobert-launch data join` has joined"
+    raise ProjectError("DAT001", "is not the manifest of joined parts", hint, place)
+
+
+def _is_of_a_part(name: str) -> bool:
+    """Return whether a file is in the folder of a part: a manifest from outside names no other place."""
+    folder, _, file = name.partition("/")
+    return PartNumber.of_folder(folder) is not None and "/" not in file and file not in ("", ".", "..")
+
+
+def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
+    """Remove the copies that were not used for longest, until another fits the limit. Raises DAT009."""
+    if limit_gib is None:
+        return
+    if num_bytes > limit_gib * GIB:
+        message = f"the prepared data has {num_bytes / GIB:.1f} GiB (dataset.cache_limit_gib {limit_gib:g})"
+        hint = f"raise dataset.cache_limit_gib to {num_bytes / GIB + 0.1:.1f}"
+        raise ProjectError("DAT009", message, hint, "dataset.cache_limit_gib")
+    others = [other.parent for other in folder.parent.glob(f"*/{MANIFEST}") if other.parent != folder]
+    sizes = {other: sum(f.stat().st_size for f in other.rglob("*") if f.is_file()) for other in others}
+    for other in sorted(others, key=lambda each: (each / MANIFEST).stat().st_mtime):
+        if num_bytes + sum(sizes.values()) <= limit_gib * GIB:
+            return
+        (other / MANIFEST).unlink()  # first, so that what is left is no complete copy
+        shutil.rmtree(other)
+        del sizes[other]
+
+
+def _lost(place: str, error: Exception) -> ProjectError:
+    """Return DAT010 for a file that could not be copied."""
+    if isinstance(error, _OtherContentError):
+        message, hint = str(error), "copy the parts to the store again, and join them before"
+    elif isinstance(error, FileNotFoundError):
+        message, hint = "does not exist", "copy the part to the store again"
+    else:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        message = f"cannot be read: {type(error).__name__}: {reason}"
+        hint = "check the connection and the credentials, and start again: complete files are kept"
+    return ProjectError("DAT010", message, hint, place, EXIT_TRAINING_FAILED)
