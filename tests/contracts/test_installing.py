@@ -11,6 +11,7 @@ from pathlib import Path
 from launcher.run.study import INSTALL as OPTUNA
 from neobert.adapters.spec import INSTALL as LORA
 from neobert.data.datatrove_step import INSTALL as DATATROVE
+from neobert.data.store.remote import INSTALL as S3
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import FORMATS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
@@ -30,7 +31,7 @@ INSTALL = (
     KERNELS
     | EXPORTS
     | TRACKED
-    | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO, "datatrove": DATATROVE}
+    | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO, "datatrove": DATATROVE, "s3": S3}
 )
 NAME = re.compile(r"[\w-]+")
 IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)

@@ -202,4 +202,4 @@ def test_the_cache_is_bounded(tmp_path):
 def test_a_store_without_its_package_is_one_sentence(configure: Configure):
     with pytest.raises(ProjectError, match="Protocol not known") as caught:
         remote.fetch(DatasetConfig(path="nostore://x/y", cache_dir=configure().dataset.cache_dir))
-    assert "neobert-launch[s3]" in caught.value.hint
+    assert "s3fs" in caught.value.hint

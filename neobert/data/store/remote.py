@@ -32,6 +32,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.progress import Progress
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 
+INSTALL = "pip install 'fsspec>=2026' 's3fs>=2026'"
 THREADS, PIECE_BYTES = 8, 1 << 24
 MIB, GIB = 1 << 20, 1 << 30
 Result = TypeVar("Result")
@@ -66,7 +67,7 @@ def _file_system(url: str) -> Any:
     try:
         return import_module("fsspec").core.url_to_fs(url)[0]
     except (ImportError, ValueError) as error:
-        hint = "install the package of the store: pip install 'neobert-launch[s3]' for s3://"
+        hint = f"install the package of the store; for s3://: {INSTALL}"
         raise ProjectError("DAT001", f"cannot be read: {error}", hint, url) from error
 
 
@@ -190,7 +191,7 @@ def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
     for other in sorted(others, key=lambda each: (each / MANIFEST).stat().st_mtime):
         if num_bytes + sum(sizes.values()) <= limit_gib * GIB:
             return
-        (other / MANIFEST).unlink()  # first, so that what is left is no complete copy
+        (other / MANIFEST).unlink()  # first: a copy without it counts as incomplete
         shutil.rmtree(other)
         del sizes[other]
 
