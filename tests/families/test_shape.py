@@ -20,6 +20,7 @@ from neobert.config.schema import (
 from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
 from tests.families.layouts import DECODERS, PACKED, RELEASED, SMALL
@@ -247,3 +248,12 @@ def test_neither_a_config_json_nor_an_architecture_is_an_error():
     with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
         shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
     assert caught.value.place == "model.config"
+
+
+@pytest.mark.parametrize(
+    ("stated", "row", "expected"), [(None, 64, 1024), (None, 2048, 2048), (128, 64, 128)]
+)
+def test_a_neobert_that_is_tuned_on_short_rows_keeps_its_positions(tmp_path, stated, row, expected):
+    (tmp_path / "config.json").write_text('{"model_type": "neobert", "max_position_embeddings": 1024}')
+    section = ModelConfig(pretrained_checkpoint=str(tmp_path), max_position_embeddings=stated)
+    assert NEOBERT.read_shape(section, 128, row).max_positions == expected

@@ -62,7 +62,9 @@ class ModelConfig:
         None, "Vocabulary size of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
     )
     max_position_embeddings: SequenceLength | None = key(
-        None, "Maximum sequence length of the model in tokens; null: dataset.max_seq_length."
+        None,
+        "Maximum sequence length of the model in tokens; null: dataset.max_seq_length, or that of "
+        "pretrained_checkpoint if it is longer.",
     )
     rope: bool = key(True, "Rotary position embeddings (RoPE); false: learned absolute positions.")
     rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")

@@ -13,7 +13,12 @@ from neobert.config.schema import ModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec
 from neobert.families.family import Family, Unsupported
 from neobert.families.linear import Linear
-from neobert.families.neobert.trained_settings import embedding_multiplier, rope_theta_for, trained_positions
+from neobert.families.neobert.trained_settings import (
+    embedding_multiplier,
+    positions_of_section,
+    rope_theta_for,
+    trained_positions,
+)
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
@@ -22,8 +27,8 @@ SCALED_STD = 0.02
 
 
 def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Return the shape of the section; `longest_row` replaces max_position_embeddings if it is null."""
-    positions = model.max_position_embeddings or longest_row
+    """Return the shape of the section, whose longest row has `longest_row` tokens."""
+    positions = positions_of_section(model, longest_row)
     return ModelShape(
         architecture="NeoBERT",
         hidden_size=model.hidden_size,
@@ -63,8 +68,8 @@ def section_of(config: RunConfig) -> ModelConfig:
 
 
 def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
-    """Return the section with max_position_embeddings set: `longest_row` if it is null."""
-    return replace(model, max_position_embeddings=model.max_position_embeddings or longest_row)
+    """Return the section with max_position_embeddings set."""
+    return replace(model, max_position_embeddings=positions_of_section(model, longest_row))
 
 
 def feed_forward_width(model: ModelConfig) -> int:

@@ -97,6 +97,17 @@ def positions_of(trained: Mapping[str, Any]) -> int:
     return stated if type(stated) is int else 0
 
 
+def positions_of_section(model: ModelConfig, longest_row: int) -> int:
+    """Return the longest sequence of a section: if null, that of its weights, but at least a row of the run.
+
+    A model that is tuned on short rows still reads texts as long as before.
+    """
+    if model.max_position_embeddings is not None:
+        return model.max_position_embeddings
+    trained = _of_weights(model)
+    return max(longest_row, positions_of(trained) if trained else 0)
+
+
 def rope_theta_of(trained: Mapping[str, Any]) -> float:
     """Return the base of rotary positions of a NeoBERT's config.json."""
     base = trained.get("rope_theta")
@@ -123,14 +134,21 @@ def embedding_multiplier(model: ModelConfig) -> float:
     """
     if model.embedding_multiplier is not None:
         return model.embedding_multiplier
-    if (weights := place_of_weights(model)) is not None:
-        from neobert.runfiles.model_folder import folder_of_weights
-
-        file = folder_of_weights(Path(weights)) / CONFIG
-        trained = _read(file).get("embedding_multiplier", 1.0) if file.is_file() else None
+    if (settings := _of_weights(model)) is not None:
+        trained = settings.get("embedding_multiplier", 1.0)
         if is_number(trained):
             return trained
     return math.sqrt(model.hidden_size)
+
+
+def _of_weights(model: ModelConfig) -> dict[str, Any] | None:
+    """Return the config.json of the initial weights; None if there is none. Raises like `_read`."""
+    if (weights := place_of_weights(model)) is None:
+        return None
+    from neobert.runfiles.model_folder import folder_of_weights
+
+    file = folder_of_weights(Path(weights)) / CONFIG
+    return _read(file) if file.is_file() else None
 
 
 def _read(file: Path) -> dict[str, Any]:
