@@ -18,6 +18,7 @@ BUILTIN = "builtin:"
 """Prefix of dataset.name for text that needs no file."""
 PLUGGED = f"{BUILTIN}plugins.dataset"
 """Value of dataset.name with a dataset plug-in, for everything that depends on the source of the text."""
+TOKENIZER_OF_THE_IDS = "set tokenizer.path to the tokenizer that the .ds files were written with"
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.data.sources.token_shards import TOKENIZER_OF_THE_IDS
+from neobert.config.corpora import TOKENIZER_OF_THE_IDS
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts

@@ -10,7 +10,15 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of, describe_builder, paths_of
+from neobert.config.corpora import (
+    BUILDER_NAMES,
+    BUILTIN,
+    TOKENIZER_OF_THE_IDS,
+    USE_PATH,
+    corpora_of,
+    describe_builder,
+    paths_of,
+)
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs, small_talk
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
@@ -31,7 +39,7 @@ from neobert.data.sources.splits import (
     refuse_overlap,
     splits_read,
 )
-from neobert.data.sources.token_shards import TOKENIZER_OF_THE_IDS, TokenText
+from neobert.data.sources.token_shards import TokenText
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 

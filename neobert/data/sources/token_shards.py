@@ -19,7 +19,6 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.sources.unreadable import unopened, unreadable
 from neobert.errors import ProjectError
 
-TOKENIZER_OF_THE_IDS = "set tokenizer.path to the tokenizer that the .ds files were written with"
 _TYPES = {"2": "H", "4": "I"}
 _MOST_METADATA_BYTES = 1 << 16
 

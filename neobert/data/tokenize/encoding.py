@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from neobert.config.corpora import TOKENIZER_OF_THE_IDS
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.sources.token_shards import TOKENIZER_OF_THE_IDS, TokenText
+from neobert.data.sources.token_shards import TokenText
 from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
