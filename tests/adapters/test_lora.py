@@ -219,7 +219,7 @@ def reload(config, checkpoint, is_sharded=False):
     task = prepare_model(config, prepare(config), World(FP32), is_fresh=False).task
     with one_rank() if is_sharded else nullcontext():
         if is_sharded:
-            shard(task.objective, init_device_mesh("cpu", (1,)), FP32, overlaps_exchange=True)
+            shard(task.objective, init_device_mesh("cpu", (1,)), FP32, overlaps_exchange=True, reshards=False)
         task.load(checkpoint)
         return {name: full_tensor(each).detach() for name, each in task.model.state_dict().items()}
 
