@@ -68,6 +68,12 @@ def test_a_job_whose_run_has_saved_queues_itself_again(run: Any, code: str) -> N
 
 
 @child
+def test_a_step_that_a_returned_node_has_killed_starts_again(run: Any) -> None:
+    assert run(REQUEST, CODE="137", SLURM_RESTART_COUNT="1", RESTARTS="1")[0] == 0
+    assert requeued() == "requeue 17\n"
+
+
+@child
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 93, 137])
 def test_any_other_end_is_the_end_of_the_job(run: Any, code: int) -> None:
     assert run(REQUEST, CODE=str(code))[0] == code

@@ -60,12 +60,16 @@ done
 echo "job $job: training on $count of $SLURM_JOB_NUM_NODES nodes"
 """
 AGAIN = """\
-# {terminated}: the launcher was warned before it handled signals; nothing had begun.
-if [ "$code" -ne {preempted} ] && [ "$code" -ne {terminated} ]; then
-  exit "$code"
-fi
-# Slurm may have queued the job again: at the end of the grace time, or when this node was lost and returns.
 restarts=${{SLURM_RESTART_COUNT:-0}}
+# {terminated}: the launcher was warned before it handled signals; nothing had begun. {killed} after a
+# restart: a lost node that returned has ended this step, which has the number of its own. Else memory was
+# too small.
+case "$code" in
+  {preempted}|{terminated}) ;;
+  {killed}) [ "$restarts" -gt 0 ] || exit "$code" ;;
+  *) exit "$code" ;;
+esac
+# Slurm may have queued the job again: at the end of the grace time, or when this node was lost and returns.
 state=" $(timeout 30 scontrol show job --oneliner "$job") "
 if [[ $state == *" JobState=PENDING "* ]] \\
   || [[ $state =~ \\ Restarts=([0-9]+)\\  && ${{BASH_REMATCH[1]}} -ne $restarts ]]; then
@@ -81,7 +85,7 @@ echo "job $job: $refusal"
 [[ $refusal == *"pending execution"* ]] && exit 0
 exit "$code"
 """
-TERMINATED = 143
+TERMINATED, KILLED = 143, 137
 POINT = '--point "$SLURM_ARRAY_TASK_ID"'
 
 
@@ -94,7 +98,9 @@ def render(request: BatchRequest) -> str:
             SETTINGS.format(lead_s=request.lead_s),
             *([f"{request.setup}\n"] if request.setup else []),
             START.format(line=line, count=_count(request)),
-            AGAIN.format(preempted=EXIT_PREEMPTED, terminated=TERMINATED, limit=request.requeue_limit),
+            AGAIN.format(
+                preempted=EXIT_PREEMPTED, terminated=TERMINATED, killed=KILLED, limit=request.requeue_limit
+            ),
         ]
     )
 
