@@ -13,6 +13,5 @@ RECIPES: dict[str, Recipe] = {"bf16": BF16, "fp32": FP32, "no": FP32}
 
 def recipe_of(config: RunConfig) -> Recipe:
     """Return the recipe of a run."""
-    if config.torchao.enable:
-        return torchao.recipe(config)
-    return RECIPES[config.trainer.mixed_precision]
+    base = RECIPES[config.trainer.mixed_precision]
+    return torchao.below(base, config.torchao) if config.torchao.enable else base

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from neobert.config.schema import RunConfig, TorchaoConfig
+from neobert.config.schema import TorchaoConfig
 from neobert.families.shape import ModelShape
 from neobert.precision.bf16 import BF16
 from neobert.precision.recipe import Recipe, converting
@@ -65,13 +65,10 @@ class Layer(NamedTuple):
     outputs: int
 
 
-def recipe(config: RunConfig) -> Recipe:
-    """Return the precision of a run with the section enabled: bf16, with some products below it."""
-    found = RECIPES[config.torchao.recipe]
-    return BF16._replace(
-        low_products=found.products,
-        convert=partial(converting, CONVERSION, config.torchao),
-    )
+def below(base: Recipe, section: TorchaoConfig) -> Recipe:
+    """Return a precision with some products below it."""
+    products = RECIPES[section.recipe].products
+    return base._replace(low_products=products, convert=partial(converting, CONVERSION, section))
 
 
 def convertible(section: TorchaoConfig, layers: Sequence[Layer]) -> list[Layer]:
