@@ -52,7 +52,7 @@ def train(run_dir: Path) -> dict[str, Any]:
         return {"error": (done.stdout + done.stderr)[-3000:]}
     return {
         "kernels": next((line for line in done.stdout.splitlines() if "kernels: " in line), ""),
-        **{name: last_beat(run_dir, 0)[name] for name in ("attention_kernel", "gpu_mem_reserved_mib")},
+        **{name: last_beat(run_dir, 0).get(name) for name in ("attention_kernel", "gpu_mem_reserved_mib")},
         **summary([line for line in read_rows(run_dir / METRICS) if "train/loss" in line]),
     }
 
