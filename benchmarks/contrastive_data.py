@@ -21,6 +21,13 @@ from typing import Any
 from neobert.data.sources.rows import without_layout
 
 Row = dict[str, Any]
+SHAPE_12X512 = {
+    "hidden_size": 512,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "intermediate_size": 2048,
+}
+"""Encoder that is trained on these sources."""
 COLLECTIONS = ("cranfield", "vaswani_npl")
 FIRST, SECOND, SCORE = 5, 6, 4
 """Columns of STS-B."""

@@ -27,19 +27,14 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-from contrastive_data import COLLECTIONS, build
+from contrastive_data import COLLECTIONS, SHAPE_12X512, build
 from measurement import write_measurement
 from safetensors.torch import load_file, save_file
 
 from profiles.registry import resolve_run
 
 SIZES = {
-    "12x512": {
-        "hidden_size": 512,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 8,
-        "intermediate_size": 2048,
-    },
+    "12x512": SHAPE_12X512,
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
 }
 WEIGHTS = "model.safetensors"

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from against_trainer import OURS, contest, resolved_path, table
-from contrastive_data import build
+from contrastive_data import SHAPE_12X512, build
 from measurement import write_measurement
 from passages import with_roles
 from peers.turn_taking import Child
@@ -35,12 +35,7 @@ from profiles.registry import resolve_run
 PEERS = ("default", "sorted", "unpadded", "unpadded, flash_attention_4")
 """Forms of `peers/sentence_arm.py`."""
 SIZES = {
-    "12x512": {
-        "hidden_size": 512,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 8,
-        "intermediate_size": 2048,
-    },
+    "12x512": SHAPE_12X512,
     "bert-base": {
         "hidden_size": 768,
         "num_hidden_layers": 12,

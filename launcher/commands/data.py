@@ -38,24 +38,26 @@ def prepare(selection: Selection, output: Path | None, part: str | None, output_
         _check_new(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)
     report = _ask(PREPARE, "preparing the data", resolved, folder)
-    console.write(result_json(report) if output_format == "json" else prepared_text(report))
-    return EXIT_OK
+    return _deliver_prepared(report, output_format)
 
 
 def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, output_format: str) -> int:
     if output is None:
         hint = f"add --output DIR; part {part} is written to DIR/{part.folder}"
         raise ProjectError("no-folder", "--part needs a folder for the parts", hint, "--part", EXIT_USAGE)
-    arguments = (str(output.absolute()), f"{part.number}/{part.of}")
+    arguments = (str(output.absolute()), part.option)
     report = _ask(PREPARE_PART, f"preparing part {part}", resolved, arguments)
-    console.write(result_json(report) if output_format == "json" else prepared_text(report))
-    return EXIT_OK
+    return _deliver_prepared(report, output_format)
 
 
 def join(folder: Path, output_format: str) -> int:
     """Join the parts of a text and print the report."""
     hint = "see the output above"
     report = ask(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
+    return _deliver_prepared(report, output_format)
+
+
+def _deliver_prepared(report: dict[str, Any], output_format: str) -> int:
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     return EXIT_OK
 

@@ -58,12 +58,14 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
 def groups_of(weights: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[str, Tensor]]:
     """Yield the weights in groups of at most `most_bytes`, or of one weight that is larger."""
     group: dict[str, Tensor] = {}
+    size = 0
     for name in weights:
         each = weights[name].contiguous()
-        if group and sum(other.nbytes for other in group.values()) + each.nbytes > most_bytes:
+        if group and size + each.nbytes > most_bytes:
             yield group
-            group = {}
+            group, size = {}, 0
         group[name] = each
+        size += each.nbytes
     if group:
         yield group
 

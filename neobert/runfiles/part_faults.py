@@ -133,9 +133,8 @@ def finish(missing: Sequence[str], folder: Path) -> str:
     """Return the hint for parts that are missing: the command for the first one, and the join."""
     first = PartNumber.of_folder(missing[0])
     assert first is not None
-    part = f"{first.number}/{first.of}"
     return (
-        f"run `neobert-launch data prepare RUN --part {part} --output {folder}` for each of them, "
+        f"run `neobert-launch data prepare RUN --part {first.option} --output {folder}` for each of them, "
         f"then {join_command(folder)}"
     )
 

@@ -49,6 +49,11 @@ class PartNumber:
         """Name of the folder of the part."""
         return f"part-{self.number}-of-{self.of}"
 
+    @property
+    def option(self) -> str:
+        """The part as --part names it."""
+        return f"{self.number}/{self.of}"
+
     @classmethod
     def of_option(cls, text: str) -> PartNumber:
         """Parse K/N. Raises ProjectError for anything but a part from 1 to N."""
