@@ -30,7 +30,7 @@ DEFAULTS = flatten(to_dict(RunConfig()))
 
 
 def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
-    """Return the microbatches of each rank in a step of so many.
+    """Return the microbatches of each rank in a step of `step` microbatches.
 
     Raises ProjectError with the numbers that are possible if the ranks do not divide the step.
     """

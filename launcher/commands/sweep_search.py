@@ -97,7 +97,7 @@ class SearchedTrials:
 
     @property
     def gave_up(self) -> bool:
-        """Return whether so many trials in a row were refused that the search ends."""
+        """Return whether the search ends, because `MAX_REFUSED` trials in a row were refused."""
         return self._refused >= MAX_REFUSED
 
     @property

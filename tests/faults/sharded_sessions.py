@@ -75,7 +75,7 @@ def refuse_large_files() -> None:
 
 
 def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]:
-    """Kill the rank that joins the rows of the second save, and go on from what is left."""
+    """Kill the rank that joins the rows of the second save, and continue from what is left."""
     go(folder / "killed", corpus, "parts on 2", CHANGE_AT)
     checkpoints = folder / "killed" / "checkpoints"
     codes = go(folder / "killed", corpus, "parts on 2", END, kill_at_the_join, prepared=0)

@@ -178,7 +178,7 @@ class Cluster:
 
     @contextmanager
     def slow_disk(self, sync_s: float) -> Iterator[None]:
-        """Have each sync of a job's processes take so many seconds inside the `with` block."""
+        """Have each sync of a job's processes take `sync_s` seconds inside the `with` block."""
         self._slow_disk.write_text(str(sync_s))
         try:
             yield

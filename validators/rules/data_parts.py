@@ -29,7 +29,7 @@ def unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     missing, was interrupted, or if the parts were not joined.
 
     ## Why is this bad?
-    Without the join there is no prepared data: the run would tokenize the whole text again, on one machine.
+    Without the join, the run has no prepared data, and would tokenize the whole text again, on one machine.
 
     ## Example
     ```text
