@@ -102,11 +102,16 @@ def freed(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def whole(module: nn.Module) -> Iterator[None]:
-    """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
+def entered(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
+    """Gather the parameters outside the blocks, for calls of parts of the module inside the `with` block.
+
+    All ranks must make the same calls: each block gathers its own parameters. `ends`: units that may be used
+    without their forward.
+    """
     with freed(module):
-        for unit in _units_of(module):
-            unit.unshard()
+        for unit in (module, *ends):
+            if isinstance(unit, FSDPModule):
+                unit.unshard()
         yield
 
 

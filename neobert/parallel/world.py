@@ -171,9 +171,12 @@ class World:
         """
         return sharding.freed(module) if self.is_sharded else nullcontext()
 
-    def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
-        return sharding.whole(module) if self.is_sharded else nullcontext()
+    def entered(self, module: nn.Module, ends: Sequence[nn.Module]) -> AbstractContextManager[None]:
+        """Return the context of calls of parts of a module, such as a block or the head `ends` has.
+
+        All ranks must make the same calls: sharded blocks gather their own parameters.
+        """
+        return sharding.entered(module, ends) if self.is_sharded else nullcontext()
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         """Sum each integer over all ranks, on the host."""

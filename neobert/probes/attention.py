@@ -14,9 +14,11 @@ from itertools import islice
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.families.attention import AttentionSpec
+from neobert.parallel import take_rows
 from neobert.probes.layout import Layout, with_edges, with_other_tokens
 from neobert.training.loop.task import TINY, Answer
 
@@ -149,19 +151,22 @@ def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int 
             draws[weight.device] = torch.Generator(weight.device).manual_seed(seed)
         draw = draws[weight.device]
         module = model.get_submodule(name.rpartition(".")[0])
+        # One weight at a time is whole: a rank keeps its rows.
+        values = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
         if weight.dim() == 1:
-            is_one = name.endswith("weight") and not _adds_one(module, weight)
-            weight.normal_(float(is_one), 0.1, generator=draw)
+            is_one = name.endswith("weight") and not _adds_one(module, values.zero_())
+            values.normal_(float(is_one), 0.1, generator=draw)
         elif isinstance(module, nn.Embedding):
-            weight.normal_(0.0, 1.0 / embedding_multiplier, generator=draw)
+            values.normal_(0.0, 1.0 / embedding_multiplier, generator=draw)
         else:
-            weight.normal_(0.0, weight[0].numel() ** -0.5, generator=draw)
+            values.normal_(0.0, values[0].numel() ** -0.5, generator=draw)
+        take_rows(weight, values)
 
 
-def _adds_one(module: nn.Module, weight: Tensor) -> bool:
-    """Return whether a norm of transformers multiplies by 1 + weight, as Gemma's do. Sets the weight to 0."""
+def _adds_one(module: nn.Module, zeros: Tensor) -> bool:
+    """Return whether a norm of transformers multiplies by 1 + weight, as Gemma's do."""
     if not type(module).__module__.startswith("transformers.") or getattr(module, "bias", None) is not None:
         return False
-    weight.zero_()
-    values: Tensor = module(torch.linspace(-1, 2, len(weight), device=weight.device)[None])
+    inputs = torch.linspace(-1, 2, len(zeros), device=zeros.device)[None]
+    values: Tensor = functional_call(module, {"weight": zeros}, (inputs,))
     return bool(values.any())

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from neobert.config import replace
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import build_backbone
+from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, shape_of
 from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
@@ -47,6 +49,9 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     """
     world, vocab_size = World.of(config), vocabulary_rows(config)
     shape = shape_of(config, vocab_size)
+    if config.distributed.mode == "fsdp2":  # all blocks may not fit on one device
+        config = replace(config, "model.num_hidden_layers", layers_of_all_kinds(shape))
+        shape = shape_of(config, vocab_size)
     tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
@@ -78,6 +83,12 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
         "attention": backbone.attention,
         "answers": answers,
     }
+
+
+def layers_of_all_kinds(shape: ModelShape) -> int:
+    """Return the number of the model's first blocks, at least 2, with every kind of attention that it has."""
+    kinds = [shape.attention.of_layer(number) for number in range(shape.num_layers)]
+    return min(len(kinds), max(2, *(kinds.index(each) + 1 for each in kinds)))
 
 
 def full_of_random_text(config: RunConfig, vocab_size: int) -> Microbatch:

@@ -63,9 +63,11 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     # Only where it changes something: a compiled encoder would be compiled once more.
     if has_dropout(task.model.base_model):
         task.objective.eval()
-    with world.whole(trainer.module):
-        draw_weights(task.model, shape.embedding_multiplier)
-        model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
+    draw_weights(task.model, shape.embedding_multiplier)
+    model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
+    # Ranks compute sharded blocks together, so they make the same calls.
+    batch = world.on_main(lambda: batch)
+    with world.entered(trainer.module, task.backbone.ends):
         yield from attention_answers(model, batch)
     task.objective.train()
 

@@ -25,6 +25,8 @@ from neobert.export import lazy_weights
 from neobert.export.weights import own_weights, read_weights
 from neobert.parallel import full_tensor
 from neobert.parallel.sharding import own_part, own_rows
+from neobert.rehearsal.answers import all_answers
+from neobert.rehearsal.trials import WorstCase
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.checkpoint import parts
 from neobert.training.checkpoint.save import Saver
@@ -33,6 +35,7 @@ from neobert.training.loop.assembly import Start, assemble, start_world
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import evaluate, run_step
 from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.guess_log import GuessLog
 from tests.parallel.gathers import LargestMessage
 from tests.training.conftest import write_corpus, write_run
 
@@ -95,7 +98,7 @@ def trainer_of(folder: Path, way: tuple[int, str], start: Path | None = None) ->
 
 
 def save(folder: Path, way: tuple[int, str]) -> None:
-    """Train and save, with files of a few kilobytes; rank 0 writes what was saved."""
+    """Train, save and rehearse, with files of a few kilobytes; rank 0 writes what came of it."""
     lazy_weights.FILE_BYTES = parts.PART_BYTES = FILE_BYTES
     with LargestMessage() as messages, mock.patch.object(DTensor, "full_tensor", refuse):
         trainer = trainer_of(folder, way)
@@ -114,6 +117,13 @@ def save(folder: Path, way: tuple[int, str]) -> None:
             assert torch.equal(each, truth[name]), name
         files = sorted(path.name for path in checkpoint.glob("*.safetensors"))
         report = {"largest": messages.largest, "unit": max(units), "files": files}
+    with messages, mock.patch.object(DTensor, "full_tensor", refuse):
+        GuessLog(trainer).add(trainer)
+        worst = WorstCase(trainer)
+        worst.run(trainer)
+        answers = [answer._asdict() for answer in all_answers(trainer, worst.train)]
+    if trainer.world.is_main:
+        report |= {"rehearsed": messages.largest, "answers": answers}
         (folder / f"found-{name_of(*way)}").write_text(json.dumps({f"saved {name_of(*way)}": report}))
     trainer.batches.close()
     trainer.world.wait_for_all()

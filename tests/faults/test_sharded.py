@@ -8,6 +8,8 @@ from tests.faults.sharded_sessions import CHANGE_AT, CHANGES, END
 
 pytestmark = pytest.mark.e2e
 
+PROBES = ("isolation", "bidirectional", "equality", "positions")
+
 
 def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     found = report("sharded_sessions", tmp_path)
@@ -61,9 +63,13 @@ def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path)
     assert not any(sent for name, (_, sent) in found.items() if "then fsdp2" in name)
     sharded = [each for each in saved if each["files"] != ["model.safetensors"]]
     assert len(sharded) == 3
-    for each in sharded:  # neither start, step, save, evaluation nor resume gathers more than a unit
+    for each in sharded:
         assert each["files"][0].startswith("model-00001-of-000")
-        assert 0 < each["largest"] <= 1.1 * each["unit"]
+        # Neither start, step, save, evaluation nor resume gathers more than a unit, nor does a rehearsal.
+        assert 0 < each["largest"] <= each["rehearsed"] <= 1.1 * each["unit"]
+    attention, *others = ([each for each in one["answers"] if each["kind"] in PROBES] for one in saved)
+    assert [each["kind"] for each in attention] == list(PROBES)
+    assert all(each == attention for each in others)
 
 
 def test_an_adapter_in_parts_is_that_of_one_process(report, tmp_path):

@@ -13,14 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.config.schema import RunConfig
+from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.precision.fp32 import FP32
+from neobert.probes.attention import attention_answers, draw_weights
+from neobert.probes.attention_suite import full_of_random_text
+from neobert.probes.probed_model import probed_model
+from neobert.tasks.rank_data import inputs_of
 from neobert.train import leave
 from neobert.training.loop import steps
 from neobert.training.telemetry.stopwatch import Stopwatch
-from tests.families.test_decoders import LENGTHS, build, config_of, packed
+from tests.families.test_decoders import LENGTHS, ROWS, build, config_of, packed
 from tests.parallel.gathers import LargestMessage
 
 MODELS = ("llama", "qwen2", "gemma2")  # untied; tied with biases; four norms in a block
@@ -48,7 +54,8 @@ def start(
         task=SimpleNamespace(objective=objective, inputs=lambda batch, _: batch),
         stopwatch=Stopwatch(world.device),
     )
-    optimizer = build_optimizer(config_of(architecture, folder).optimizer, objective.model)
+    config = config_of(architecture, folder)
+    optimizer = build_optimizer(config.optimizer, objective.model)
     losses = []
     for step in range(STEPS):
         row = packed()
@@ -62,10 +69,13 @@ def start(
             norm = world.gradient_norm(module).item()
             step_unless(torch.tensor(False), optimizer)
         optimizer.zero_grad(set_to_none=True)
+    ended = whole(objective.model)
+    with messages:
+        answers = answers_of(world, config, objective, module)
     held = sum(each.to_local().numel() if world.size > 1 else each.numel() for each in module.parameters())
     return {
         "begun": begun,
-        "ended": whole(objective.model),
+        "ended": ended,
         "losses": losses,
         "norm": norm,
         "buffers": {name: each.clone() for name, each in objective.model.named_buffers()},
@@ -73,7 +83,19 @@ def start(
         "generator": torch.get_rng_state(),
         "largest": (messages.largest, largest_unit),
         "held": held,
+        "answers": answers,
     }
+
+
+def answers_of(
+    world: World, config: RunConfig, objective: TokenObjective, module: Any
+) -> list[tuple[str, float]]:
+    """Probe attention as a rehearsal does, with weights of its own."""
+    backbone, batch = objective.backbone, full_of_random_text(config, ROWS)
+    draw_weights(backbone.model)
+    probed = probed_model(backbone, objective, world, inputs_of, shape_of(config, ROWS).attention)
+    with world.entered(module, backbone.ends):
+        return [(each.kind, each.value) for each in attention_answers(probed, batch)]
 
 
 def whole(model: Any) -> dict[str, Tensor]:

@@ -96,13 +96,16 @@ def test_ranks_start_and_train_as_one_does(found, name, start):
     assert torch.equal(shared["generator"], alone["generator"])
     assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-6)
     assert shared["norm"] == pytest.approx(alone["norm"], rel=1e-5)
+    assert len(alone["answers"]) == 4
+    for (kind, value), wanted in zip(shared["answers"], alone["answers"], strict=True):
+        assert (kind, value) == (wanted[0], pytest.approx(wanted[1], rel=1e-3))
     for key, weight in alone["ended"].items():
         torch.testing.assert_close(shared["ended"][key], weight, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.e2e
 def test_no_rank_gathers_more_than_a_unit(found):
-    """Of start and steps; a model of one unit shows that the count sees what it should."""
+    """At start, in steps and in probes; a model of one unit shows that the count sees what it should."""
     whole = found[NUM_RANKS].pop("llama in one piece")
     assert whole["largest"][0] > 2 * whole["largest"][1]
     for each in found[NUM_RANKS].values():

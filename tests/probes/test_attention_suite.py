@@ -32,8 +32,8 @@ SIZES = ("model.num_hidden_layers=2", "tokenizer.vocab_size=512", "dataset.max_s
 def judged(tmp_path):
     """Probe a transformers model in this process; return the checks by code."""
 
-    def of(architecture: str, *more: str):
-        settings = {"model_type": architecture, **SMALL[architecture]}
+    def of(architecture: str, *more: str, **settings):
+        settings |= {"model_type": architecture, **SMALL[architecture]}
         (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
         run = resolve_run("cpu-demo", [], ("model.type=hf", f"model.config={tmp_path}", *SIZES, *more))
         file = tmp_path / "resolved.json"
@@ -59,6 +59,20 @@ def test_sound_transformers_models_pass(judged, architecture, packs):
     for code in ("NUM001", "NUM002", "NUM003"):
         assert checks[code].status == "pass", checks[code].message
     assert checks["NUM004"].status == "skip"
+
+
+def test_a_sharded_model_is_probed_by_its_first_blocks(judged, monkeypatch):
+    """All of them may not fit on one device; of each kind there is one."""
+    built = []
+    build = attention_suite.build_backbone
+    monkeypatch.setattr(
+        attention_suite, "build_backbone", lambda *given: built.append(build(*given)) or built[0]
+    )
+    types = ["full_attention"] * 3 + ["sliding_attention"] * 6
+    sharded = ("distributed.mode=fsdp2", "model.num_hidden_layers=9", "datacollator.pack_sequences=true")
+    checks = judged("modernbert", *sharded, layer_types=types)
+    assert [checks[code].status for code in ("NUM001", "NUM002", "NUM003")] == ["pass"] * 3
+    assert built[0].model.config.layer_types == types[:4]
 
 
 def one_token_wider(monkeypatch):

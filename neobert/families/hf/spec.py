@@ -39,6 +39,9 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
     architecture, values = ARCHITECTURES[name], dict(given.values)
     for key, value in given.of_section.items():
         values[architecture.named(key)] = value
+    layers, types = given.of_section.get("num_hidden_layers"), values.get("layer_types")
+    if layers is not None and isinstance(types, list):
+        values["layer_types"] = types[:layers]
     if POSITIONS in given.of_section:
         values[architecture.named(POSITIONS)] += architecture.first_position(given)
     if section.attention_dropout is not None:

@@ -26,15 +26,15 @@ class GuessLog:
     def add(self, trainer: Trainer) -> None:
         """Add the guesses of this step to the file. A failed write is logged and does not end the run.
 
-        Sharded parameters are gathered on all ranks; otherwise only rank 0 runs the model.
+        All ranks run the model if it is sharded; otherwise only rank 0.
         """
-        world, objective = trainer.world, trainer.task.objective
+        world, objective, backbone = trainer.world, trainer.task.objective, trainer.task.backbone
         if self._guesser is None or not (world.is_main or world.is_sharded):
             return
         objective.eval()
         try:
-            with world.whole(trainer.module), world.autocast():
-                guesses = self._guesser.guesses(trainer.task.backbone, world.device)
+            with world.entered(trainer.module, backbone.ends), world.autocast():
+                guesses = self._guesser.guesses(backbone, world.device)
         finally:
             objective.train()
         if world.is_main:
