@@ -135,8 +135,7 @@ def trained_on_parts(work: Path, size: Any, num_parts: int, steps: int) -> dict[
     config = run_config(work, run_dir, size, steps=steps, logging_steps=logging_steps, **kernels)
     config = with_text(config, text)
     shutil.rmtree(folder, ignore_errors=True)
-    for number in range(1, num_parts + 1):
-        child("part", work, to_dict(config), str(folder), f"{number}/{num_parts}")
+    write_parts(config, folder, num_parts)
     child("join", work, {"folder": str(folder)})
     write_run(run_dir, replace(config, dataset=replace(config.dataset, cache_dir=str(folder))))
     return {"parts": num_parts} | train(run_dir)
