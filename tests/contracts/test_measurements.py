@@ -65,7 +65,7 @@ def measured(name: str, *keys: str) -> float:
     ],
 )
 def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
-    assert form.format(measured(*place) / 1000) in " ".join(PAGES["gpu.md"].split())
+    assert form.format(measured(*place) / 1000) in " ".join(PAGES["gpus.md"].split())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[st
     [("fsdp2-4", "Four GPUs reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
 )
 def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode: str, form: str) -> None:
-    assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["gpu.md"].split())
+    assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["gpus.md"].split())
 
 
 def test_the_parts_of_the_start_are_those_that_were_measured() -> None:
@@ -171,7 +171,7 @@ def test_the_readme_says_which_profiles_were_run() -> None:
     profiles = [load_profile(name) for name in list_profiles()]
     run = [each.name for each in profiles if each.kind == "production" and not each.expects.is_estimate]
     assert run == ["h100-prod", "h200-prod"]
-    for page in ("README.md", "gpu.md"):
+    for page in ("README.md", "gpus.md"):
         assert "Only `h100-prod` and `h200-prod` have been run at full size on their hardware" in " ".join(
             PAGES[page].split()
         )

@@ -142,7 +142,7 @@ def test_the_commands_of_a_page_work_as_written(
 
 def test_the_pages_for_users_have_commands_that_are_run() -> None:
     wanted = {
-        "start", "own-data", "model-size", "several-gpus", "migrate", "watching", "troubleshooting",
+        "start", "own-data", "model-size", "gpus", "migrate", "watching", "troubleshooting",
         "classification", "continue", "token-classification", "decoders", "cluster",
     }  # fmt: skip
     assert wanted <= {str(case.id) for case in blocks()}

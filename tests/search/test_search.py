@@ -1,4 +1,4 @@
-"""Indexes: what they hold, what is refused, continuation; the commands of docs/search.md."""
+"""Indexes: what they hold, what is refused, continuation; the commands of docs/encoding.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neobert.search.index import TEXTS, open_index
 from neobert.search.job import Request
 from tests.search.conftest import TEXTS as SOURCE
 
-PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+PAGE = Path(__file__).parents[2] / "docs" / "encoding.md"
 PROMPTS = {"prompts": {"query": "a ", "passage": "b "}, "default_prompt_name": None}
 
 
