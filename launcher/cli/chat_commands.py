@@ -19,11 +19,18 @@ Source = Annotated[
 Folder = Annotated[Path, Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory.")]
 System = Annotated[str, Option("--system", metavar="TEXT", help="System prompt. Default: none.")]
 Temperature = Annotated[
-    float, Option("--temperature", min=0, help="Sampling temperature; 0 takes the most likely token.")
+    float,
+    Option("--temperature", metavar="T", min=0, help="Sampling temperature; 0 takes the most likely token."),
 ]
 TopP = Annotated[
     float,
-    Option("--top-p", min=0.01, max=1, help="Draw from the most likely tokens that sum to this probability."),
+    Option(
+        "--top-p",
+        metavar="P",
+        min=0.01,
+        max=1,
+        help="Draw from the most likely tokens that sum to this probability.",
+    ),
 ]
 MaxTokens = Annotated[
     int, Option("--max-tokens", metavar="N", min=1, help="Maximum number of new tokens per reply.")
@@ -39,8 +46,8 @@ ApiKeyVariable = Annotated[
     str | None,
     Option("--api-key-env", metavar="NAME", help="Environment variable with the key to send. Default: none."),
 ]
-Host = Annotated[str, Option("--host", help="Address to listen on.")]
-Port = Annotated[int, Option("--port", min=1, max=65535, help="Port to listen on.")]
+Host = Annotated[str, Option("--host", metavar="HOST", help="Address to listen on.")]
+Port = Annotated[int, Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")]
 
 
 @app.command("chat", rich_help_panel="Use", epilog=f"Example: {PROGRAM} chat runs/sft-demo")

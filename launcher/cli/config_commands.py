@@ -165,7 +165,7 @@ def _profiles_diff(
     "prepare",
     cls=ConfigCommand,
     epilog=f"Example: {PROGRAM} data prepare -p cpu-demo. Without a run: {PROGRAM} data prepare "
-    "--dataset novels/ --tokenizer tok --max-length 512 -o prepared",
+    "--text novels/ --tokenizer tok --max-length 512 -o prepared",
 )
 def _data_prepare(
     profile: options.Profile = None,
@@ -246,9 +246,9 @@ def _tokenizer_train(
     overrides: options.Overrides = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Train a WordPiece tokenizer on the data of a run.
+    """Train a tokenizer on the data of a run.
 
-    The vocabulary size is tokenizer.vocab_size.
+    tokenizer.vocab_size is its size, and tokenizer.algorithm WordPiece or byte-level BPE.
     """
     from launcher.commands import data
 

@@ -100,7 +100,10 @@ MaxShare = Annotated[
 PreparedText = Annotated[
     Path | None,
     Option(
-        "--dataset", metavar="PATH|NAME", help="Text in place of the run's: dataset.path or dataset.name."
+        "--text",
+        "--dataset",
+        metavar="PATH|NAME",
+        help="Text in place of the run's: dataset.path or dataset.name.",
     ),
 ]
 PreparingTokenizer = Annotated[
@@ -109,7 +112,7 @@ PreparingTokenizer = Annotated[
 ]
 RowLength = Annotated[
     int | None,
-    Option("--max-length", metavar="N", min=3, help="Longest row in tokens: dataset.max_seq_length."),
+    Option("--max-length", metavar="TOKENS", min=3, help="Maximum length of a row: dataset.max_seq_length."),
 ]
 PreparedFolder = Annotated[
     Path | None,
@@ -124,7 +127,7 @@ PartOfText = Annotated[
     str | None,
     Option("--part", metavar="K/N", help="Prepare part K of N into a folder of its own in --output."),
 ]
-PartsFolder = Annotated[Path, Argument(metavar="DIR", help="The --output of all parts.")]
+PartsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder with all parts.")]
 TokenizerFolder = Annotated[
-    Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
+    Path, Option("--output", "-o", metavar="DIR", help="Output folder, empty or new.")
 ]

@@ -56,7 +56,7 @@ Context = Annotated[
         "--context",
         metavar="TOKENS",
         min=32,
-        help="With --from: train on rows of this many tokens, more than its weights know. Sets rotary "
+        help="With --from: train on rows of this many tokens, more than the model's own. Sets rotary "
         "positions, batch and length of documents.",
     ),
 ]

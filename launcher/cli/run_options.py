@@ -25,7 +25,10 @@ SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="
 ResultsFolder = Annotated[
     Path | None,
     Option(
-        "--output", metavar="DIR", help="Folder for report, facts and receipt [.neobert/preflight/DIGEST]."
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for report, facts and receipt. Default: .neobert/preflight/DIGEST.",
     ),
 ]
 
@@ -61,8 +64,8 @@ Sweep = Annotated[
     Option(
         "--sweep",
         metavar="KEY=VALUES",
-        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Repeat it "
-        "for a grid of all combinations; every point is checked and listed before the first starts.",
+        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Repeat the "
+        "option for a grid of all combinations; every point is checked and listed before the first starts.",
     ),
 ]
 Search = Annotated[
@@ -71,14 +74,16 @@ Search = Annotated[
         "--search",
         metavar="KEY=RANGE",
         help="Train trials that Optuna chooses: log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) or "
-        "VALUE,VALUE,... Repeat it for further keys; the corners are checked and listed before trial 1.",
+        "VALUE,VALUE,... Repeat the option for further keys; the corners are checked and listed before the "
+        "first trial.",
     ),
 ]
 Trials = Annotated[
-    int | None, Option("--trials", metavar="N", min=1, help="Number of trials of the search [20].")
+    int | None, Option("--trials", metavar="N", min=1, help="Number of trials of the search. Default: 20.")
 ]
 Metric = Annotated[
-    str | None, Option("--metric", metavar="NAME", help="Metric that the search optimizes [eval/loss].")
+    str | None,
+    Option("--metric", metavar="NAME", help="Metric that the search optimizes. Default: eval/loss."),
 ]
 AllowUnequalTokens = Annotated[
     bool,
@@ -102,7 +107,7 @@ Point = Annotated[
 ]
 Collect = Annotated[
     bool,
-    Option("--collect", help="Train nothing: write sweep.json from points that were trained apart."),
+    Option("--collect", help="Train nothing: write sweep.json from points that were trained separately."),
 ]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
@@ -141,7 +146,8 @@ By = Annotated[
 ReportedRuns = Annotated[
     list[Path] | None,
     Argument(
-        metavar="RUN", help="Run directories, or folders of runs such as a sweep's. Default: the newest run."
+        metavar="RUN",
+        help="Run directories, or folders of runs such as a sweep. Default: the run that was launched last.",
     ),
 ]
 RunsFolder = Annotated[
@@ -184,7 +190,9 @@ BenchData = Annotated[
 Baseline = Annotated[
     Path | None, Option("--baseline", metavar="FILE", help="Earlier report to compare the first config with.")
 ]
-BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Save the report as JSON.")]
+BenchOutput = Annotated[
+    Path | None, Option("--output", "-o", metavar="FILE", help="Save the report as JSON.")
+]
 
 SpeedrunRules = Annotated[Path, Argument(metavar="RULES", help="Rule file (docs/speedrun.md).")]
 SpeedrunDryRun = Annotated[

@@ -17,11 +17,11 @@ Nodes = Annotated[
     str,
     Option(
         "--nodes",
-        metavar="N",
-        help="Set distributed.nnodes. 2:4 on Slurm: as many as are free, with trainer.keep_step.",
+        metavar="N|MIN:MAX",
+        help="Number of nodes. On Slurm MIN:MAX takes as many as are free, with trainer.keep_step.",
     ),
 ]
-Time = Annotated[str, Option("--time", metavar="24:00:00", help="Time limit. Default: the partition's.")]
+Time = Annotated[str, Option("--time", metavar="HH:MM:SS", help="Time limit. Default: the partition's.")]
 Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
 Account = Annotated[str, Option("--account", metavar="NAME", help="Account to charge.")]
 Qos = Annotated[str, Option("--qos", metavar="NAME", help="Quality of service.")]
@@ -47,7 +47,9 @@ Setup = Annotated[
 ]
 Extra = Annotated[
     list[str] | None,
-    Option("--extra", metavar="OPTION", help="Any option of sbatch, as in --extra=--constraint=h100."),
+    Option(
+        "--extra", metavar="OPTION", help="Option of sbatch, as in --extra=--constraint=h100. Repeatable."
+    ),
 ]
 Gpu = Annotated[str, Option("--gpu", metavar="NAME", help="GPU for SkyPilot. Default: the profile's.")]
 Image = Annotated[str, Option("--image", metavar="IMAGE", help="Container image (not on Slurm).")]
@@ -56,7 +58,7 @@ Volume = Annotated[
     Option(
         "--volume",
         metavar="PATH=NAME",
-        help="Mount a shared volume (Kubernetes: a claim) for the run directory and the data.",
+        help="Shared volume (Kubernetes: a claim) to mount for the run directory and the data. Repeatable.",
     ),
 ]
 Print = Annotated[bool, Option("--print", help="Print the job, queue nothing.")]
@@ -70,6 +72,7 @@ Parallel = Annotated[
         metavar="N",
         min=0,
         help="Maximum number of sweep points that run at the same time. Default: all.",
+        show_default=False,
     ),
 ]
 

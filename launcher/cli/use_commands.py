@@ -213,7 +213,7 @@ def _evaluate_glue(
 )
 def _evaluate_blimp(
     folder: use_options.ModelFolder,
-    data: use_options.EvaluationData,
+    data: use_options.BlimpData,
     output: use_options.EvaluationFolder,
     pairs_per_paradigm: use_options.PairsPerParadigm = None,
     dtype: use_options.InferenceType = None,
@@ -222,9 +222,8 @@ def _evaluate_blimp(
 ) -> None:
     """Score the minimal pairs of BLiMP.
 
-    A causal model predicts each token from those before it; for one of masked words, each token is masked by
-    itself, in packed copies of the sentence. A pair is right if the good sentence is more likely, and wrong
-    if both are equally likely.
+    A causal model predicts each token from those before it; a masked-word model predicts each token while
+    that token alone is masked. A pair is right if the good sentence is more likely.
     """
     from launcher.commands import evaluate_likelihood
 
@@ -254,8 +253,8 @@ def _evaluate_pseudo_perplexity(
     """Measure the perplexity of texts.
 
     A causal model predicts each token from those before it, in windows of --max-length tokens (2,048) that
-    overlap by half. For one of masked words that is the pseudo-perplexity: each token is masked by itself,
-    and a text of n tokens costs n forward passes over it.
+    overlap by half. A masked-word model has a pseudo-perplexity: it predicts each token while that token
+    alone is masked, so that a text of n tokens takes n forward passes.
     """
     from launcher.commands import evaluate_likelihood
 
@@ -279,8 +278,8 @@ def _evaluate_passkey(
 ) -> None:
     """Find key words that are masked at the end of a long document.
 
-    They are stated in filler text, a quarter of the document or more before. Reports the share of masked
-    words that are predicted, by length and depth. The same seed gives the same documents.
+    The words are stated earlier, in filler text. Reports the share of masked words that are predicted, by
+    length and depth. The same seed gives the same documents.
     """
     from launcher.commands import evaluate_passkey
 
@@ -355,7 +354,7 @@ def _evaluate_similarity(
 )
 def _evaluate_retrieval(
     folder: use_options.ModelFolder,
-    data: use_options.EvaluationData,
+    data: use_options.BeirData,
     output: use_options.EvaluationFolder,
     pooling: use_options.Pooling = None,
     query_prefix: use_options.QueryPrefix = None,
@@ -367,8 +366,7 @@ def _evaluate_retrieval(
 ) -> None:
     """Rank the documents of a BEIR folder for its queries.
 
-    The folder has corpus.jsonl, queries.jsonl and qrels.tsv. Search is exact, by cosine; the embeddings of
-    the corpus are saved while they are computed.
+    Search is exact, by cosine. The embeddings of the corpus are saved while they are computed.
     """
     from launcher.commands import evaluate_retrieval
     from neobert.evaluation.embedding_model import EmbeddingModel

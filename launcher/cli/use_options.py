@@ -92,9 +92,9 @@ MaxLength = Annotated[
     int | None,
     Option(
         "--max-length",
-        metavar="N",
+        metavar="TOKENS",
         min=3,
-        help="Maximum text length in tokens; longer texts are truncated and counted.",
+        help="Maximum length of a text; longer texts are truncated and counted.",
     ),
 ]
 InferenceType = Annotated[
@@ -124,11 +124,11 @@ Prompt = Annotated[
     Option(
         "--prompt",
         metavar="NAME",
-        help="Prompt of the model to put before each text. Default: as it declares.",
+        help="Name of the model's prompt that is put before each text. Default: as the model declares.",
     ),
 ]
 PromptText = Annotated[
-    str | None, Option("--prompt-text", metavar="TEXT", help="Text before each text, in place of a prompt.")
+    str | None, Option("--prompt-text", metavar="TEXT", help="Prompt as text; an empty text for none.")
 ]
 
 # search
@@ -165,17 +165,28 @@ PairColumn = Annotated[
 EveryClass = Annotated[bool, Option("--every-class", help="Add the probability of each class.")]
 
 # evaluate
-EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
+BlimpData = Annotated[
+    Path,
+    Option("--data", metavar="PATH", help="Sentence pairs: a .jsonl or .parquet file, or one per paradigm."),
+]
+BeirData = Annotated[
+    Path, Option("--data", metavar="DIR", help="Folder with corpus.jsonl, queries.jsonl and qrels.tsv.")
+]
 ScoredPairs = Annotated[
     Path,
     Option(
-        "--data", metavar="FILE", help="Table of pairs of texts with a score: CSV, TSV, JSON lines, parquet."
+        "--data", metavar="FILE", help="Table of pairs of texts with a score (.csv, .tsv, .jsonl, .parquet)."
     ),
 ]
-ScoreColumn = Annotated[str | None, Option("--score-column", metavar="NAME", help="Column of the scores.")]
+ScoreColumn = Annotated[
+    str | None,
+    Option("--score-column", metavar="NAME", help="Column of the scores. Default: score, similarity, ..."),
+]
 GlueData = Annotated[
     Path,
-    Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),
+    Option(
+        "--data", metavar="DIR|NAME", help="Folder with one subfolder per task, or the name of a Hub dataset."
+    ),
 ]
 PasskeyLengths = Annotated[
     str, Option("--lengths", metavar="TOKENS", help="Lengths of the documents: 512,1k,4k (1k is 1,024).")
@@ -210,7 +221,10 @@ GlueTasks = Annotated[
 Seeds = Annotated[int, Option("--seeds", metavar="N", min=1, help="Runs per task, with seeds from 0.")]
 Transfer = Annotated[
     bool,
-    Option("--transfer", help="Start rte, mrpc, stsb, qnli, cb and boolq from mnli's best checkpoint."),
+    Option(
+        "--transfer",
+        help="Start a task from the best checkpoint of its source, such as rte from mnli, if it is run too.",
+    ),
 ]
 RandomWeights = Annotated[
     bool, Option("--random-weights", help="Train the same shape from random weights, for comparison.")
