@@ -21,7 +21,7 @@ from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.rows import Field, RowFormat
-from neobert.data.sources.table_rows import array_objects
+from neobert.data.sources.table_rows import MESSAGES, array_objects
 from neobert.data.sources.text_files import column_of
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
@@ -77,6 +77,12 @@ def test_an_array_is_its_objects_wherever_it_is_cut(rows, indent, sizes):
     assert list(array_objects(chunks_of(text, sizes), 1 << 20)) == rows
 
 
+def test_a_bare_list_of_messages_is_a_conversation():
+    text = '[[{"role": "user"}], []]'
+    rows = [{MESSAGES: [{"role": "user"}]}, {MESSAGES: []}]
+    assert list(array_objects([text[:9], text[9:]], 99)) == rows
+
+
 def chunks_of(text: str, sizes: list[int]) -> list[str]:
     chunks, place = [], 0
     while place < len(text):
@@ -92,6 +98,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"text": "x"}, {"text": ', ", object 2", "not JSON: Expecting value"),
         ('[{"text": "x"} {"text": "y"}]', ", object 2", "where a comma is expected"),
         ('[{"text": "x"}, "y"]', ", object 2", "where an object is expected"),
+        ('[{"text": "x"}, ["y"]]', ", object 2", "'[' where an object is expected"),
         ('[{"text": "x"}', ", object 2", "the text ends where a comma is expected"),
         ("[]]", ", object 1", "where the end is expected"),
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),

@@ -248,7 +248,7 @@ def test_parquet_columns_are_listed(tmp_path):
         ("a.jsonl", b'{"text": "\xff"}', "not UTF-8"),
         ("a.txt", "hello".encode("utf-16"), "UTF-16"),
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "not JSON"),
-        ("a.jsonl", b'["text"]', "a JSON list"),
+        ("a.jsonl", b'["text"]', "is a list, not a JSON object"),
         ("a.jsonl", b"[" * 100_000, "not JSON"),
         ("a.parquet", b"PAR1 no parquet at all PAR1", "not a readable parquet"),
         ("a.parquet", b"", "not a readable parquet"),

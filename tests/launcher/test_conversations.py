@@ -20,7 +20,7 @@ TALK = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "conte
 SHAREGPT = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A test."}]
 
 
-def write_rows(row: dict[str, Any], name: str = "talks.jsonl", number: int = 300) -> None:
+def write_rows(row: object, name: str = "talks.jsonl", number: int = 300) -> None:
     Path(name).write_text(f"{json.dumps(row)}\n" * number, encoding="utf-8")
 
 
@@ -28,13 +28,14 @@ def write_rows(row: dict[str, Any], name: str = "talks.jsonl", number: int = 300
     ("row", "form", "column"),
     [
         ({"messages": TALK, "id": 3}, "messages in column 'messages', 300 rows, 2.0 messages each", None),
+        (TALK, "messages in column 'messages', 300 rows, 2.0 messages each", None),
         ({"chat": SHAREGPT}, "messages in column 'chat', 300 rows, 2.0 messages each", "chat"),
         ({"prompt": "What?", "completion": "A test."}, "prompt and completion, 300 rows", None),
         ({"instruction": "Do.", "output": "Done."}, "instruction and output, 300 rows", None),
     ],
 )
 def test_conversations_are_recognized_for_a_causal_model(
-    command: Callable[..., Any], row: dict[str, Any], form: str, column: str | None
+    command: Callable[..., Any], row: object, form: str, column: str | None
 ) -> None:
     write_rows(row)
     write_model(Path("base"), "llama")

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, NamedTuple
 from neobert.config.text_formats import CONLL, PARQUET
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
-from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat
+from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat, kind_text
 from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
@@ -28,6 +28,8 @@ from neobert.plurals import counted
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 LINES_OF_BEGINNING = 4
+MESSAGES = "messages"
+"""Column of a row that is a list without columns: only conversations are written in that form."""
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
@@ -86,9 +88,16 @@ def _object(line: str, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
-    if not isinstance(row, dict):
-        raise unreadable(place, f"is a JSON {type(row).__name__}, not an object", _ONE_PER_LINE)
-    return row
+    if (found := _row_of(row)) is None:
+        raise unreadable(place, f"is {kind_text(row)}, not a JSON object", _ONE_PER_LINE)
+    return found
+
+
+def _row_of(value: object) -> dict[str, Any] | None:
+    """Return an object, or the row of a conversation that is a bare list of messages."""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return {MESSAGES: value}
+    return value if isinstance(value, dict) else None
 
 
 def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
@@ -186,16 +195,18 @@ def _take(text: str, expected: str) -> _Taken:
     while place < len(text):
         if text[place] in _SEPARATORS[expected]:
             expected, place = _SEPARATORS[expected][text[place]], place + 1
-        elif text[place] == "{" and expected in (_FIRST, _OBJECT):
-            try:
-                found, place = decoder.raw_decode(text, place)
-            except ValueError as error:
-                return _Taken(objects, text[place:], expected, error)
-            objects.append(found)
-            expected = _NEXT
         else:
-            wrong = ValueError(f"{text[place]!r} where {expected} is expected")
-            return _Taken(objects, text[place:], expected, wrong)
+            wrong, row, end = ValueError(f"{text[place]!r} where {expected} is expected"), None, place
+            if text[place] in "{[" and expected in (_FIRST, _OBJECT):
+                try:
+                    found, end = decoder.raw_decode(text, place)
+                except ValueError as error:
+                    return _Taken(objects, text[place:], expected, error)
+                row = _row_of(found)
+            if row is None:
+                return _Taken(objects, text[place:], expected, wrong)
+            objects.append(row)
+            expected, place = _NEXT, end
         place = _after_space(text, place)
     return _Taken(objects, "", expected, None)
 
