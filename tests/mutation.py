@@ -63,6 +63,7 @@ SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any", "FAIL": "WARN
 UNJUDGED = {"annotation", "returns", "slice", "format_spec", "type_params"}
 """Fields that only types and people read."""
 CODE = re.compile(r"(?<![A-Z])[A-Z]{3}\d{3}(?!\d)")
+NOTHING = "yield from ()"
 WANTED, LIMIT_S = 0.99, 600
 QUIET = ("-x", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=none")
 
@@ -110,7 +111,7 @@ def _edited(parent: ast.AST, field: str, node: Any) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Severity" and node.attr in SWAPPED:
         yield ast.Attribute(node.value, SWAPPED[node.attr], node.ctx)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom):
-        yield ast.parse("yield from ()").body[0]
+        yield from ast.parse(NOTHING).body if ast.unparse(node) != NOTHING else ()
     has_test = isinstance(parent, ast.If | ast.IfExp | ast.While | ast.Assert) and field == "test"
     if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING":
         return  # imports for annotations, which no test notices

@@ -188,6 +188,8 @@ ROWS: list[Row] = [
      "facts.resume.is_continued", True, False, "the source text old.txt does not exist"),
     ("CKP007", CONTINUED,
      "facts.resume.missing_source_text", "old.txt", "", "the source text old.txt does not exist"),
+    ("PLG002", {"config.plugins.dataset": "yaml:safe_load", "facts.plugins": {"failures": [], "metrics": []}},
+     "config.trainer.metric_for_best_model", "eval/cost", "eval/loss", "but plugins.metrics return none"),
     ("PLG004", {"config.plugins.dataset": "yaml:safe_load"},
      "config.dataset.streaming", True, False, "but dataset.streaming is true"),
     ("PLG004", {"config.task": "classification", "config.dataset.long_documents": "truncate",

@@ -17,10 +17,14 @@ def counted_as(**conversations: int) -> dict[str, Any]:
     return {"conversations": conversations, "num_tokens": 1000, "num_conversations": 9}
 
 
-def test_a_preparation_without_targets_is_reported_with_its_reason() -> None:
-    refusal = RefusalFacts(code="SFT001", message="no token is supervised", hint="set it")
+@pytest.mark.parametrize(
+    ("hint", "path"),
+    [("set tokenizer.chat_template to turns", "tokenizer.chat_template"), ("add turns", "dataset.path")],
+)
+def test_a_preparation_without_targets_is_reported_with_its_reason(hint: str, path: str) -> None:
+    refusal = RefusalFacts(code="SFT001", message="no token is supervised", hint=hint)
     (finding,) = found("SFT001", run_of(SFT), with_facts("inspection", refusal=refusal, prepared=None))
-    assert (finding.message, finding.hint) == ("no token is supervised", "set it")
+    assert (finding.message, finding.hint, finding.path) == ("no token is supervised", hint, path)
     assert found("DAT014", run_of(SFT), with_facts("inspection", refusal=refusal, prepared=None)) == []
 
 

@@ -140,7 +140,7 @@ def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, sever
     assert all(f"{copies:,} of {documents:,}" in one.message for one in findings)
 
 
-@pytest.mark.parametrize(("temperature", "fewest"), [(0.01, 80), (0.02, 40), (0.05, 16), (0.2, 16)])
+@pytest.mark.parametrize(("temperature", "fewest"), [(0.001, 800), (0.02, 40), (0.05, 16), (0.2, 16)])
 def test_a_low_temperature_needs_more_pairs(temperature: float, fewest: int) -> None:
     paired = ("task=contrastive", "dataset.long_documents=truncate", f"contrastive.temperature={temperature}")
     of = lambda pairs: with_prepared(pairs={"per_step": pairs, "false_share": 0.0})  # noqa: E731

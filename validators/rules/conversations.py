@@ -98,8 +98,8 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     prepared = prepared_of(facts)
-    supervised, total = prepared.conversations.get("supervised", 0), prepared.num_tokens or 0
-    if total and supervised / total >= MOST_SUPERVISED:
+    supervised, total = prepared.conversations.get("supervised"), prepared.num_tokens
+    if supervised and total and supervised / total >= MOST_SUPERVISED:
         share = f"{supervised / total:.2%} of the tokens are supervised (limit {MOST_SUPERVISED:.1%})"
         yield Violation(
             TEMPLATE, share, "set sft.supervise to prefix, or waive this rule to train on prompts too"

@@ -132,13 +132,13 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     ```
     """
     counts = counts_of(facts)
-    if (share := counts.get("eval_shared", 0.0)) >= FEW_SHARED:
+    if (share := counts.get("eval_shared")) and share >= FEW_SHARED:
         yield Violation(
             "dataset.path",
             f"{percent(share)} of the evaluation pairs have a query or a document of the training pairs",
             "hold out all pairs of a text in a file of its own, or compare such runs with each other alone",
         )
-    if (share := counts.get("source_shared", 0.0)) >= MANY_SHARED:
+    if (share := counts.get("source_shared")) and share >= MANY_SHARED:
         yield Violation(
             "dataset.mixture",
             f"{percent(share)} of the training pairs have a query or a document of another source",

@@ -186,7 +186,7 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     """
     data, longest = needed(facts.data), plan.max_length.value
     trained = data.weights_positions
-    if 0 < data.weights_rope_theta <= plan.shape.rope_theta:
+    if data.weights_rope_theta and data.weights_rope_theta <= plan.shape.rope_theta:
         return
     if trained and longest > trained and longest <= plan.shape.max_positions and not _is_resumed(facts):
         message = f"rows of {longest:,} tokens exceed the {trained:,} positions of {_folder_of(data.weights)}"
