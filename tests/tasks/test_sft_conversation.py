@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neobert.data.sources.rows import TEXT
+from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
 from neobert.tasks.sft.conversation import Conversation, form_of, messages_of, tools_of, without_weights
 from neobert.tasks.sft.rows import ConversationRows
 
 EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+TOOLS = [{"name": "now"}]
 TEXT_PARTS = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
 
 
@@ -86,6 +89,23 @@ def test_a_call_in_the_form_before_tool_calls_is_one() -> None:
     function = {"name": "now", "arguments": {}}
     assert found[0] == {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
     assert found[1]["role"] == "tool"
+
+
+@pytest.mark.parametrize("with_tools", [[0], [1], [0, 2]])
+def test_tools_of_some_rows_are_kept(with_tools: list[int], tmp_path: Path) -> None:
+    lines = [{"messages": EXPECTED, **({"tools": TOOLS} if at in with_tools else {})} for at in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    read = [
+        Conversation.from_json(row[TEXT]) for row in read_rows(tmp_path / "a.jsonl", ConversationRows(()))
+    ]
+    assert [at for at, each in enumerate(read) if each.tools == TOOLS] == with_tools
+
+
+def test_a_row_of_another_form_is_refused(tmp_path: Path) -> None:
+    lines = [{"messages": EXPECTED}, {"conversations": SHAREGPT}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(ProjectError, match=r"a\.jsonl:2: the row has no column 'messages'"):
+        list(read_rows(tmp_path / "a.jsonl", ConversationRows(())))
 
 
 def test_a_corpus_of_a_mixture_names_its_column() -> None:

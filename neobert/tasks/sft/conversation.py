@@ -60,6 +60,14 @@ class Form:
     optional: tuple[str, ...]
     read: Callable[[Mapping[str, Any], str], list[Message]]
 
+    def conversation(self, values: Mapping[str, Any], place: str) -> Conversation:
+        """Read a row, which may lack optional columns that others have. Raises DAT020."""
+        if missing := [name for name in self.columns if name not in values]:
+            message = f"the row has no column {printable(missing[0])!r}"
+            raise ProjectError(CODE, message, "correct or remove the row", place)
+        tools = tools_of(values.get("tools"), place) if "tools" in self.optional else []
+        return Conversation(self.read(values, place), tools)
+
 
 def messages_of(value: object, place: str) -> list[Message]:
     """Check a list of messages, of the OpenAI or the ShareGPT form. Raises DAT020."""

@@ -16,7 +16,6 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import MOST_ROWS, LabelledTable, note_on_rows, quoted, unclear
 from neobert.tasks.sft.conversation import (
-    CODE,
     FORMS,
     NO_ASSISTANT,
     NOTHING_SUPERVISED,
@@ -25,7 +24,6 @@ from neobert.tasks.sft.conversation import (
     form_of,
     form_of_column,
     messages_of,
-    tools_of,
 )
 from neobert.tasks.sft.rows import SETTING
 
@@ -43,11 +41,7 @@ def infer(text: Path) -> LabelledTable:
     form, keys = _form(first[1], text)
     lengths, num_messages, num_answers = [], 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MOST_ROWS):
-        if missing := [name for name in form.columns if name not in values]:
-            message = f"the row has no column {quoted(missing[0])}"
-            raise ProjectError(CODE, message, "correct or remove the row", place)
-        messages = form.read(values, place)
-        tools = tools_of(values.get("tools"), place) if "tools" in form.optional else []
+        messages, tools = form.conversation(values, place)
         lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)

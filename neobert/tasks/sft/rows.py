@@ -8,7 +8,7 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat, column_error
-from neobert.tasks.sft.conversation import FORMS, Conversation, Form, form_of, form_of_column, tools_of
+from neobert.tasks.sft.conversation import FORMS, Form, form_of, form_of_column
 from neobert.tasks.sft.section import SFT
 
 SETTING = "sft.messages_column"
@@ -45,10 +45,7 @@ class ConversationRows(RowFormat):
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
         """Return the conversation of a row. Raises DAT020 for one that is malformed."""
-        form = self._form(columns, place)
-        messages = form.read(values, place)
-        tools = tools_of(values["tools"], place) if "tools" in columns else []
-        return {TEXT: Conversation(messages, tools).to_json()}
+        return {TEXT: self._form(columns, place).conversation(values, place).to_json()}
 
     def identity(self) -> dict[str, Any]:
         """Return what the rows depend on."""
