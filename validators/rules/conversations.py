@@ -267,9 +267,8 @@ def targets_lost_to_length(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     ```
     """
     conversations = prepared_of(facts).conversations
-    lost, kept = conversations.get("lost", 0), conversations.get("supervised", 0)
-    share = lost / max(1, lost + kept)
-    if share > FEW_LOST:
+    lost, kept = (conversations.get(name, 0) for name in ("lost", "supervised"))
+    if lost and (share := lost / (lost + kept)) > FEW_LOST:
         message = f"{percent(share)} of the supervised tokens are lost: {lost:,} of {lost + kept:,}"
         is_cut = run.config.dataset.long_documents != "split"
         hint = f"raise {LENGTH}{', or set dataset.long_documents to split' if is_cut else ''}"
