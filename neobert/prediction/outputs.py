@@ -18,6 +18,8 @@ from neobert.printable import printable
 
 CSV, TSV, JSONL, PARQUET = SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS_PER_GROUP = 8_192
+ESCAPED = "backslashreplace"
+"""Half of a surrogate pair, which JSON may hold and UTF-8 cannot: it is written as JSON escapes it."""
 Row = Mapping[str, Any]
 
 
@@ -39,7 +41,7 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
     if suffix == PARQUET:
         _write_parquet(path, rows)
     elif suffix == JSONL:
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8", errors=ESCAPED) as file:
             file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
     else:
         _write_table(path, rows, "," if suffix == CSV else "\t")
@@ -60,20 +62,24 @@ def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
     """Write CSV, or TSV whose fields are not quoted, as it is read. Lists and objects are written as JSON."""
     first = next(rows)
     style: dict[str, Any] = {"quotechar": None, "quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
-    with path.open("x", encoding="utf-8", newline="") as file:
+    with path.open("x", encoding="utf-8", errors=ESCAPED, newline="") as file:
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", **style)
         try:
             writer.writerow(first)
-            for row in chain((first,), rows):
-                _require_same_columns(row, first)
+            for row in _of_same_columns(chain((first,), rows)):
                 writer.writerow([_cell(row.get(name)) for name in first])
         except csv.Error as error:
             raise _unwritable("a field holds a tab or a line end, which TSV cannot write") from error
 
 
-def _require_same_columns(row: Row, first: Row) -> None:
-    if other := [name for name in row if name not in first]:
-        raise _unwritable(f"a row has a column {printable(other[0])!r}, which the first row lacks")
+def _of_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows. Raises `ProjectError` for a column that the first row lacks."""
+    first: Row = {}
+    for row in rows:
+        first = first or row
+        if other := [name for name in row if name not in first]:
+            raise _unwritable(f"a row has a column {printable(other[0])!r}, which the first row lacks")
+        yield row
 
 
 def _unwritable(message: str) -> ProjectError:
@@ -86,7 +92,7 @@ def _cell(value: object) -> object:
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
     """Write row groups with the types of the first one."""
-    schema, writer = None, None
+    schema, writer, rows = None, None, _of_same_columns(rows)
     try:
         while group := list(islice(rows, ROWS_PER_GROUP)):
             table = pa.Table.from_pylist(group, schema=schema)
@@ -94,8 +100,8 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
                 schema = table.schema
                 writer = pq.ParquetWriter(path, schema)
             writer.write_table(table)
-    except pa.ArrowInvalid as error:
-        raise _unwritable(f"a column has values of several types: {error}") from error
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise _unwritable(f"parquet cannot hold a column: {error}") from error
     finally:
         if writer is not None:
             writer.close()
