@@ -18,6 +18,7 @@ from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.runfiles.prepared_parts import PartNumber
 from profiles.registry import ResolvedRun
+from validators.rules.data_tokens import foreign_ids
 
 PREPARE, PREPARE_PART = "neobert.data.store.prepare", "neobert.data.store.part"
 JOIN = "neobert.data.store.join"
@@ -58,7 +59,10 @@ def join(folder: Path, output_format: str) -> int:
 
 
 def _deliver_prepared(report: dict[str, Any], output_format: str) -> int:
+    """Print the report. Raises DAT040 for text that was prepared from the ids of another tokenizer."""
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
+    for violation in foreign_ids(report.get("token_ids", {})):
+        raise ProjectError("DAT040", violation.message, violation.hint, violation.path)
     return EXIT_OK
 
 

@@ -115,6 +115,9 @@ def _shape_rows(report: Report) -> Iterator[Row]:
         yield "epochs", f"{show_number(report['epochs'], 3)}: the run's tokens / tokens of the training text"
     if "tokenizer" in report:
         yield "tokenizer", ", ".join(_tokenizer_values(report["tokenizer"]))
+    if counts := report.get("token_ids"):
+        returned = f"{counts['returned']:,} of {counted(counts['documents'], 'document')} that were compared"
+        yield "token ids", f"{returned} have the same ids after decoding and tokenizing"
     if "folder" in report:
         yield "folder", report["folder"]
 

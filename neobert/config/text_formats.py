@@ -7,6 +7,8 @@ from pathlib import Path
 TEXT, CONLL, PARQUET = ".txt", ".conll", ".parquet"
 TOKEN_IDS = ".ds"
 """Documents that datatrove has tokenized."""
+WITH_TOKEN_IDS = (".index", ".metadata")
+"""Suffixes of the files that are read with a file of token ids."""
 MARKDOWN = (".md", ".markdown")
 TABLES = (".csv", ".tsv", ".json", CONLL)
 """Formats that, next to other text, often describe that text."""

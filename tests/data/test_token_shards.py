@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.data.examples import examples_of
+from neobert.data.sources.preview import preview_of
 from neobert.data.sources.token_shards import TokenShard, TokenText
 from neobert.data.store.contents import describe
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.framing import Framing
-from neobert.data.tokenize.token_agreement import agreement
+from neobert.data.tokenize.token_agreement import agreement_of
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
+from neobert.tasks.specs import spec_of
 from tests.data.conftest import Configure, sentences, write_jsonl
 
 TEXTS = [*sentences(150), " ".join(sentences(20)), ""]
@@ -67,12 +69,18 @@ def test_token_ids_are_prepared_as_the_text_that_they_come_from(
     assert describe(of_text, expected)["token_ids"] == {}
 
 
-def test_evaluation_documents_in_the_training_ids_are_counted(configure, of_text, tmp_path):
+@pytest.mark.parametrize(("start", "num_copies"), [(0, 7), (100, 0)])
+def test_evaluation_documents_in_the_training_ids_are_counted(
+    configure, of_text, tmp_path, start, num_copies
+):
     documents = ids_of(of_text, TEXTS)
-    write_shard(tmp_path / "tokens" / "train.ds", documents)
-    write_shard(tmp_path / "tokens" / "eval.ds", documents[:7])
+    write_shard(tmp_path / "tokens" / "train.ds", documents[:100])
+    write_shard(tmp_path / "tokens" / "eval.ds", documents[start : start + 7])
     config = configure(dataset__path=str(tmp_path / "tokens"), dataset__eval_samples=None)
-    assert prepare(config).report["eval"]["copies_in_training"] == 7
+    seen = preview_of(config.dataset, spec_of(config).rows(config))
+    # DAT033 judges the characters, before the text is prepared.
+    assert (seen.shared_characters > 0, seen.left_out) == (num_copies > 0, ())
+    assert prepare(config).report["eval"].get("copies_in_training", 0) == num_copies
 
 
 def broken(path: Path, fault: str) -> None:
@@ -114,12 +122,12 @@ def test_an_unfinished_shard_is_refused(configure: Configure, tmp_path, fault):
 def test_ids_of_another_tokenizer_are_found(of_text, tmp_path):
     encoder, documents = encoder_of(of_text), ids_of(of_text, TEXTS[:-1])
     shifted = [[each + 1 for each in ids] for ids in documents]
-    found = agreement([write_shard(tmp_path / "shifted.ds", shifted)], encoder)
+    found = agreement_of([write_shard(tmp_path / "shifted.ds", shifted)], encoder)
     assert found["returned"] < 0.9 * found["documents"]
     joined = [
         [*first, *encoder.framing.end, *second] for first, second in zip(documents, documents, strict=True)
     ]
-    assert agreement([write_shard(tmp_path / "joined.ds", joined)], encoder)["marked"] == len(joined)
+    assert agreement_of([write_shard(tmp_path / "joined.ds", joined)], encoder)["marked"] == len(joined)
 
 
 def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(configure: Configure, tmp_path):

@@ -22,6 +22,7 @@ from neobert.config.text_formats import (
     TABLES,
     TEXT,
     TOKEN_IDS,
+    WITH_TOKEN_IDS,
     kind_of,
     suffix_of,
     without_suffixes,
@@ -197,6 +198,8 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
     path, kind = file.path, kind_of(file.path)
     if path.name.startswith("."):
         selection.leave_out(file, HIDDEN)
+    elif _is_read_with_a_shard(path):
+        return
     elif suffix_of(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
         selection.leave_out(file, path.name)
     elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
@@ -207,6 +210,11 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
         selection.leave_out(file, other)
     else:
         selection.files.append(file)
+
+
+def _is_read_with_a_shard(path: Path) -> bool:
+    shard = path.with_suffix("")
+    return path.suffix in WITH_TOKEN_IDS and kind_of(shard) == TOKEN_IDS and shard.exists()
 
 
 def _way_to_text(path: Path) -> tuple[str, str]:

@@ -23,8 +23,7 @@ from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
-from neobert.data.tokenize.encoding import SegmentEncoder
-from neobert.data.tokenize.token_agreement import agreement, shard_files
+from neobert.data.tokenize.token_agreement import agreement
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
@@ -83,17 +82,11 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
             for label, each in prepared.report.get("corpora", {}).items()
         ],
         **_conversations(config, prepared),
-        "token_ids": _token_ids(config, prepared.tokenizer),
+        "token_ids": agreement(config, prepared.tokenizer),
         "pairs": pairs_of(config, shares, prepared.report) if spec_of(config).predicts == "pairs" else {},
         **shares.summary(),
         **masks.summary(),
     }
-
-
-def _token_ids(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Return the agreement of the tokenizer with token ids in the data; empty for text."""
-    encoder = examples_of(config).encoder(tokenizer)
-    return agreement([*shard_files(config.dataset)], encoder) if isinstance(encoder, SegmentEncoder) else {}
 
 
 def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> dict[str, float]:

@@ -31,6 +31,7 @@ from neobert.data.store.prepare import different_values, open_request
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
+from neobert.data.tokenize.token_agreement import agreement
 from neobert.data.tokenize.tokenizers import is_trained
 from neobert.errors import ProjectError
 from neobert.json_program import serve
@@ -59,7 +60,9 @@ def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str,
         else:
             manifest = read_manifest(folder, [PART_FORMAT])
             _verify(folder, manifest, key, request)
-    return _report(manifest, request, folder, largest) | {"part": str(part), "is_new": is_new}
+    assert request.tokenizer is not None
+    token_ids = {"token_ids": agreement(config, request.tokenizer, part)}
+    return _report(manifest, request, folder, largest) | {"part": str(part), "is_new": is_new} | token_ids
 
 
 def _check_can_be_parted(config: RunConfig) -> None:

@@ -36,6 +36,7 @@ from neobert.data.store.sample import sample_of
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
+from neobert.data.tokenize.token_agreement import agreement
 from neobert.data.tokenize.tokenizers import (
     TokenizerBundle,
     is_trained,
@@ -326,8 +327,11 @@ def _check_manifest(
             )
 
 
+def _reported(content: dict[str, Any]) -> dict[str, Any]:
+    config, output = from_dict(content), Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    prepared = prepare(config, output=output)
+    return prepared.report | {"token_ids": agreement(config, prepared.tokenizer)}
+
+
 if __name__ == "__main__":
-    target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    sys.exit(
-        serve(lambda content: prepare(from_dict(content), output=target).report, sys.argv[1:2], logging.INFO)
-    )
+    sys.exit(serve(_reported, sys.argv[1:2], logging.INFO))

@@ -6,16 +6,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from neobert.config.corpora import corpora_of, paths_of
-from neobert.config.schema import DatasetConfig
+from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import TOKEN_IDS, kind_of
+from neobert.data.examples import examples_of
 from neobert.data.sources.file_listing import listed_files, places_of
 from neobert.data.sources.token_shards import TokenShard
 from neobert.data.tokenize.encoding import SegmentEncoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.runfiles.prepared_parts import PartNumber
 
 MOST_DOCUMENTS = 1000
 
 
-def shard_files(dataset: DatasetConfig) -> Iterator[Path]:
+def agreement(
+    config: RunConfig, tokenizer: TokenizerBundle, part: PartNumber | None = None
+) -> dict[str, int]:
+    """Return the agreement of the tokenizer with the token ids of a run's data; empty for text.
+
+    Of many parts, each compares its share of the files, and together they compare all.
+    """
+    encoder, files = examples_of(config).encoder(tokenizer), [*_shard_files(config.dataset)]
+    if part is not None:
+        files = files[part.number - 1 :: part.of]
+    return agreement_of(files, encoder) if isinstance(encoder, SegmentEncoder) else {}
+
+
+def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
     """Yield the files of token ids that a config names."""
     places = (place for each in corpora_of(dataset) if each.path for place in places_of(paths_of(each)))
     for place in places:
@@ -23,7 +39,7 @@ def shard_files(dataset: DatasetConfig) -> Iterator[Path]:
         yield from (file for file in files if kind_of(file) == TOKEN_IDS)
 
 
-def agreement(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
+def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
     """Return the number of `documents` that were compared; empty without files.
 
     `returned` of them have their ids again after decoding and tokenizing, and `marked` of them have markers
