@@ -23,6 +23,8 @@ KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
+WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
+"""Options of other trainers for the weights to start from, which is --from here."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 # The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
@@ -119,7 +121,9 @@ def _explain(error: Any, args: Sequence[str]) -> None:
     typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
     error.message = error.message.replace(option, typed[0]) if typed else error.message
     name = option.removeprefix("--").replace("-", "_")
-    if near := [key for key in keys_named(name) if key != name]:
+    if name in WEIGHTS_OF_OTHERS and any("--from" in param.opts for param in error.ctx.command.params):
+        error.possibilities = ["--from"]
+    elif near := [key for key in keys_named(name) if key != name]:
         error.possibilities = [f"--{key}" for key in near]
     elif advice := advice_for_key((name,)):
         error.message, error.possibilities = f"{error.message}; {advice}", None

@@ -21,6 +21,15 @@ CONTEXT = {
     "max_content_width": 110,
 }
 LONGEST_LINE = 200
+MEANT = {
+    "generate": "chat, or evaluate generation",
+    "inference": "predict, encode or chat",
+    "embed": "encode",
+    **dict.fromkeys(("finetune", "fine-tune"), "train"),
+    "eval": "evaluate",
+    **dict.fromkeys(("dpo", "grpo", "kto", "reward"), "TRL: preferences and RL are not trained here"),
+}
+"""Commands by their names in other libraries."""
 
 
 class CommandGroup(TyperGroup):
@@ -34,6 +43,12 @@ class CommandGroup(TyperGroup):
             refuse_empty_paths(command, ctx)
             name_arguments_plainly(command, ctx)
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command, or refuse one of another library with its counterpart."""
+        if args and args[0] in MEANT and args[0] not in self.list_commands(ctx):
+            ctx.fail(f"No such command '{args[0]}'; use {MEANT[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options of the group itself, converted without pydantic too."""

@@ -61,7 +61,7 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("finetuning_type: lora", "write adapter.type: lora"),
         ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
         ("use_peft: true", "write adapter.type: lora"),
-        ("lora_rank: 8", "write adapter.type: lora, for a task with labels, and adapter.r"),
+        ("lora_rank: 8", "write adapter.type: lora, and adapter.r"),
         # schedule and optimizer
         ("lr_scheduler_kwargs: {min_lr_rate: 0.1}", "write scheduler.final_lr_ratio: 0.1"),
         ("lr_scheduler_type: cosine_with_min_lr", "write scheduler.name: cosine"),
@@ -73,7 +73,7 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("optimizer: {name: decoupled_adamw}", DECAY),
         # sections as text
         ("optimizer: decoupled_adamw", DECAY),
-        ("adapter: lora", "write adapter.type: lora, for a task with labels"),
+        ("adapter: lora", "write adapter.type: lora"),
         ("model: answerdotai/ModernBERT-base", START),
         ("dataset: my.txt", "write dataset.path for files, or dataset.name for the Hub"),
         # counts of evaluations and of training
@@ -89,8 +89,9 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("model: {num_transformer_layers: 6}", "write model.num_hidden_layers: 6"),
         ("default_seed: 19", "write seed: 19"),
         ("name: exp-7", "write wandb.name for a tracked run; trainer.output_dir names the folder of the run"),
-        ("model_revision: main", "not supported: weights are read from a folder, which has no revisions; "
-         "remove the line"),
+        ("model_revision: main", "write model.revision, as a commit of the Hub repository"),
+        ("model_name: answerdotai/ModernBERT-base", START),
+        ("rl: dpo", "not supported: preferences and RL are what TRL trains; remove rl"),
         ("model: {attn_config: {rope: true}}", "write the sizes as keys of model"),
     ],
 )  # fmt: skip

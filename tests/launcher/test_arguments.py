@@ -105,6 +105,8 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "missing.yaml"], "missing.yaml"),
         (["plan", "-p", "cpu-demo", "--output-formt", "json"], "--output-format"),
         (["lnt"], "Did you mean 'lint'?"),
+        (["dpo", "--model", "x"], "no such command 'dpo'; use TRL: preferences and RL are not trained here"),
+        (["generate"], "no such command 'generate'; use chat, or evaluate generation"),
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
         (["train", "runs"], "unexpected extra argument (runs): a run file ends in .yaml, .yml, .toml"),
         (["plan"], "no profile or run file is given"),
@@ -124,6 +126,10 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--max_steps", "5"], "did you mean --trainer.max_steps? see `"),
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
+        (
+            ["sft", "--model_name_or_path", "x"],
+            "--model_name_or_path [usage]\n  = hint: did you mean --from?",
+        ),
         (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
         (["train", "-p", "cpu-demo", "--task", "dpo"], "preferences are not trained on"),
         (
