@@ -70,7 +70,8 @@ def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> lis
 def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
     while tokens:
         token = tokens.popleft()
-        dotted = DOTTED_OPTION.fullmatch(token)
+        is_declared = token.partition("=")[0] in options_with_value  # as --task of `init`
+        dotted = None if is_declared else DOTTED_OPTION.fullmatch(token)
         if dotted:
             yield from ("--set", dotted[1] + (dotted[2] or _value_after(tokens)))
         elif token.startswith("@"):

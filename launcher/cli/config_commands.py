@@ -22,6 +22,7 @@ app.add_typer(tokenizer_app, rich_help_panel="Data")
 @app.command(
     "init",
     rich_help_panel="Config",
+    cls=PathsCommand,
     epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small. To continue a "
     f"model: {PROGRAM} init run.yaml --from my-bert --text novels/",
 )
@@ -34,6 +35,7 @@ def _init(
     weights: options.StartingWeights = None,
     context: options.Context = None,
     task: config_options.Task = None,
+    columns: config_options.Columns = None,
     output_format: options.Format = "text",
 ) -> None:
     """Write a first run file for your own text.
@@ -44,7 +46,9 @@ def _init(
     """
     from launcher.commands import init
 
-    end(init.run(init.Request(file, text, dataset, size, device, weights, task, context), output_format))
+    given = tuple(columns or ())
+    request = init.Request(file, text, dataset, size, device, weights, task, context, given)
+    end(init.run(request, output_format))
 
 
 @app.command(

@@ -35,6 +35,14 @@ Task = Annotated[
         help="Task to train for. Columns and labels of a task with labels are inferred from --text.",
     ),
 ]
+Columns = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=COLUMN",
+        help="Use this column, not the one that is inferred: --classification.label_column NAME.",
+    ),
+]
 DeviceChoice = Annotated[
     Literal["cpu", "gpu"] | None,
     Option("--device", help="Device to train on. Default: a GPU if there is one."),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from glob import has_magic
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
 from launcher.terminal import console
-from neobert.config.overrides import text_override
+from neobert.config.overrides import parse_overrides, text_override
 from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -45,6 +45,7 @@ class Request:
         weights: folder or Hub name; None: random weights.
         text: file or folder; None: `dataset`, a Hub dataset or builtin text.
         context: tokens of a row; None: those that cover the texts.
+        named: columns of the text by their config key.
     """
 
     file: Path
@@ -54,6 +55,7 @@ class Request:
     dataset: str | None
     device: Device
     context: int | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> tuple[str, str]:
@@ -73,6 +75,8 @@ class Request:
         options[CONTEXT] = self.context
         for name, value in options.items():
             parts += [] if value is None else [name, str(value)]
+        for key, column in self.named.items():
+            parts += [f"--{key}", column]
         return shlex.join([*parts, "--device", self.device, str(self.file)])
 
 
@@ -137,7 +141,7 @@ def run_file_of(
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
     name = f"{_stem(weights)}-{_stem(str(text))}" + ("" if context is None else f"-{context}")
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
-    request = Request(file, weights, task, text, None, default_device(), context)
+    request = Request(file, weights, task, text, None, default_device(), context, columns_of(overrides))
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")
@@ -147,6 +151,16 @@ def run_file_of(
     for line in (f"wrote {file}", *notes):
         console.tell(printable(line))
     return file
+
+
+def columns_of(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the columns that overrides name, by their config key."""
+    return {each.path: each.text for each in parse_overrides(overrides) if is_column(each.path)}
+
+
+def is_column(path: str) -> bool:
+    """Return whether the key names a column, from which others are inferred."""
+    return path.endswith("_column")
 
 
 def _note_on_moved(request: Request) -> None:
@@ -195,7 +209,7 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     try:
-        return None, import_module(f"{spec.keys.package}.inferred").infer(request.text)
+        return None, import_module(f"{spec.keys.package}.inferred").infer(request.text, request.named)
     except ProjectError as error:
         raise about_text(error) from None
 
@@ -208,7 +222,7 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
     for each in SPECS.values():
         if each.stores_targets and each.predicts == spec.predicts and request.text is not None:
             try:
-                import_module(f"{each.keys.package}.inferred").infer(request.text)
+                import_module(f"{each.keys.package}.inferred").infer(request.text, request.named)
             except ProjectError as error:
                 if error.code not in OF_CONVERSATIONS:
                     continue

@@ -11,11 +11,18 @@ from shlex import quote
 from typing import Any, TypeVar
 
 from launcher.commands.from_weights import Request as WeightsRequest
-from launcher.commands.from_weights import default_device, write_from_weights, write_run_file
+from launcher.commands.from_weights import (
+    columns_of,
+    default_device,
+    is_column,
+    write_from_weights,
+    write_run_file,
+)
 from launcher.commands.previewed_text import preview_text, warn_of_one_document, warn_of_text
 from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
+from neobert.config.overrides import parse_overrides
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
@@ -44,6 +51,7 @@ class Request:
     weights: str | None = None
     task: str | None = None
     context: int | None = None
+    overrides: Sequence[str] = ()
 
 
 def run(request: Request, output_format: str) -> int:
@@ -112,17 +120,23 @@ def _check_file(file: Path) -> None:
 
 def _write(request: Request, *, asks: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
+    if others := [each.path for each in parse_overrides(request.overrides) if not is_column(each.path)]:
+        hint = f"leave out --{others[0]}, and edit the file that init writes"
+        raise _usage("usage", f"init writes the keys of columns only, and {others[0]} is none", hint)
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
         return ()
+    named = columns_of(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
         raise _usage("usage", message, "leave out --size")
     text, dataset = _text(request, asks=asks)
     device = request.device or default_device()
     return write_from_weights(
-        WeightsRequest(request.file, request.weights, request.task, text, dataset, device, request.context)
+        WeightsRequest(
+            request.file, request.weights, request.task, text, dataset, device, request.context, named
+        )
     )
 
 

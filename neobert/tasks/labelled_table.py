@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from neobert.config.text_formats import TEXT, kind_of, suffix_of
@@ -27,6 +28,10 @@ MOST_CLASSES, MOST_NUMBERED = 500, 20
 """Most classes, and most classes that are whole numbers: more numbers are scores."""
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
+Named = Mapping[str, str]
+"""Columns that the user names, by config key, such as classification.label_column."""
+TEXT_SETTING = "dataset.text_column"
+NONE_NAMED: Named = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +197,29 @@ def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
         raise unclear(file, message, hint)
 
 
-def named_column(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
-    """Return the column with the first of `names` that the table has. Raises `ProjectError` without one."""
+def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: Path) -> Column | None:
+    """Return the column that `named` has for a key; None if it has none. Raises `ProjectError` if absent."""
+    if (name := named.get(key)) is None:
+        return None
+    if name in columns:
+        return columns[name]
+    message = f"the table has no column {quoted(name)}: {listed([*map(quoted, columns)], 30)}"
+    raise unclear(text, message, f"set {key} to one of the columns")
+
+
+def named_column(
+    columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str, key: str, named: Named
+) -> Column:
+    """Return the column that `named` has for the key, else the first of `names` that the table has.
+
+    Raises `ProjectError` without one.
+    """
+    if (stated := stated_column(columns, key, named, text)) is not None:
+        return stated
     if found := [columns[name] for name in names if name in columns]:
         return found[0]
     message = f"no column is known to hold {content}: {listed([*map(quoted, columns)], 8)}"
-    raise unclear(text, message, f"rename the column of {content} to {names[0]}")
+    raise unclear(text, message, f"name the column of {content}: --{key} NAME")
 
 
 def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:

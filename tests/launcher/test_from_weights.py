@@ -166,6 +166,25 @@ def test_labels_without_weights_are_trained_from_random_ones(command: Callable[.
     assert config.classification.label_names == ("negative", "positive")
 
 
+def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> None:
+    rows = [f"some words {number},{number % 3},{'xy'[number % 2]}" for number in range(30)]
+    Path("table.csv").write_text("\n".join(["text,rating,Kind of text", *rows]), encoding="utf-8")
+    write_model(Path("model"))
+    named = ("--classification.label_column", "Kind of text")
+    train = ("train", "--from", "model", "--text", "table.csv", "--task", "classification", "--dry-run")
+    assert command(*train, *named).code == 0
+    config = resolve_run(None, ["model-table.yaml"]).config
+    assert config.classification.label_names == ("x", "y")
+    again = command(*train, *named)
+    assert "using model-table.yaml, which this command wrote" in again.err
+    assert "another command wrote it" in command(*train).err
+    init = ("init", "same.yaml", *train[1:-1], "--device", "cpu", *named)
+    assert command(*init).code == 0
+    assert resolve_run(None, ["same.yaml"]).config.classification == config.classification
+    refused = command("init", "other.yaml", *train[1:-1], "--trainer.max_steps", "3")
+    assert (refused.code, "init writes the keys of columns only" in refused.err) == (2, True)
+
+
 def test_names_of_any_characters_are_written_as_they_are(command: Callable[..., Any]) -> None:
     names = ["null", "1e3", "a: b", "#x", "'q'", "z\u0085z", "\u2028", "\U0001f600", "[b]", "<<", "*c"]
     rows = [json.dumps({"~ t": f"some words {number}", "@\tl": names[number % 11]}) for number in range(110)]

@@ -93,6 +93,39 @@ def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expecte
     assert table.notes[-1].startswith(f"label: column '{keys['label_column']}', ")
 
 
+def test_columns_may_be_named() -> None:
+    table = {"body": TEXTS, "title": TEXTS[::-1], "rating": of([1, 2, 3]), "kind": of(["x", "y"])}
+    path = write("a.csv", table)
+    guessed = classified(path)
+    assert guessed.keys["classification.label_names"] == ["1", "2", "3"]
+    assert guessed.notes[-1] == (
+        "other columns of few values: 'kind'; to choose one: --classification.label_column NAME"
+    )
+    stated = classified(path, {"classification.label_column": "kind", "dataset.text_column": "title"})
+    assert stated.keys == {
+        "dataset.text_column": "title",
+        "classification.label_column": "kind",
+        "classification.label_names": ["x", "y"],
+    }
+    pair = classified(path, {"classification.pair_column": "title"}).keys
+    assert (pair["dataset.text_column"], pair["classification.pair_column"]) == ("body", "title")
+    with pytest.raises(ProjectError, match="the table has no column 'Kind': 'body', 'title', 'rating'"):
+        classified(path, {"classification.label_column": "Kind"})
+
+
+def test_columns_of_other_tasks_may_be_named() -> None:
+    path = write("a.jsonl", {"a": TEXTS, "b": TEXTS, "w": of([["x"]]), "v": of([["O"]]), "u": of([["B-p"]])})
+    with pytest.raises(ProjectError) as refusal:
+        paired(path)
+    assert refusal.value.hint == "name the column of queries: --dataset.text_column NAME"
+    pairs = {"dataset.text_column": "a", "contrastive.positive_column": "b"}
+    assert paired(path, pairs).keys == {**pairs, "contrastive.max_negatives": 0}
+    words = {"dataset.text_column": "w", "token_classification.label_column": "u"}
+    assert tagged(path, words).keys == {**words, "token_classification.label_names": ["B-p"]}
+    asks = {"question_answering.question_column": "a", "dataset.text_column": "b"}
+    assert asked(path, asks | {"question_answering.answer_column": "w"}).keys.items() >= asks.items()
+
+
 def test_quotes_of_a_tsv_file_may_be_characters() -> None:
     texts = [f'"quoted text {number}' for number in range(40)]
     table = classified(write("a.tsv", {"sentence": texts, "label": of([0, 1])}))

@@ -8,16 +8,20 @@ from pathlib import Path
 
 from neobert.data.sources.rows import CANDIDATES
 from neobert.plurals import counted, listed
-from neobert.tasks.classification.rows import TEXT_CANDIDATES
+from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, TEXT_CANDIDATES
 from neobert.tasks.labelled_table import (
     MOST_CLASSES,
+    NONE_NAMED,
+    TEXT_SETTING,
     Column,
     Keys,
     LabelledTable,
+    Named,
     columns_of,
     listed_names,
     note_on_rows,
     quoted,
+    stated_column,
     too_many_labels,
     unclear,
 )
@@ -30,20 +34,24 @@ PAIRS = (
 NUMBERED = (("1", "2"), ("a", "b"))
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer text, second text, label and kind of problem. Raises `ProjectError` if a column is unclear."""
     columns, is_whole, keys = columns_of(text)
-    label = _label_column(columns, text)
-    first, second = _text_columns([each for each in columns if each is not label], text)
+    by_name = {each.name: each for each in columns}
+    stated = stated_column(by_name, LABEL_SETTING, named, text)
+    label = stated or _label_column(columns, text)
+    first, second = _text_columns([each for each in columns if each is not label], text, named)
     notes = [f"text: column {quoted(first.name)}"]
     if second is not None:
         notes = [f"texts: columns {quoted(first.name)} and {quoted(second.name)}"]
-        keys["classification.pair_column"] = second.name
+        keys[PAIR_SETTING] = second.name
     if [each.name for each in columns if each.name in TEXT_CANDIDATES] != [first.name]:
-        keys["dataset.text_column"] = first.name
-    keys["classification.label_column"] = label.name
+        keys[TEXT_SETTING] = first.name
+    keys[LABEL_SETTING] = label.name
     keys |= _problem(label, text)
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
+    if stated is None and (others := _other_labels(columns, label)):
+        notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     texts = [first] if second is None else [first, second]
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
     return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
@@ -62,12 +70,25 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     names = listed([quoted(each.name) for each in likely or columns], 8)
     message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
     has_words = any(each.elements for each in columns)
-    words = "pass --task token_classification if words have labels, or "
-    raise unclear(text, message, f"{words if has_words else ''}rename the column of the label to label")
+    words = "pass --task token_classification if words have labels, or " if has_words else ""
+    raise unclear(text, message, f"{words}name the column of the label: --{LABEL_SETTING} NAME")
 
 
-def _text_columns(columns: Sequence[Column], text: Path) -> tuple[Column, Column | None]:
+def _other_labels(columns: Sequence[Column], label: Column) -> str:
+    """Return the names of the other columns that may hold classes, in quotes."""
+    likely = (each for each in columns if each.is_label and not each.is_text and not each.is_scored)
+    return listed([quoted(each.name) for each in likely if each is not label], 5)
+
+
+def _text_columns(columns: Sequence[Column], text: Path, named: Named) -> tuple[Column, Column | None]:
     """Return the column of the text, and of the second text of a pair."""
+    all_columns = {each.name: each for each in columns}
+    stated = stated_column(all_columns, TEXT_SETTING, named, text)
+    pair = stated_column(all_columns, PAIR_SETTING, named, text)
+    if stated is not None:
+        return stated, pair
+    if pair is not None:
+        return _text_columns([each for each in columns if each is not pair], text, NONE_NAMED)[0], pair
     by_name = {each.name.lower(): each for each in reversed(columns)}
     for first, second in PAIRS:
         if first in by_name and second in by_name:

@@ -12,25 +12,29 @@ from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import MOST_NEGATIVES
 from neobert.tasks.contrastive.spec import MOST_SETTING
 from neobert.tasks.labelled_table import (
+    NONE_NAMED,
+    TEXT_SETTING,
     Column,
     Keys,
     LabelledTable,
+    Named,
     columns_of,
     named_column,
     note_on_rows,
     quoted,
+    stated_column,
 )
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of queries, documents and hard negatives. Raises `ProjectError` without a pair."""
     columns, is_whole, keys = columns_of(text)
     by_name = {each.name: each for each in columns}
-    query = named_column(by_name, QUERIES, text, "queries")
+    query = named_column(by_name, QUERIES, text, "queries", TEXT_SETTING, named)
     others = {name: each for name, each in by_name.items() if each is not query}
-    positive = named_column(others, POSITIVES, text, "documents")
+    positive = named_column(others, POSITIVES, text, "documents", POSITIVE_SETTING, named)
     negatives = _negatives(others)
-    keys |= _unless_alone(by_name, QUERIES, query, "dataset.text_column")
+    keys |= _unless_alone(by_name, QUERIES, query, TEXT_SETTING)
     keys |= _unless_alone(others, POSITIVES, positive, POSITIVE_SETTING)
     most = min(MOST_NEGATIVES, sum(max(1, each.most_different) for each in negatives))
     keys[MOST_SETTING] = most
@@ -38,7 +42,8 @@ def infer(text: Path) -> LabelledTable:
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
         notes.append(f"hard negatives: {names}, up to {most} per pair")
-    if (score := _score(others, positive, has_negatives=bool(negatives))) is not None:
+    score = stated_column(others, SCORE_SETTING, named, text)
+    if score := score or _score(others, positive, has_negatives=bool(negatives)):
         keys[SCORE_SETTING] = score.name
         loss = "KL divergence from a teacher" if negatives else "CoSENT"
         notes.append(f"scores: column {quoted(score.name)}; the loss is {loss}")

@@ -8,16 +8,19 @@ from pathlib import Path
 
 from neobert.plurals import listed
 from neobert.tasks.labelled_table import (
+    NONE_NAMED,
+    TEXT_SETTING,
     Column,
     Keys,
     LabelledTable,
+    Named,
     columns_of,
     named_column,
     note_on_rows,
     quoted,
     unclear,
 )
-from neobert.tasks.multiple_choice.rows import LISTS, PROMPTS
+from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
 
 LABELS = ("label", "answerKey", "answer_key", "correct", "gold", "answer")
 STARTS = {"sent1": "sent2"}
@@ -25,21 +28,21 @@ STARTS = {"sent1": "sent2"}
 NUMBERED = re.compile(r"((?:choice|ending|option|sol|alternative)s?[_ -]?)(\d+|[a-hA-H])")
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of prompts, choices and labels. Raises `ProjectError` if one is unclear."""
     columns, is_whole, keys = columns_of(text)
     by_name = {each.name: each for each in columns}
-    prompt = named_column(by_name, PROMPTS, text, "prompts")
-    label = named_column(by_name, LABELS, text, "labels")
+    prompt = named_column(by_name, PROMPTS, text, "prompts", TEXT_SETTING, named)
+    label = named_column(by_name, LABELS, text, "labels", LABEL_SETTING, named)
     start = by_name.get(STARTS.get(prompt.name, ""))
     choices, of_choices = _choices(by_name, text)
     keys |= of_choices
     if [name for name in PROMPTS if name in by_name] != [prompt.name]:
-        keys["dataset.text_column"] = prompt.name
+        keys[TEXT_SETTING] = prompt.name
     if start is not None:
         keys["multiple_choice.start_column"] = start.name
     if label.name != LABELS[0]:
-        keys["multiple_choice.label_column"] = label.name
+        keys[LABEL_SETTING] = label.name
     names = listed([quoted(each.name) for each in choices], 8)
     most = of_choices["multiple_choice.max_choices"]
     notes = [f"prompt: column {quoted(prompt.name)}", f"choices: {names}, up to {most} per row"]

@@ -6,31 +6,40 @@ from pathlib import Path
 
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import (
+    NONE_NAMED,
+    TEXT_SETTING,
     LabelledTable,
+    Named,
     columns_of,
     named_column,
     note_on_rows,
     quoted,
 )
-from neobert.tasks.question_answering.rows import ANSWER_COLUMNS, CONTEXTS, QUESTIONS
+from neobert.tasks.question_answering.rows import (
+    ANSWER_COLUMNS,
+    ANSWER_SETTING,
+    CONTEXTS,
+    QUESTION_SETTING,
+    QUESTIONS,
+)
 
 QUESTION_NAMES, CONTEXT_NAMES = (*QUESTIONS, "query"), (*CONTEXTS, "passage", "paragraph")
 ANSWER_NAMES = (*ANSWER_COLUMNS, "answer_text")
 START_NAMES = ("answer_start", "start")
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of questions, contexts and answers. Raises `ProjectError` if one is unclear."""
     columns, is_whole, keys = columns_of(text)
     by_name = {each.name: each for each in columns}
-    question = named_column(by_name, QUESTION_NAMES, text, "questions")
-    context = named_column(by_name, CONTEXT_NAMES, text, "contexts")
-    answer = named_column(by_name, ANSWER_NAMES, text, "answers")
+    question = named_column(by_name, QUESTION_NAMES, text, "questions", QUESTION_SETTING, named)
+    context = named_column(by_name, CONTEXT_NAMES, text, "contexts", TEXT_SETTING, named)
+    answer = named_column(by_name, ANSWER_NAMES, text, "answers", ANSWER_SETTING, named)
     start = next((by_name[name] for name in START_NAMES if name in by_name), None)
     for key, column, known in (
-        ("question_answering.question_column", question, QUESTIONS),
-        ("dataset.text_column", context, CONTEXTS),
-        ("question_answering.answer_column", answer, ANSWER_COLUMNS),
+        (QUESTION_SETTING, question, QUESTIONS),
+        (TEXT_SETTING, context, CONTEXTS),
+        (ANSWER_SETTING, answer, ANSWER_COLUMNS),
     ):
         if [name for name in known if name in by_name] != [column.name]:
             keys[key] = column.name

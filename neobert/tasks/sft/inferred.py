@@ -14,7 +14,15 @@ from neobert.data.sources.file_selection import TRAIN, select_files
 from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
-from neobert.tasks.labelled_table import MOST_ROWS, LabelledTable, note_on_rows, quoted, unclear
+from neobert.tasks.labelled_table import (
+    MOST_ROWS,
+    NONE_NAMED,
+    LabelledTable,
+    Named,
+    note_on_rows,
+    quoted,
+    unclear,
+)
 from neobert.tasks.sft.conversation import (
     FORMS,
     NO_ASSISTANT,
@@ -32,13 +40,13 @@ HEADER_BYTES, PROMPT_BYTES = 32, 160
 the date. As bytes of text with as many tokens."""
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the form of the conversations. Raises `ProjectError` for a text that holds none."""
     rows = _rows(text)
     first = next(rows, None)
     if first is None:
         raise unclear(text, "has no rows", "pass a file with a conversation per row")
-    form, keys = _form(first[1], text)
+    form, keys = _form(first[1], text, named)
     lengths, num_messages, num_answers = [], 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MOST_ROWS):
         messages, tools = form.conversation(values, place)
@@ -65,8 +73,10 @@ def _size(objects: list[Any]) -> int:
     return len(json.dumps(objects)) if objects else 0
 
 
-def _form(values: Mapping[str, Any], text: Path) -> tuple[Form, dict[str, Any]]:
+def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, dict[str, Any]]:
     """Return the form of a row, and the key that names a column of another name."""
+    if SETTING in named:
+        return form_of_column(named[SETTING]), {SETTING: named[SETTING]}
     if form := form_of(values):
         return form, {}
     columns = [name for name, value in values.items() if isinstance(value, list) and _holds_messages(value)]

@@ -8,30 +8,34 @@ from pathlib import Path
 from neobert.plurals import counted, listed
 from neobert.tasks.labelled_table import (
     MOST_CLASSES,
+    NONE_NAMED,
+    TEXT_SETTING,
     Column,
     LabelledTable,
+    Named,
     columns_of,
     listed_names,
     note_on_rows,
     quoted,
+    stated_column,
     too_many_labels,
     unclear,
 )
-from neobert.tasks.token_classification.rows import TAG_COLUMNS, WORD_COLUMNS
+from neobert.tasks.token_classification.rows import LABEL_SETTING, TAG_COLUMNS, WORD_COLUMNS
 from neobert.tasks.token_classification.spec import OUTSIDE
 
 
-def infer(text: Path) -> LabelledTable:
+def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of words and of their labels. Raises `ProjectError` if a column is unclear."""
     columns, is_whole, keys = columns_of(text)
     lists = {each.name: each for each in columns if each.elements}
-    words = _named(lists, WORD_COLUMNS, text, "lists of words")
+    words = _named(lists, WORD_COLUMNS, text, "lists of words", TEXT_SETTING, named)
     others = {name: each for name, each in lists.items() if each is not words}
-    tags = _named(others, TAG_COLUMNS, text, "lists of labels")
+    tags = _named(others, TAG_COLUMNS, text, "lists of labels", LABEL_SETTING, named)
     if [name for name in WORD_COLUMNS if name in lists] != [words.name]:
-        keys["dataset.text_column"] = words.name
+        keys[TEXT_SETTING] = words.name
     if [name for name in TAG_COLUMNS if name in lists] != [tags.name]:
-        keys["token_classification.label_column"] = tags.name
+        keys[LABEL_SETTING] = tags.name
     names = _tag_names(tags, text)
     keys["token_classification.label_names"] = names
     classes = f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
@@ -51,10 +55,14 @@ def _tag_names(tags: Column, text: Path) -> list[str]:
     return sorted(names, key=lambda name: (name != OUTSIDE, name.partition("-")[::-1], name))
 
 
-def _named(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
+def _named(
+    columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str, key: str, named: Named
+) -> Column:
+    if (stated := stated_column(columns, key, named, text)) is not None:
+        return stated
     found = [columns[name] for name in names if name in columns] or list(columns.values())
     if len(found) != 1:
         seen = listed([*map(quoted, columns)], 8) or "no lists"
-        hint = f"rename the column of {content} to {names[0]}"
+        hint = f"name the column of {content}: --{key} NAME"
         raise unclear(text, f"one column with {content} is expected, found {seen}", hint)
     return found[0]
