@@ -2,10 +2,10 @@
 
     python benchmarks/vocabulary_loss.py [--tokens 32768 --vocabulary 151936 --hidden 896] [--output DIR]
 
-In turns on one GPU: this project's loss with each of its programs, torch's modules with all logits in memory,
-and Liger's fused linear cross-entropy with gradients summed in the type of the weights and in fp32. Hidden
-states are bf16, weights fp32; all compute products in bf16 and give a gradient for both. `products` is the
-least that any of them has to do: three products without the softmax.
+In turns on one GPU: this project's loss, torch's modules with all logits in memory, and Liger's fused linear
+cross-entropy with gradients summed in the type of the weights and in fp32. Hidden states are bf16, weights
+fp32; all compute products in bf16 and give a gradient for both. `products` is the least that any of them has
+to do: three products without the softmax.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from peers.turns import free_memory, synchronize
 from torch import Tensor
 
 from neobert.kernels.vocabulary import linear_cross_entropy
-from neobert.plan.memory import rows_per_chunk
 
 GIB = 2**30
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-OURS = ("ours, torch", "ours, triton")
+OURS = "ours"
 
 
 def whole(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -38,9 +37,8 @@ def whole(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels, reduction="sum")
 
 
-def own(program: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    rows = rows_per_chunk(len(hidden), len(weight))
-    return linear_cross_entropy(hidden, weight, None, labels, rows, program)
+def own(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    return linear_cross_entropy(hidden, weight, None, labels)
 
 
 def liger(accumulated: torch.dtype | None, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -61,10 +59,8 @@ def products(hidden: Tensor, weight: Tensor, _labels: Tensor) -> Tensor:
     return total
 
 
-def contenders(device: str) -> dict[str, Loss]:
-    found: dict[str, Loss] = {"ours, torch": partial(own, "torch"), "all logits": whole, "products": products}
-    if device == "cuda":
-        found["ours, triton"] = partial(own, "triton")
+def contenders() -> dict[str, Loss]:
+    found: dict[str, Loss] = {OURS: own, "all logits": whole, "products": products}
     if find_spec("liger_kernel") is not None:
         found |= {"liger": partial(liger, None), "liger, fp32": partial(liger, torch.float32)}
     return found
@@ -129,7 +125,7 @@ def main() -> None:
     )
     weight = (torch.randn(chosen.vocabulary, chosen.hidden, device=device) * 0.02).requires_grad_()
     labels = torch.randint(chosen.vocabulary, (chosen.tokens,), device=device)
-    losses = contenders(device)
+    losses = contenders()
     errors = check(losses, hidden, weight, labels)
     ran = {name: loss for name, loss in losses.items() if not isinstance(errors.get(name), str)}
     times: dict[str, list[float]] = {name: [] for name in ran}
@@ -146,7 +142,7 @@ def main() -> None:
     for name, ms in medians.items():
         print(f"{name:14}{ms:9.1f} ms {peaks[name]:7.1f} GiB  errors {errors.get(name)}")
     print({name: error for name, error in errors.items() if name not in medians})
-    mine = min(medians[name] for name in OURS if name in medians)
+    mine = medians[OURS]
     theirs = min((medians[name] for name in ("liger", "liger, fp32") if name in medians), default=None)
     print(f"ours / liger: {mine / theirs:.2f}" if theirs else "liger did not run")
     if chosen.output:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from neobert.kernels.pointwise import power_of_two
-from neobert.plan.memory import OWN_ROWS_PER_CHUNK
+from neobert.plan.memory import rows_per_chunk as chunk_rows
+from neobert.plan.vocabulary import round_up
 
 NO_PADDING = -1
 
@@ -65,32 +66,50 @@ def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
     return _embedding(ids, weight, NO_PADDING if padding_id is None else padding_id)
 
 
-NUM_WARPS = 16
+BLOCK, NUM_WARPS = 32_768, 16
+"""Logits that a Triton program holds in registers at once, and its warps."""
+
+ROW_MULTIPLE = 64
+"""Rows of the buffer of logits start at multiples of this: rows of an odd vocabulary are not aligned."""
 
 Program = Literal["triton", "torch"]
 
 
 def _in_place_by_triton(
-    logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor, z_loss: float
+    logits: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    losses: Tensor,
+    z_loss: float,
+    softcap: float | None,
 ) -> None:
-    from neobert.kernels.jit.norm import cross_entropy_in_place
+    from neobert.kernels.jit.loss import cross_entropy_in_place
 
     vocab = logits.shape[1]
     cross_entropy_in_place[(logits.shape[0],)](
-        logits, bias, labels, losses, logits.stride(0), z_loss,
-        V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, HAS_Z_LOSS=z_loss > 0,
+        logits, bias, labels, losses, logits.stride(0), z_loss, softcap or 1.0,
+        V=vocab, BLOCK=min(BLOCK, power_of_two(vocab)),
+        HAS_BIAS=bias is not None, HAS_Z_LOSS=z_loss > 0, HAS_SOFTCAP=softcap is not None,
         num_warps=NUM_WARPS,
     )  # fmt: skip
 
 
 def _in_place_by_torch(
-    logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor, z_loss: float
+    logits: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    losses: Tensor,
+    z_loss: float,
+    softcap: float | None,
 ) -> None:
     """Replace logits [M, V] by the gradient of the summed loss in place; write the loss per row to losses."""
     # One copy in the type of the losses (fp32 or wider) is enough: the softmax is computed in it, in place.
     wide = logits.to(losses.dtype, copy=True)
     if bias is not None:
         wide += bias
+    if softcap is not None:
+        wide.div_(softcap).tanh_().mul_(softcap)
+        slope = 1 - (wide / softcap).square()
     is_target, rows = labels >= 0, torch.arange(len(labels), device=labels.device)
     columns = labels.clamp(min=0)
     normalizer = wide.logsumexp(1)
@@ -101,11 +120,13 @@ def _in_place_by_torch(
     if z_loss:
         wide *= (1 + 2 * z_loss * normalizer)[:, None]
     wide[rows, columns] -= 1.0
+    if softcap is not None:
+        wide *= slope
     # A filler row has to give exact zeros: it shares its chunk's products with the targets.
     logits.copy_(wide.mul_(is_target[:, None]))
 
 
-PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor, float], None]] = {
+PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor, float, float | None], None]] = {
     "triton": _in_place_by_triton,
     "torch": _in_place_by_torch,
 }
@@ -130,16 +151,12 @@ def _linear_cross_entropy(
     grad_hidden = torch.empty_like(hidden)
     grad_weight = torch.zeros_like(weight if is_trained else weight[:0], dtype=wide)
     grad_bias = torch.zeros(0 if bias is None else len(bias), dtype=wide, device=hidden.device)
+    buffer = _logits_buffer(hidden, min(rows_per_chunk, len(hidden)), len(weight))
     for start in range(0, hidden.shape[0], rows_per_chunk):
         chunk = slice(start, start + rows_per_chunk)
         rows = hidden[chunk]
-        logits = rows @ matrix.t()
-        if softcap is None:
-            PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss)
-        else:
-            slope = _cap_in_place(logits, bias, softcap)
-            PROGRAMS[program](logits, None, labels[chunk], losses[chunk], z_loss)
-            logits *= slope
+        logits = torch.mm(rows, matrix.t(), out=buffer[: len(rows)])
+        PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss, softcap)
         torch.mm(logits, matrix, out=grad_hidden[chunk])
         if is_trained:
             _accumulate(grad_weight, logits, rows, is_first=start == 0)
@@ -148,14 +165,9 @@ def _linear_cross_entropy(
     return losses.sum(), grad_hidden, grad_weight, grad_bias
 
 
-def _cap_in_place(logits: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
-    """Replace logits by softcap * tanh((logits + bias) / softcap) in place; return the derivative."""
-    if bias is not None:
-        logits += bias
-    logits.div_(softcap).tanh_()
-    slope = 1 - logits.square()
-    logits *= softcap
-    return slope
+def _logits_buffer(hidden: Tensor, num_rows: int, vocab: int) -> Tensor:
+    """Return uninitialized logits [num_rows, vocab] of one chunk, for all chunks."""
+    return hidden.new_empty(num_rows, round_up(vocab, ROW_MULTIPLE))[:, :vocab]
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
@@ -210,8 +222,8 @@ def linear_cross_entropy(
     weight: Tensor,
     bias: Tensor | None,
     labels: Tensor,
-    rows_per_chunk: int = OWN_ROWS_PER_CHUNK,
-    program: Program = "triton",
+    rows_per_chunk: int | None = None,
+    program: Program | None = None,
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> Tensor:
@@ -220,7 +232,10 @@ def linear_cross_entropy(
     With softcap, logits are softcap * tanh(logit / softcap).
     Each such row adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
-    of the weight accumulates in fp32. Program `triton` needs a GPU, `torch` runs on any device.
+    of the weight accumulates in fp32. None: the rows and the program for the device, `triton` on a GPU.
     """
-    options = (rows_per_chunk, program, z_loss, softcap, weight.requires_grad)
+    # Triton computes in fp32: fp64 is a reference.
+    program = program or ("triton" if hidden.is_cuda and hidden.dtype != torch.float64 else "torch")
+    rows = rows_per_chunk or chunk_rows(len(hidden), len(weight), in_place=program == "triton")
+    options = (rows, program, z_loss, softcap, weight.requires_grad)
     return _linear_cross_entropy(hidden, weight, bias, labels, *options)[0]

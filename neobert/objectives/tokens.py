@@ -161,15 +161,14 @@ class TokenObjective(Objective):
 
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
         hidden, labels = self._targets(hidden, labels, num_rows)
-        rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
-        if rows >= len(hidden):
+        if rows_per_chunk(len(hidden), self.head.linear.out_features) >= len(hidden):
             return summed_loss(self.logits(hidden), labels, self.z_loss)
         # Inside the operator autocast does not apply: the products take the type that hidden comes in.
         states = self.head.transform(hidden)
         states = states.to(_product_dtype(states))
         linear, softcap = self.head.linear, self.head.softcap
         return linear_cross_entropy(
-            states, linear.weight, linear.bias, labels, rows, "torch", self.z_loss, softcap
+            states, linear.weight, linear.bias, labels, z_loss=self.z_loss, softcap=softcap
         )
 
     def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, RunConfig
-from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape, ParameterCount
+from neobert.families.shape import FP32_BYTES, ModelShape, ParameterCount
 from neobert.families.table import longest_row
 from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values, mib
@@ -21,11 +21,11 @@ CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0
 NUMBERS = {0: "no fp32 moment", 1: "one fp32 moment", 2: "two fp32 moments"}
 
-OWN_ROWS_PER_CHUNK = 8192
-"""Rows per chunk of the decoder loss in this project's kernels."""
-
 WHOLE_VALUES = 2**28
 """Maximum number of logits that the model's own decoder computes without chunking: 1 GiB in fp32."""
+
+IN_PLACE_VALUES = 2**30
+"""Logits of a chunk of this project's Triton kernel, which needs no copy in fp32: 2 GiB in bf16."""
 
 LEAST_ROWS, MOST_ROWS = 1024, 8192
 """Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""
@@ -76,7 +76,10 @@ def plan_memory(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
         ),
-        "logits_mib": Derived(parts.logits_mib, logits_reason(config, shape, microbatch_tokens, kernels)),
+        "logits_mib": Derived(
+            parts.logits_mib,
+            logits_reason(config, shape, microbatch_tokens, kernels, is_cuda=assumptions.is_cuda),
+        ),
         "runtime_mib": Derived(parts.runtime_mib, "runtime context, kernels and workspaces (assumed)"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
@@ -98,12 +101,13 @@ def predict_memory(
     gathered = FP32_BYTES if share < 1 else 0
     leaves_by_block = exchange_overlaps(kernels) and config.trainer.gradient_accumulation_steps == 1
     gradients_kept = share if leaves_by_block else 1.0
+    logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)
     return Memory(
         weights_mib=mib(weights * (FP32_BYTES * share + gathered + recipe.weight_copy_bytes)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
         optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
-        logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes)),
+        logits_mib=mib(logits),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
@@ -140,15 +144,21 @@ def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
     return "compiled" if config.trainer.torch_compile and "compiled" in shape.kept else "eager"
 
 
-def rows_per_chunk(num_rows: int, vocab_size: int) -> int:
-    """Return the rows per chunk of the model's own decoder; all rows if their logits fit `WHOLE_VALUES`.
+def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) -> int:
+    """Return the rows per chunk of a decoder and its loss; all rows if their logits fit `WHOLE_VALUES`.
 
-    Else a multiple of 1,024 rows, of `WHOLE_VALUES` or the least that makes good products.
+    Else a multiple of 1,024 rows, of `WHOLE_VALUES` (in place: `IN_PLACE_VALUES`) or the least that makes
+    good products.
     """
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)
-    whole = WHOLE_VALUES // vocab_size // LEAST_ROWS * LEAST_ROWS
-    return max(LEAST_ROWS, min(MOST_ROWS, whole))
+    rows = (IN_PLACE_VALUES if in_place else WHOLE_VALUES) // vocab_size // LEAST_ROWS * LEAST_ROWS
+    return max(LEAST_ROWS, min(MOST_ROWS, rows))
+
+
+def has_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:
+    """Return whether the Triton kernel of the loss runs: with this project's kernels, and for many logits."""
+    return kernels in OWN_KERNELS or (is_cuda and num_logits > WHOLE_VALUES)
 
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
@@ -157,34 +167,39 @@ def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
 
 
 def logits_bytes(
-    config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str, compute_bytes: int
+    config: RunConfig,
+    shape: ModelShape,
+    num_tokens: int,
+    kernels: str,
+    compute_bytes: int,
+    *,
+    is_cuda: bool,
 ) -> int:
     """Return the peak bytes of logits and their gradients while the loss of a microbatch is computed.
 
-    The model's own modules hold logits in the compute dtype, in fp32, and their gradient. With chunks, and
-    with this project's kernels, the fp32 gradient of a trained decoder is computed with the loss and held
-    until the backward pass.
+    The model's own modules hold logits in the compute dtype, in fp32, and their gradient; the Triton kernel
+    turns logits into their gradient in place. With chunks, and with that kernel, the fp32 gradient of a
+    trained decoder is computed with the loss and held until the backward pass.
     """
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
-    decoder_gradient = width * shape.hidden_size * FP32_BYTES * shape.trains_head
-    if kernels in OWN_KERNELS:
-        # Logits are turned into their gradient in place.
-        return width * min(rows, OWN_ROWS_PER_CHUNK) * BF16_BYTES + decoder_gradient
-    at_once = min(rows, rows_per_chunk(rows, width))
-    held = decoder_gradient if at_once < rows else 0
-    return at_once * width * (compute_bytes + 2 * FP32_BYTES) + held
+    in_place = has_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
+    at_once = min(rows, rows_per_chunk(rows, width, in_place=in_place))
+    is_held = shape.trains_head and (in_place or at_once < rows)
+    per_logit = compute_bytes if in_place else compute_bytes + 2 * FP32_BYTES
+    return width * (at_once * per_logit + is_held * shape.hidden_size * FP32_BYTES)
 
 
-def logits_reason(config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str) -> str:
+def logits_reason(
+    config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str, *, is_cuda: bool
+) -> str:
     """Return the text that explains `logits_bytes` in the plan."""
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
     positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,}"
     gradient = ", and the decoder's gradient" if shape.trains_head else ""
-    if kernels in OWN_KERNELS:
-        return f"{positions}, {OWN_ROWS_PER_CHUNK:,} at a time in bf16{gradient}"
-    forms = "in the compute type, in fp32, and their gradient"
-    at_once = rows_per_chunk(rows, width)
-    if at_once < rows:
+    in_place = has_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
+    forms = "in the compute type" if in_place else "in the compute type, in fp32, and their gradient"
+    at_once = min(rows, rows_per_chunk(rows, width, in_place=in_place))
+    if in_place or at_once < rows:
         return f"{positions}, {at_once:,} at a time {forms}{gradient}"
     return f"{positions} {forms}"
 

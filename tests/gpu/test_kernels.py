@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from neobert.kernels import reference
+from neobert.kernels import reference, vocabulary
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
@@ -157,32 +157,60 @@ def test_swiglu_down():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows_per_chunk", "z_loss"), [(16, 0.0), (100, 0.0), (16, 0.05)])
-def test_linear_cross_entropy(rows_per_chunk, z_loss):
-    from neobert.kernels.vocabulary import linear_cross_entropy
-
-    labels = torch.randint(0, 1000, (41,), device=DEVICE)
+@pytest.mark.parametrize(
+    ("rows_per_chunk", "block", "z_loss", "softcap"),
+    [(16, 1024, 0.0, None), (100, 256, 0.0, None), (16, 256, 0.05, None), (16, 256, 0.05, 5.0)],
+)
+@pytest.mark.parametrize("vocab", [1001, 1024])
+def test_linear_cross_entropy(monkeypatch, rows_per_chunk, block, z_loss, softcap, vocab):
+    monkeypatch.setattr(vocabulary, "BLOCK", block)
+    labels = torch.randint(0, vocab, (41,), device=DEVICE)
     labels[::5] = -100
 
     def plain(hidden, weight, bias):
         logits = (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32))
+        logits = logits if softcap is None else softcap * (logits / softcap).tanh()
         squares = logits[labels >= 0].logsumexp(1).square()
         return torch.nn.functional.cross_entropy(logits, labels, reduction="sum") + z_loss * squares.sum()
 
     assert_as_good(
-        lambda h, w, b: linear_cross_entropy(h, w, b, labels, rows_per_chunk, z_loss=z_loss), plain,
-        [draw(41, 64), draw(1000, 64, scale=0.2), draw(1000, scale=0.1)], torch.tensor(0.5, device=DEVICE),
-    )  # fmt: skip
+        lambda *inputs: vocabulary.linear_cross_entropy(
+            *inputs, labels, rows_per_chunk, "triton", z_loss, softcap
+        ),
+        plain,
+        [draw(41, 64), draw(vocab, 64, scale=0.2), draw(vocab, scale=0.1)],
+        torch.tensor(0.5, device=DEVICE),
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 3000.0])
+def test_logits_become_their_gradient_in_place(monkeypatch, scale):
+    monkeypatch.setattr(vocabulary, "BLOCK", 256)
+    logits, labels = draw(9, 1001, scale=scale).to(DTYPE), torch.arange(9, device=DEVICE) * 100
+    wide = logits.double().requires_grad_()
+    truth = torch.nn.functional.cross_entropy(wide, labels, reduction="none")
+    truth.sum().backward()
+    losses = torch.empty(9, device=DEVICE)
+    vocabulary.PROGRAMS["triton"](logits, None, labels, losses, 0.0, None)
+    assert relative_error(losses, truth.detach()) < 1e-6
+    torch.testing.assert_close(logits, wide.grad.to(DTYPE), rtol=1e-2, atol=1e-6)
 
 
 def test_loss_of_no_targets_is_zero():
-    from neobert.kernels.vocabulary import linear_cross_entropy
-
-    hidden = draw(8, 64).to(DTYPE).requires_grad_()
-    loss = linear_cross_entropy(hidden, draw(100, 64).to(DTYPE), None, torch.full((8,), -100, device=DEVICE))
+    hidden, labels = draw(8, 64).to(DTYPE).requires_grad_(), torch.full((8,), -100, device=DEVICE)
+    loss = vocabulary.linear_cross_entropy(hidden, draw(100, 64).to(DTYPE), None, labels, program="triton")
     loss.backward()
     assert loss.item() == 0
     assert not hidden.grad.any()
+
+
+@pytest.mark.parametrize("label", [1024, 5000])
+def test_a_label_outside_the_vocabulary_is_no_finite_loss(label):
+    labels = torch.tensor([3, label], device=DEVICE)
+    loss = vocabulary.linear_cross_entropy(
+        draw(2, 64).to(DTYPE), draw(1024, 64).to(DTYPE), None, labels, program="triton"
+    )
+    assert not loss.isfinite()
 
 
 @pytest.mark.parametrize("interleave", [False, True])

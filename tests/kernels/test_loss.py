@@ -101,9 +101,7 @@ def test_gradients_in_fp64():
 def test_a_planted_fault_is_seen(monkeypatch):
     """The comparison is worth something: a chunk that forgets its bias fails it."""
     sound = loss_module.PROGRAMS["torch"]
-    monkeypatch.setitem(
-        loss_module.PROGRAMS, "torch", lambda x, bias, labels, out, z: sound(x, None, labels, out, z)
-    )
+    monkeypatch.setitem(loss_module.PROGRAMS, "torch", lambda x, bias, *rest: sound(x, None, *rest))
     hidden, weight, shift, labels = draw(9, [True] * 9)
     whole = F.cross_entropy(F.linear(hidden, weight, shift), labels, reduction="sum")
     loss = linear_cross_entropy(hidden, weight, shift, labels, 4, "torch")
@@ -183,7 +181,7 @@ def test_under_autocast_products_are_computed_in_bf16(objective, monkeypatch):
     monkeypatch.setattr(
         tokens,
         "linear_cross_entropy",
-        lambda hidden, *rest: seen.append(hidden.dtype) or sound(hidden, *rest),
+        lambda hidden, *rest, **named: seen.append(hidden.dtype) or sound(hidden, *rest, **named),
     )
     with torch.autocast("cpu", torch.bfloat16):
         chunked = objective(**run())
@@ -193,9 +191,11 @@ def test_under_autocast_products_are_computed_in_bf16(objective, monkeypatch):
     assert chunked.item() == pytest.approx(objective(**run()).item(), rel=1e-2)
 
 
-def test_few_logits_are_computed_at_once_and_many_in_chunks_of_1024_rows():
+def test_few_logits_are_computed_at_once_and_many_in_chunks():
     assert rows_per_chunk(0, 30_592) == 1
     assert rows_per_chunk(WHOLE_VALUES // 30_592, 30_592) == WHOLE_VALUES // 30_592
     assert rows_per_chunk(WHOLE_VALUES // 30_592 + 1, 30_592) == 8192
     assert rows_per_chunk(32_768, 49_152) == 5120
     assert rows_per_chunk(32_768, 151_936) == rows_per_chunk(32_768, 2**30) == 1024
+    assert rows_per_chunk(32_768, 49_152, in_place=True) == 8192
+    assert rows_per_chunk(32_768, 151_936, in_place=True) == 6144

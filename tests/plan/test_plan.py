@@ -219,14 +219,14 @@ def test_own_kernels_keep_less_and_score_in_chunks():
 
 def test_many_logits_are_counted_in_chunks():
     large = plan_with(model=ModelConfig(kernel_backend="torch", vocab_size=151_936))
-    assert large.logits_mib.value == 151_936 * (1024 * 10 + 768 * 4) / 2**20
-    assert "1,024 at a time" in large.logits_mib.reason
+    assert large.logits_mib.value == 151_936 * (3277 * 2 + 768 * 4) / 2**20
+    assert "3,277 at a time in the compute type" in large.logits_mib.reason
 
 
 def test_the_gradient_of_a_frozen_head_is_not_counted():
     shape = shape_of(RUN, 151_936)
     shapes = (shape, replace(shape, trains_head=False))
-    trained, frozen = (logits_bytes(RUN, each, 16_384, "torch", 2) for each in shapes)
+    trained, frozen = (logits_bytes(RUN, each, 16_384, "torch", 2, is_cuda=True) for each in shapes)
     assert trained - frozen == 151_936 * 768 * 4
 
 

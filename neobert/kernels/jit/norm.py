@@ -1,4 +1,4 @@
-"""Triton programs with row reductions: RMSNorm with residual addition, and cross-entropy.
+"""Triton programs with row reductions: RMSNorm with residual addition.
 
 Rows have D values; statistics are computed in float32.
 """
@@ -85,43 +85,3 @@ def finish_rstd(squares, rstd, num_rows, parts, width, eps, PARTS: tl.constexpr,
     inside = (rows < num_rows)[:, None] & (cols < parts)[None, :]
     values = tl.load(squares + rows[:, None] * parts + cols[None, :], mask=inside, other=0.0)
     tl.store(rstd + rows, tl.rsqrt(tl.sum(values, 1) / width + eps), mask=rows < num_rows)
-
-
-@triton.jit
-def cross_entropy_in_place(
-    logits, bias, labels, loss, row_stride, z_loss,
-    V: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_Z_LOSS: tl.constexpr,
-):  # fmt: skip
-    """Compute loss[m] = logsumexp - label's logit + z_loss * logsumexp^2; replace logits by its gradient.
-
-    The gradient is softmax * (1 + 2 * z_loss * logsumexp) - one_hot; both are 0 for a negative label.
-    """
-    row = tl.program_id(0).to(tl.int64)
-    label = tl.load(labels + row)
-    # One program per row, the whole row in registers: read once, written once.
-    cols = tl.arange(0, WIDTH)
-    at = logits + row * row_stride + cols
-    inside = cols < V
-    # The products that follow read every row of the chunk, so one without a label must be zeros.
-    if label < 0:
-        tl.store(loss + row, 0.0)
-        tl.store(at, tl.zeros((WIDTH,), logits.dtype.element_ty), mask=inside)
-        return
-    # Columns past V count as exp(-inf) = 0 in the sums.
-    value = tl.load(at, mask=inside, other=float("-inf")).to(tl.float32)
-    if HAS_BIAS:
-        value += tl.load(bias + cols, mask=inside, other=0.0).to(tl.float32)
-    peak = tl.max(value, 0)
-    p = tl.exp(value - peak)
-    mass = tl.sum(p, 0)
-    # The label's logit is in registers of one thread: a masked sum brings it to all without another load.
-    chosen = tl.sum(tl.where(cols == label, value, 0.0), 0)
-    normalizer = tl.log(mass) + peak
-    share = p / mass
-    if HAS_Z_LOSS:
-        tl.store(loss + row, normalizer - chosen + z_loss * normalizer * normalizer)
-        share *= 1.0 + 2.0 * z_loss * normalizer
-    else:
-        tl.store(loss + row, normalizer - chosen)
-    grad = share - tl.where(cols == label, 1.0, 0.0)
-    tl.store(at, grad.to(logits.dtype.element_ty), mask=inside)
