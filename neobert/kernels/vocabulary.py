@@ -159,7 +159,7 @@ def _linear_cross_entropy(
         PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss, softcap)
         torch.mm(logits, matrix, out=grad_hidden[chunk])
         if is_trained:
-            _accumulate(grad_weight, logits, rows, is_first=start == 0)
+            _accumulate(grad_weight, logits, rows)
         if bias is not None:
             grad_bias += logits.sum(0, dtype=wide)
     return losses.sum(), grad_hidden, grad_weight, grad_bias
@@ -175,15 +175,13 @@ def _wide(hidden: Tensor) -> torch.dtype:
     return torch.promote_types(hidden.dtype, torch.float32)
 
 
-def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_first: bool) -> None:
+def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
     """Add grad_logits.T @ rows of a chunk to grad_weight [V, D] in place, in the dtype of grad_weight."""
     if grad_logits.dtype == grad_weight.dtype:
         grad_weight.addmm_(grad_logits.t(), rows)
-    elif grad_logits.is_cuda and is_first:
-        # Straight into the result: a temporary of V x D would cost as much memory as the logits save.
-        torch.mm(grad_logits.t(), rows, out_dtype=torch.float32, out=grad_weight)
     elif grad_logits.is_cuda:
-        grad_weight += torch.mm(grad_logits.t(), rows, out_dtype=torch.float32)
+        # cuBLAS adds to the result: a temporary of V x D would be written and read again for every chunk.
+        torch.addmm(grad_weight, grad_logits.t(), rows, out_dtype=torch.float32, out=grad_weight)
     else:
         grad_weight += grad_logits.t().float() @ rows.float()
 
