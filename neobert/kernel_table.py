@@ -242,7 +242,7 @@ _ATTENTION = (
     ),
     AttentionKernel(
         name="flash_attn_4", packages=(FLASH_4,), majors=(9, 10), head_multiple=8, largest_head=128,
-        loader=".flash4:flash4_varlen", group=FLASH,
+        loader=".flash4:flash4_varlen", group=FLASH, features=BY_SDPA,
         is_automatic=True, block_module="neobert.kernels.flash4",
     ),
     AttentionKernel(

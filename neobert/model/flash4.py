@@ -1,6 +1,6 @@
 """FlashAttention 4 as one operator that torch.compile traces without a graph break. Copied into checkpoints.
 
-T tokens, N heads, H channels of a head.
+T tokens, N query heads, K heads of keys and values, H channels of a head.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ INTERFACE = (
 
 
 @torch.library.custom_op("neobert::flash4_varlen", mutates_args=())
-def _attention(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> tuple[Tensor, Tensor]:
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    earlier: int,
+    later: int,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
     out, lse = torch.empty(q.shape, dtype=q.dtype, device=q.device), _new_lse(q)
-    segments = _segments(cu_seqlens, max_seqlen)
-    import_module(INTERFACE)._flash_attn_fwd(q, k, v, return_lse=True, out=out, lse=lse, **segments)
+    options = _options(cu_seqlens, max_seqlen, earlier, later, scale)
+    import_module(INTERFACE)._flash_attn_fwd(q, k, v, return_lse=True, out=out, lse=lse, **options)
     return out, lse
 
 
@@ -28,9 +37,21 @@ def _new_lse(q: Tensor) -> Tensor:
     return q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
 
 
-def _segments(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
-    bounds = {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
-    return {**bounds, "max_seqlen_q": max_seqlen, "max_seqlen_k": max_seqlen}
+def _options(
+    cu_seqlens: Tensor, max_seqlen: int, earlier: int, later: int, scale: float | None
+) -> dict[str, Any]:
+    return {
+        "cu_seqlens_q": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens,
+        "max_seqlen_q": max_seqlen,
+        "max_seqlen_k": max_seqlen,
+        # A window without a right side selects the causal program: it walks fewer tiles.
+        "causal": later == 0,
+        # Here -1 would be a window of -1 tokens: a side without a limit is None.
+        "window_size_left": None if earlier < 0 else earlier,
+        "window_size_right": None if later < 0 else later,
+        "softmax_scale": scale,
+    }
 
 
 @_attention.register_fake
@@ -48,12 +69,15 @@ def _gradient(
     lse: Tensor,
     cu_seqlens: Tensor,
     max_seqlen: int,
+    earlier: int,
+    later: int,
+    scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     # The kernel writes into tensors that it is given, so that the operator allocates what its fake promises.
     dq, dk, dv = _new_gradients(q, k, v)
-    segments = _segments(cu_seqlens, max_seqlen)
+    options = _options(cu_seqlens, max_seqlen, earlier, later, scale)
     import_module(INTERFACE)._flash_attn_bwd(
-        q, k, v, out, grad.contiguous(), lse, dq=dq, dk=dk, dv=dv, **segments
+        q, k, v, out, grad.contiguous(), lse, dq=dq, dk=dk, dv=dv, **options
     )
     return dq, dk, dv
 
@@ -69,14 +93,14 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, T
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, cu_seqlens, ctx.max_seqlen = inputs
+    q, k, v, cu_seqlens, *ctx.options = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(q, k, v, *output, cu_seqlens)
 
 
 def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    return *_gradient(grad, *ctx.saved_tensors, ctx.max_seqlen), None, None
+    return *_gradient(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None, None
 
 
 _attention.register_autograd(_differentiate, setup_context=_save)
@@ -90,6 +114,15 @@ def flash4_varlen(
     cu_seqlens_k: Tensor,  # noqa: ARG001
     max_seqlen: int,
     max_seqlen_k: int,  # noqa: ARG001
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softmax_scale: float | None = None,
 ) -> Tensor:
-    """Run attention within segments: q, k, v [T, N, H]. Same signature as the other varlen kernels."""
-    return _attention(q, k, v, cu_seqlens, max_seqlen)[0]
+    """Run attention within segments: q [T, N, H], k and v [T, K, H] to [T, N, H].
+
+    Arguments are those of FlashAttention 2 and 3: `window_size` is the number of earlier and of later tokens
+    that a token attends to, -1 for all; `softmax_scale` None is H ** -0.5.
+    """
+    earlier, later = window_size
+    return _attention(q, k, v, cu_seqlens, max_seqlen, earlier, 0 if causal else later, softmax_scale)[0]

@@ -24,8 +24,8 @@ NUMBERS = {0: "no fp32 moment", 1: "one fp32 moment", 2: "two fp32 moments"}
 WHOLE_VALUES = 2**28
 """Maximum number of logits that the model's own decoder computes without chunking: 1 GiB in fp32."""
 
-IN_PLACE_VALUES = 2**30
-"""Logits of a chunk of this project's Triton kernel, which needs no copy in fp32: 2 GiB in bf16."""
+IN_PLACE_VALUES = 2**29
+"""Logits of a chunk of this project's Triton kernel, which needs no copy in fp32: 1 GiB in bf16."""
 
 LEAST_ROWS, MOST_ROWS = 1024, 8192
 """Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""

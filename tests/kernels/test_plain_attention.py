@@ -161,6 +161,11 @@ def windowed(**rest) -> AttentionSpec:
             windowed(direction="causal", softcap=3.0),
             {"window_size": (5, 0), "softmax_scale": None, "causal": True, "softcap": 3.0},
         ),
+        (
+            "flash_attn_4",
+            windowed(direction="causal", scale=0.5),
+            {"window_size": (5, 0), "softmax_scale": 0.5, "causal": True},
+        ),
         ("flash_attn_3", windowed(), {"window_size": (5, 5), "softmax_scale": None, "causal": False}),
     ],
 )
@@ -188,9 +193,9 @@ def test_torchs_kernel_is_given_one_key_head_for_each_query_head(monkeypatch):
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_a_causal_model_never_runs_a_kernel_of_both_directions(name):
-    """The kernels of this project's blocks, and FlashAttention 4 as they call it, are of both directions."""
+    """The kernels of this project's blocks are of both directions."""
     kernel, spec = ATTENTION[name], windowed(direction="causal")
     obstacle = kernel.obstacle(Environment("cuda", "bfloat16", 64, (), spec.features))
-    assert (obstacle is not None) == (name in ("triton_packed", "flash_attn_4"))
+    assert (obstacle is not None) == (name == "triton_packed")
     if obstacle is not None:
         assert obstacle.message == f"{name} does not compute causal attention, which the model needs"

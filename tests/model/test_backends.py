@@ -175,7 +175,7 @@ def test_a_model_on_auto_runs_anywhere(make_model, pack):
     ("features", "taken", "reason"),
     [
         ((), "flash_attn_4", "supported here"),
-        (("causal attention",), "flash_attn_3", "flash_attn_4 does not compute causal attention"),
+        (("causal attention", "grouped heads"), "flash_attn_4", "supported here"),
         (("a soft cap on scores",), "flash_attn_3", "flash_attn_4 does not compute a soft cap"),
     ],
 )

@@ -76,4 +76,38 @@ def test_output_and_gradients_come_through(is_compiled):
 def test_the_operator_keeps_torchs_rules():
     qkv, bounds = make_inputs()
     q, k, v = (x.detach().clone().requires_grad_() for x in qkv.unbind(2))
-    torch.library.opcheck(torch.ops.neobert.flash4_varlen, (q, k, v, bounds, max(LENGTHS)))
+    torch.library.opcheck(torch.ops.neobert.flash4_varlen, (q, k, v, bounds, max(LENGTHS), -1, 0, None))
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({}, (False, None, None, None)),
+        ({"causal": True, "window_size": (-1, 0)}, (True, None, 0, None)),
+        ({"causal": True, "window_size": (5, 0), "softmax_scale": 0.5}, (True, 5, 0, 0.5)),
+        ({"causal": False, "window_size": (5, 5)}, (False, 5, 5, None)),
+    ],
+)
+def test_a_side_without_a_limit_is_given_as_none(options, given, monkeypatch):
+    """-1 would be a window of -1 tokens, and with a right side the causal program would not be chosen."""
+    seen = {}
+
+    def forward(q, k, v, *, out, lse, **found):
+        seen["forward"] = found
+        out.zero_(), lse.zero_()
+
+    def backward(q, k, v, *rest, dq, dk, dv, **found):
+        seen["backward"] = found
+        dq.zero_(), dk.zero_(), dv.zero_()
+
+    monkeypatch.setattr(sys.modules[INTERFACE], "_flash_attn_fwd", forward)
+    monkeypatch.setattr(sys.modules[INTERFACE], "_flash_attn_bwd", backward)
+    qkv, bounds = make_inputs()
+    q, k, v = qkv.unbind(2)
+    k, v = k[:, :1], v[:, :1]
+    context = flash4_varlen(q, k, v, bounds, bounds, max(LENGTHS), max(LENGTHS), **options)
+    context.sum().backward()
+    names = ("causal", "window_size_left", "window_size_right", "softmax_scale")
+    for found in seen.values():
+        assert tuple(found[name] for name in names) == given
+    assert len(seen) == 2

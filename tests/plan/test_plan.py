@@ -219,8 +219,8 @@ def test_own_kernels_keep_less_and_score_in_chunks():
 
 def test_many_logits_are_counted_in_chunks():
     large = plan_with(model=ModelConfig(kernel_backend="torch", vocab_size=151_936))
-    assert large.logits_mib.value == 151_936 * (3277 * 2 + 768 * 4) / 2**20
-    assert "3,277 at a time in the compute type" in large.logits_mib.reason
+    assert large.logits_mib.value == 151_936 * (3072 * 2 + 768 * 4) / 2**20
+    assert "3,072 at a time in the compute type" in large.logits_mib.reason
 
 
 def test_the_gradient_of_a_frozen_head_is_not_counted():
