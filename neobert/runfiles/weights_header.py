@@ -95,9 +95,13 @@ def _header(file: Path) -> dict[str, Any]:
             if not 0 < size <= MAX_HEADER_BYTES:
                 raise ValueError(f"the header has {size:,} bytes (limit {MAX_HEADER_BYTES:,})")
             content = json.loads(opened.read(size))
-        return {name: each for name, each in content.items() if name != "__metadata__"}
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        tensors = {name: each for name, each in content.items() if name != "__metadata__"}
+        end = LENGTH_BYTES + size + max((each["data_offsets"][1] for each in tensors.values()), default=0)
+        if (found := file.stat().st_size) < end:
+            raise ValueError(f"it has {found:,} of {end:,} bytes")
+    except (OSError, ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise _unreadable(file, error) from error
+    return tensors
 
 
 def _unreadable(file: Path, error: Exception) -> ProjectError:

@@ -226,6 +226,7 @@ HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
         b"",
         (2**60).to_bytes(8, "little"),
         len(HEADER).to_bytes(8, "little") + HEADER[:-1],
+        len(HEADER).to_bytes(8, "little") + HEADER + b"123",
         (2).to_bytes(8, "little") + b"[]",
         (9).to_bytes(8, "little") + b'{"a":"x"}',
         (17).to_bytes(8, "little") + b'{"a":{"shape":1}}',
