@@ -54,6 +54,8 @@ TWO_HEALTHY = TWO_PROCESSES | {"facts.gpu_health": [HEALTH, HEALTH]}
 SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
 TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
 
+CONVERTED = {"config.torchao.enable": True}
+EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
 ADAPTED = {
     "config.task": "classification",
     "config.dataset.long_documents": "truncate",
@@ -202,6 +204,21 @@ ROWS: list[Row] = [
     ("TSK002", {"config.task": "classification", "config.dataset.long_documents": "truncate",
                 "config.trainer.metric_for_best_model": "eval/cost"},
      "config.plugins.metrics", [], ["yaml:dump"], "metric_for_best_model is eval/cost"),
+    ("PRE003", CONVERTED, "facts.rehearsal.precision.product_flops",
+     {"bfloat16": 1.0}, {"bfloat16": 0.2, "float8_e4m3fn": 0.8}, "matrix products use bfloat16 100%"),
+    ("PRE003", {}, "facts.rehearsal.precision.parameters", {"bfloat16": 7}, {"float32": 7}, "7 in bfloat16"),
+    ("PRE007", CONVERTED, "config.trainer.mixed_precision", "fp32", "bf16", "returns bf16, but"),
+    ("PRE007", CONVERTED, "config.datacollator.pack_sequences", False, True, "needs packed rows"),
+    ("PRE007", CONVERTED, "config.distributed.mode", "fsdp2", "replicated", "not support sharded weights"),
+    ("PRE007", CONVERTED | {"config.task": "causal"}, "config.adapter.type",
+     "lora", None, "does not support an adapter"),
+    ("PRE007", CONVERTED, "config.torchao.recipe", "mxfp8_emulated", "mxfp8_rceil", "rounds as mxfp8 does"),
+    ("PRE007", EMULATED | {"profile": "cpu-demo"}, "config.torchao.recipe",
+     "float8_rowwise", "mxfp8_emulated", "needs a GPU"),
+    ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo"]},
+     "config.torchao.skip_first_last_linear", True, False, "linear layers of the blocks"),
+    ("PRE009", EMULATED | {"config.trainer.per_device_train_batch_size": 1},
+     "config.dataset.max_seq_length", 1000, 1024, "a multiple of 32 tokens in a microbatch, not 1,000"),
     ("TSK008", ADAPTED, "config.model.pretrained_checkpoint", None, "runs/base", "random weights"),
     ("TEL003", {"measured.step_time_s": 12.0},
      "config.watchdog.compile_limit_s", 12.0, 12.5, "watchdog.compile_limit_s is 12"),
@@ -418,6 +435,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP007", RESUME | WEIGHTS | {"facts.data.weights_damage": "config.json changed"}),
         ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
+        ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo", "w12"]}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
         ("CKP004", {"facts.disk.reservation": "unsupported"}),
     ],

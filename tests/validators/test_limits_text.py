@@ -18,6 +18,8 @@ from tests.validators.judging import (
 from validators.facts import Facts
 from validators.facts_text import TextFacts
 from validators.finding import Severity
+from validators.planning import plan_run
+from validators.rule import RULES
 
 
 @pytest.mark.parametrize(
@@ -362,6 +364,63 @@ TEXT = replace(FACTS, text=(TextFacts(source="a.txt", exists=True, formats={".tx
 
 def with_text(**changes: Any) -> Facts:
     return replace(TEXT, text=(replace(TEXT.text[0], **changes),))
+
+
+LOCAL, REMOTE = "{path: a.txt, weight: 1}", "{name: me/text, weight: 1}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_local"),
+    [
+        (("dataset.path=a.txt", "dataset.name=null"), True),
+        (("dataset.path=s3://texts/a", "dataset.name=null"), False),
+        (("dataset.name=me/text",), False),
+        (("dataset.name=null", f"dataset.mixture=[{LOCAL}, {REMOTE}]"), True),
+        (("dataset.name=null", f"dataset.mixture=[{REMOTE}, {REMOTE}]"), False),
+    ],
+)
+def test_rules_of_files_apply_to_local_text(overrides: tuple[str, ...], is_local: bool) -> None:
+    run = run_of(*overrides, "dataset.long_documents=truncate")
+    reasons = {RULES[code].inapplicable(run, plan_run(run)) for code in ("DAT031", "DAT037")}
+    assert reasons == {"" if is_local else "the text is not a local file or folder"}
+
+
+def test_a_finding_is_at_the_key_of_the_text() -> None:
+    left_out = with_text(exists=False, message="no such file", hint="correct it")
+    run = run_of("dataset.path=a.txt", "dataset.name=null")
+    assert found("DAT032", run, left_out) == [], "DAT001 reports it"
+    (one,) = found("DAT032", run, replace(left_out, data=None))
+    mixture = run_of(f"dataset.mixture=[{LOCAL}]", "dataset.name=null")
+    (mixed,) = found("DAT032", mixture, with_text(message="no column"))
+    assert (one.path, mixed.path) == ("dataset.path", "dataset.mixture")
+
+
+def test_texts_are_counted_where_all_are_known() -> None:
+    run = run_of("dataset.path=a.txt", "dataset.name=null")
+    few, unknown = (replace(TEXT.text[0], documents=number) for number in (1, None))
+    read = [replace(FACTS, text=texts) for texts in ((few, few), (few, unknown), ())]
+    assert [len(found("DAT037", run, facts)) for facts in read] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "epochs", "edit"),
+    [
+        ((), 43.0, "trainer.max_steps to 4651"),
+        (("trainer.max_steps=50",), 1000.0, "trainer.max_steps to 1"),
+    ],
+)
+def test_the_hint_reads_the_text_four_times(overrides: tuple[str, ...], epochs: float, edit: str) -> None:
+    repeated = with_prepared(epochs=epochs)
+    (finding,) = found("DAT004", run_of(*overrides), repeated)
+    assert f"set {edit}, which reads this text 4 times" in finding.hint
+    (of_epochs,) = found("DAT004", run_of(*overrides), repeated, max_steps=20)
+    assert "set trainer.max_epochs to 4, which" in of_epochs.hint
+
+
+def test_the_most_epochs_are_allowed() -> None:
+    development = run_of("dataset.path=a.txt", "dataset.name=null", profile="gpu")
+    assert found("DAT004", development, with_prepared(epochs=40.0)) == []
+    assert found("DAT025", run_of(), with_facts("inspection", prepared=None), epochs=None) == []
 
 
 @pytest.mark.parametrize(

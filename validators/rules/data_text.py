@@ -130,9 +130,9 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     ```
     """
     for text in needed(facts.text):
-        share = text.shared_characters / max(1, text.eval_characters)
-        if share > MOST_SHARED:
-            compared = f"of {text.eval_characters:,} compared characters"
+        total = text.eval_characters
+        if total and (share := text.shared_characters / total) > MOST_SHARED:
+            compared = f"of {total:,} compared characters"
             message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
             hint = "remove these documents from the training files, or set dataset.validation_split and "
             yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
@@ -170,10 +170,10 @@ def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     config, texts = run.config, needed(facts.text)
-    if not texts or any(text.documents is None for text in texts):
+    counts = [text.documents for text in texts if text.documents is not None]
+    if not counts or len(counts) < len(texts):
         return
-    documents = sum(text.documents or 0 for text in texts)
-    held_out = 0
+    documents, held_out = sum(counts), 0
     if not any(text.num_eval_files for text in texts):
         held_out = config.dataset.eval_samples or round(documents * (config.dataset.validation_split or 0))
     key, rows = "trainer.per_device_train_batch_size", config.trainer.per_device_train_batch_size

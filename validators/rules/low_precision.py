@@ -13,7 +13,6 @@ from validators.rule import Violations, needed, rule
 
 SECTION, RECIPE, FILTER = "torchao.enable", "torchao.recipe", "torchao.filter_fqns"
 REMOVE = f"set {SECTION} to false"
-LEAST_CONVERTED = 0.5
 
 
 def is_off(run: ResolvedRun, plan: Plan) -> str:
@@ -59,11 +58,11 @@ def low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     torchao.recipe: float8_rowwise
     ```
     """
-    name, needed = run.config.torchao.recipe, _recipe(run)
-    least, beyond = needed.capabilities
+    name, recipe = run.config.torchao.recipe, _recipe(run)
     for gpu in facts.gpus or ():
-        if not least <= gpu.compute_capability < beyond:
-            own, first = (".".join(map(str, each)) for each in (gpu.compute_capability, least))
+        if not recipe.runs_on(gpu.compute_capability):
+            pair = (gpu.compute_capability, recipe.capabilities[0])
+            own, first = (".".join(map(str, each)) for each in pair)
             message = f"GPU {gpu.index} ({gpu.name}) has compute capability {own}; {name} needs {first}"
             usable = [each for each, row in RECIPES.items() if row.runs_on(gpu.compute_capability)]
             yield Violation(RECIPE, message, f"set {RECIPE} to {usable[0]}" if usable else REMOVE)
@@ -191,7 +190,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     hint = f"shorten {FILTER}, or {REMOVE}"
     if not converted:
         yield Violation(FILTER, message, hint)
-    elif converted < LEAST_CONVERTED * len(layers):
+    elif 2 * converted < len(layers):
         yield Violation(FILTER, message, hint, Severity.WARN)
 
 
