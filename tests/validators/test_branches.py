@@ -55,6 +55,7 @@ SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
 TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
 
 CONVERTED = {"config.torchao.enable": True}
+SLOWER = {"recipe_step_s": 0.2, "bf16_step_s": 0.1, "recipe_loss": 7.0, "bf16_loss": 7.0}
 EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
 ADAPTED = {
     "config.task": "classification",
@@ -219,6 +220,8 @@ ROWS: list[Row] = [
      "config.torchao.skip_first_last_linear", True, False, "linear layers of the blocks"),
     ("PRE009", EMULATED | {"config.trainer.per_device_train_batch_size": 1},
      "config.dataset.max_seq_length", 1000, 1024, "a multiple of 32 tokens in a microbatch, not 1,000"),
+    ("PRE009", EMULATED | {"config.trainer.per_device_train_batch_size": 1},
+     "config.dataset.max_seq_length", 31, 32, "a multiple of 32 tokens in a microbatch, not 31"),
     ("TSK008", ADAPTED, "config.model.pretrained_checkpoint", None, "runs/base", "random weights"),
     ("TEL003", {"measured.step_time_s": 12.0},
      "config.watchdog.compile_limit_s", 12.0, 12.5, "watchdog.compile_limit_s is 12"),
@@ -436,6 +439,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
         ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo", "w12"]}),
+        ("PRE011", CONVERTED | {"profile": "gpu", "facts.rehearsal.low_precision": SLOWER}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
         ("CKP004", {"facts.disk.reservation": "unsupported"}),
     ],

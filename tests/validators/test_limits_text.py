@@ -395,11 +395,26 @@ def test_a_finding_is_at_the_key_of_the_text() -> None:
     assert (one.path, mixed.path) == ("dataset.path", "dataset.mixture")
 
 
-def test_texts_are_counted_where_all_are_known() -> None:
-    run = run_of("dataset.path=a.txt", "dataset.name=null")
-    few, unknown = (replace(TEXT.text[0], documents=number) for number in (1, None))
-    read = [replace(FACTS, text=texts) for texts in ((few, few), (few, unknown), ())]
-    assert [len(found("DAT037", run, facts)) for facts in read] == [1, 0, 0]
+@pytest.mark.parametrize(
+    ("texts", "more", "is_found"),
+    [
+        ([(8, 0)], (), False),
+        ([(7, 0)], (), True),
+        ([(7, 1)], (), True),
+        ([(8, 0)], ("dataset.eval_samples=1",), True),
+        ([(8, 1)], ("dataset.eval_samples=1",), False),
+        ([(4, 1), (4, 0)], ("dataset.eval_samples=1",), False),
+        ([(7, 0), (None, 0)], (), False),
+        ([], (), False),
+    ],
+)
+def test_texts_are_counted_without_those_held_out(
+    texts: list[Any], more: tuple[str, ...], is_found: bool
+) -> None:
+    none = ("dataset.eval_samples=null", "dataset.validation_split=null")
+    rows = ("trainer.per_device_train_batch_size=8", "dataset.path=a.txt", "dataset.name=null")
+    read = tuple(replace(TEXT.text[0], documents=number, num_eval_files=files) for number, files in texts)
+    assert bool(found("DAT037", run_of(*rows, *none, *more), replace(FACTS, text=read))) == is_found
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
 
 SECTION, RECIPE, FILTER = "torchao.enable", "torchao.recipe", "torchao.filter_fqns"
+LENGTH = "dataset.max_seq_length"
 REMOVE = f"set {SECTION} to false"
 
 
@@ -227,7 +228,8 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     tokens = plan.tokens_per_microbatch.value
     if tokens % multiple:
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
-        yield Violation("trainer.per_device_train_batch_size", message, f"change it, or {REMOVE}")
+        length = max(1, plan.max_length.value // multiple) * multiple
+        yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {REMOVE}")
 
 
 @rule(

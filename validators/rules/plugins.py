@@ -110,9 +110,8 @@ def failing_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _unknown_metric(metric: str, returned: tuple[str, ...]) -> Violations:
     if metric not in returned:
-        names = ", ".join(returned) or "none"
-        message = f"{METRIC} is {metric}, but plugins.metrics return {names}"
-        yield Violation(METRIC, message, f"set {METRIC} to a metric of the run ({names})")
+        message = f"{METRIC} is {metric}, but plugins.metrics return {', '.join(returned) or 'none'}"
+        yield Violation(METRIC, message, f"set {METRIC} to {' or '.join(returned) or 'eval/loss'}")
 
 
 @rule(
