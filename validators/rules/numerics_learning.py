@@ -85,7 +85,8 @@ def _allowed(task: TaskSpec, uniform: float) -> float:
     transformers draws the weights of some heads so that logits have unit scale. In a new model they are
     nearly the same for every text, which moves the loss of a few classes by up to about 1 either way.
     """
-    return max(INITIAL_LOSS_SHARE * uniform, 0.0 if task.labels is None else LABELS_LOSS)
+    share = INITIAL_LOSS_SHARE * uniform
+    return share if task.labels is None else max(share, LABELS_LOSS)
 
 
 def _not_learned(overfit: OverfitFacts, task: TaskSpec) -> Violations:
