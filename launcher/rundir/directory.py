@@ -74,7 +74,7 @@ def created(folder: Path) -> Iterator[int]:
             raise CreatedMeanwhileError(
                 code="run-in-progress",
                 message="another launch created a run in this directory during these checks",
-                hint=f"see `neobert-launch status {folder}`, or choose another trainer.output_dir",
+                hint=f"see {_status(folder)}, or choose another trainer.output_dir",
                 place=str(folder),
             )
         yield held
@@ -172,11 +172,15 @@ def _holder(folder: Path) -> str:
     return f"process {manifest['trainer_pid']}" if is_alive(manifest) else "another command"
 
 
+def _status(folder: Path) -> str:
+    return f"`neobert-launch status {shlex.quote(str(folder))}`"
+
+
 def _occupied(folder: Path) -> ProjectError:
     return ProjectError(
         code="run-in-progress",
         message=f"{_holder(folder)} still uses this directory",
-        hint=f"see `neobert-launch status {folder}`; stop that run, or choose another trainer.output_dir",
+        hint=f"see {_status(folder)}; stop that run, or choose another trainer.output_dir",
         place=str(folder),
     )
 

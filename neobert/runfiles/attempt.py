@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
@@ -54,7 +55,7 @@ def replaced_error(run_dir: Path) -> ProjectError:
     return ProjectError(
         code=CODE,
         message="a later launch of this run has taken over the run directory: this one stops without a save",
-        hint=f"see `neobert-launch status {run_dir}`",
+        hint=f"see `neobert-launch status {shlex.quote(str(run_dir))}`",
         place=str(run_dir),
         exit_code=EXIT_DO_NOT_REQUEUE,
     )

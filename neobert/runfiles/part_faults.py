@@ -7,6 +7,7 @@ For `data join`, and for the checks of a run whose folder of prepared data has p
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -133,12 +134,10 @@ def finish(missing: Sequence[str], folder: Path) -> str:
     """Return the hint for parts that are missing: the command for the first one, and the join."""
     first = PartNumber.of_folder(missing[0])
     assert first is not None
-    return (
-        f"run `neobert-launch data prepare RUN --part {first.option} --output {folder}` for each of them, "
-        f"then {join_command(folder)}"
-    )
+    prepare = f"neobert-launch data prepare RUN --part {first.option} --output {shlex.quote(str(folder))}"
+    return f"run `{prepare}` for each of them, then {join_command(folder)}"
 
 
 def join_command(folder: Path) -> str:
     """Return the command that joins the parts in a folder."""
-    return f"`neobert-launch data join {folder}`"
+    return f"`neobert-launch data join {shlex.quote(str(folder))}`"

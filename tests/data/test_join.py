@@ -180,16 +180,16 @@ def refused(folder: Path, code: str, says: str) -> ProjectError:
 
 
 def test_what_is_not_joined_is_refused(configure_task, tmp_path):
-    config, parts = configure_task("text"), tmp_path / "parts"
+    config, parts = configure_task("text"), tmp_path / "all parts"
     refused(parts, "DAT038", "no part")
     for number in (1, 3):
         prepare_part(config, parts, PartNumber(number, PARTS))
     error = refused(parts, "DAT038", "1 part is missing: part-2-of-3")
-    assert f"--part 2/3 --output {parts}" in error.hint
+    assert f"--part 2/3 --output '{parts}'" in error.hint
     reading = replace(config, dataset=replace(config.dataset, cache_dir=str(parts)))
     with pytest.raises(ProjectError, match="2 parts of a text, which are not joined") as caught:
         prepare(reading)
-    assert f"data join {parts}" in caught.value.hint
+    assert f"data join '{parts}'" in caught.value.hint
 
     other = replace(config, dataset=replace(config.dataset, max_seq_length=24))
     prepare_part(other, parts, PartNumber(2, PARTS))

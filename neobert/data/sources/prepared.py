@@ -15,6 +15,7 @@ from neobert.data.sources.readers import Reader, State
 from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.part_faults import join_command
 from neobert.runfiles.prepared_parts import MANIFEST, is_joined
 
 
@@ -80,6 +81,6 @@ def prepared_splits(folder: Path, rows: RowFormat, dataset: DatasetConfig) -> di
             for name, split in manifest["splits"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        hint = f"run `neobert-launch data join {folder}` again"
+        hint = f"run {join_command(folder)} again"
         place = str(folder / MANIFEST)
         raise ProjectError("DAT001", "is not a manifest of prepared data", hint, place) from error
