@@ -42,7 +42,7 @@ PEERS = (
 )
 """Forms of `peers/trl_arm.py`."""
 ROWS = "rows.pt"
-LEAST_MICROBATCHES = 64
+MIN_MICROBATCHES = 64
 WINDOW = 10
 
 
@@ -106,7 +106,7 @@ def main() -> None:
     config, resolved = configs["ours"], str(resolved_path(work, "ours"))
     segments = asdict(prepare(config).train.statistics)
     about: dict[str, Any] = {"run_file": chosen.run_file.read_text(), "segments": segments}
-    count = max(LEAST_MICROBATCHES, chosen.loss_steps * config.trainer.gradient_accumulation_steps)
+    count = max(MIN_MICROBATCHES, chosen.loss_steps * config.trainer.gradient_accumulation_steps)
     peer_module("own_rows", resolved, str(count), str(work / ROWS))
     if chosen.loss_steps:
         theirs = json.loads(

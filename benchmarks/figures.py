@@ -30,7 +30,7 @@ FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 STYLE = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = {"31": "#ff7b72", "32": "#56d364", "33": "#e3b341", "36": "#76e3ea", "2": "#8b949e"}
-SPEED_UP, MOST_S = 2.0, 1.5
+SPEED_UP, MAX_S = 2.0, 1.5
 """Longest pause in the replay, which is faster than the recording."""
 
 
@@ -167,7 +167,7 @@ def terminal(detail: dict[str, Any]) -> str:
     prompt = "\x1b[32m$\x1b[0m " + detail["shown"]
     lines, at, before = [(0.0, prompt)], 0.8, 0.0
     for seconds, text in detail["lines"]:
-        at += min((seconds - before) / SPEED_UP, MOST_S)
+        at += min((seconds - before) / SPEED_UP, MAX_S)
         before = seconds
         lines.append((at, text))
     height = 20 * len(lines) + 24

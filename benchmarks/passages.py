@@ -26,7 +26,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 TRAIN = "train"
-ROOM, MOST_HELD_OUT = 500, 600
+ROOM, MAX_HELD_OUT = 500, 600
 """Tokens of the pieces in a passage: what is cut within a word may be a few tokens more when it is joined;
 and passages of a held-out side."""
 
@@ -83,7 +83,7 @@ def split(tokenizer: Tokenizer, corpus: Path) -> Iterator[tuple[str, list[str]]]
             for path in sorted(paths)
         ]
         if side in held_out:
-            found = [by_hash(each, MOST_HELD_OUT // len(paths)) for each in found]
+            found = [by_hash(each, MAX_HELD_OUT // len(paths)) for each in found]
         if found:
             yield side, [text for each in found for text in each]
 

@@ -16,7 +16,7 @@ from validators.facts import Facts, MeasuredFor, ProbeRecord
 RUN_DEPENDENT = ("distributed", "inspection", "numerics", "rehearsal")
 # Keys with only these effects do not affect measurements.
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "limits", "start", "cadence")
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 
 def measured_for(config: RunConfig) -> MeasuredFor:
@@ -61,8 +61,8 @@ def _shaping(config: RunConfig) -> dict[str, str]:
 
 
 def _without_the_run(facts: Facts, differing: list[str]) -> Facts:
-    more = len(differing) - MOST_NAMED
-    named = [*differing[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    more = len(differing) - MAX_NAMED
+    named = [*differing[:MAX_NAMED], *([f"and {more} more"] if more > 0 else [])]
     reason = f"measured for another config: {'; '.join(named)}"
     dropped: dict[str, Any] = {name: None for name in RUN_DEPENDENT if getattr(facts, name) is not None}
     kept = [probe for probe in facts.probes if probe.name not in dropped]

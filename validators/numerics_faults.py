@@ -27,7 +27,7 @@ ROTATION_ERROR = 2.0**-10
 ROTATION_ERROR_PER_POSITION = 2.0**-22
 # Their backward pass accumulates the gradient of the queries with atomics, in the order of block completion.
 ATOMIC_GRADIENTS = [name for name, kernel in ATTENTION.items() if not kernel.is_deterministic]
-MOST_NAMED = 2
+MAX_NAMED = 2
 
 Faults = Iterator[str]
 
@@ -114,7 +114,7 @@ def _repeats(path: PathFacts, probes: ProbeFacts) -> Faults:
 
 def _changed_gradients(repeats: RepeatFacts) -> str:
     """Name the changed gradients if they are few and were recorded, otherwise count them."""
-    if repeats.moved and repeats.tensors_moved <= MOST_NAMED:
+    if repeats.moved and repeats.tensors_moved <= MAX_NAMED:
         return f"the gradient of {' and '.join(repeats.moved)}"
     first = f", first that of {repeats.moved[0]}" if repeats.moved else ""
     return f"{counted(repeats.tensors_moved, 'gradient')}{first}"

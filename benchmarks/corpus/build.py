@@ -38,7 +38,7 @@ from corpus.prose import is_prose, paragraphs
 SIDES = (TEST, VALIDATION, TRAIN)
 """In the order in which they get a paragraph that several have."""
 WIKITEXT = "wikitext"
-MOST_PARAGRAPHS = 200
+MAX_PARAGRAPHS = 200
 """In a document: a dictionary is one file."""
 
 
@@ -65,9 +65,9 @@ def documents(package: Package, path: Path) -> list[list[str]]:
     """Return the paragraphs of the files of a package."""
     found = [list(paragraphs(name, content)) for name, content in members(package, path)]
     return [
-        document[first : first + MOST_PARAGRAPHS]
+        document[first : first + MAX_PARAGRAPHS]
         for document in found
-        for first in range(0, len(document), MOST_PARAGRAPHS)
+        for first in range(0, len(document), MAX_PARAGRAPHS)
     ]
 
 

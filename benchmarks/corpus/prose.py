@@ -10,8 +10,8 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
-LEAST_WORDS = 12
-LEAST_LETTERS = 0.75
+MIN_WORDS = 12
+MIN_LETTERS = 0.75
 """Share of the characters that are letters or spaces: less is code, a table or a list of names."""
 BLOCKS = {"p", "li", "dd", "td", "blockquote", "div", "section", "br", "dt"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
@@ -41,9 +41,9 @@ def paragraphs(name: str, content: bytes) -> Iterator[str]:
 
 def is_prose(text: str) -> bool:
     """Tell whether a paragraph has enough words, and is not mostly signs."""
-    if len(text.split()) < LEAST_WORDS:
+    if len(text.split()) < MIN_WORDS:
         return False
-    return sum(each.isalpha() or each == " " for each in text) >= LEAST_LETTERS * len(text)
+    return sum(each.isalpha() or each == " " for each in text) >= MIN_LETTERS * len(text)
 
 
 class Blocks(HTMLParser):

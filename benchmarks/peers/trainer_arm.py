@@ -92,7 +92,7 @@ class PackedRows(Documents):
         return self.store.num_tokens // self.num_tokens
 
     @property
-    def most_documents(self) -> int:
+    def max_documents(self) -> int:
         """Documents of the row with the most of them."""
         return max(len(packed_row(self.store, index, self.num_tokens)[1]) for index in range(len(self)))
 
@@ -201,7 +201,7 @@ def build(config: RunConfig, folder: Path, form: Form, output: str) -> CountingT
     num_tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     if form.is_packed:
         dataset: Documents = (rows := PackedRows(prepared, num_tokens))
-        num_slots = rows.most_documents if form.is_compiled else None
+        num_slots = rows.max_documents if form.is_compiled else None
         collate: Any = Packing(tokenizer, share, config.dataset.max_seq_length, num_slots)
         accumulated = 1
     else:

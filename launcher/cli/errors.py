@@ -18,7 +18,7 @@ from launcher.process.termination import TerminatedError, signal_name
 from launcher.terminal import console
 from launcher.terminal.console import describe_error
 from neobert.atomic_write import NO_ROOM
-from neobert.config.errors import MOST_SHOWN, ConfigError
+from neobert.config.errors import MAX_SHOWN, ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 
 if TYPE_CHECKING:
@@ -118,14 +118,14 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
 
 
 def _config_error_text(error: ConfigError) -> str:
-    """Format the problems of a config as `lint` does, at most `MOST_SHOWN` of them."""
+    """Format the problems of a config as `lint` does, at most `MAX_SHOWN` of them."""
     from launcher.report.formats.text import finding_text
     from launcher.report.report import findings_of_error
 
     texts = [finding_text(finding, on=sys.stderr) for finding in findings_of_error(error)]
     num_issues = len(error.issues)
-    rest = [f"... and {num_issues - MOST_SHOWN} more"] if num_issues > MOST_SHOWN else []
-    return "\n\n".join([*texts[: min(MOST_SHOWN, num_issues)], *rest, *texts[num_issues:]])
+    rest = [f"... and {num_issues - MAX_SHOWN} more"] if num_issues > MAX_SHOWN else []
+    return "\n\n".join([*texts[: min(MAX_SHOWN, num_issues)], *rest, *texts[num_issues:]])
 
 
 def _write_anyway(report: Report, output_format: str) -> None:

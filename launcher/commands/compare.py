@@ -37,7 +37,7 @@ from neobert.tasks.specs import known_metrics
 
 CODE = "code_version"
 TASK = "task"
-MOST_ROWS = 10
+MAX_ROWS = 10
 SHORTEST_NAME = 12
 SAME_TOKENS = 0.01
 """Relative difference in tokens per step above which runs are compared at equal tokens, not steps."""
@@ -149,7 +149,7 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
     if len(histories) < 2:
         return []
     last = min(history.last for history in histories)
-    grid = common_positions([history.metric(EVAL_LOSS) for history in histories], last, MOST_ROWS)
+    grid = common_positions([history.metric(EVAL_LOSS) for history in histories], last, MAX_ROWS)
     rows = []
     for before, position in zip([0, *grid], grid, strict=False):
         if name == TRAIN_LOSS:

@@ -23,7 +23,7 @@ from validators.planning import plan_run
 from validators.rule import RULES
 
 PLAN = "plan."
-SHORTEST_WORD, MOST_FOUND = 3, 8
+SHORTEST_WORD, MAX_FOUND = 3, 8
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
@@ -66,8 +66,8 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
     about = keys_about(key) if len(key) >= SHORTEST_WORD and key.isalpha() else []
     if about:
-        more = ", ..." if len(about) > MOST_FOUND else ""
-        error.hint = f"keys about {key}: {', '.join(about[:MOST_FOUND])}{more}"
+        more = ", ..." if len(about) > MAX_FOUND else ""
+        error.hint = f"keys about {key}: {', '.join(about[:MAX_FOUND])}{more}"
     elif near and (is_plan or not suggest_key(key)):
         error.hint = f"did you mean {PLAN}{near[0]}?"
     elif is_plan:

@@ -30,8 +30,8 @@ from validators.rule import RULES, current_code
 
 REPOSITORY_CODE = "CFG010"
 RENAMED_ONLY = (".json", ".toml")
-MOST_NAMED = 10
-MOST_TRIED = 100
+MAX_NAMED = 10
+MAX_TRIED = 100
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
 
 
@@ -127,7 +127,7 @@ def run(request: Request, output_format: str) -> int:
 def _fixable(files: Sequence[Path], judged: Sequence[CheckedFile], report: Report) -> list[Finding]:
     """Return the findings that --fix would fix, in files that could not be resolved.
 
-    Every fix is tried, so files with more than `MOST_TRIED` problems are skipped.
+    Every fix is tried, so files with more than `MAX_TRIED` problems are skipped.
     """
     broken = [
         path
@@ -139,7 +139,7 @@ def _fixable(files: Sequence[Path], judged: Sequence[CheckedFile], report: Repor
     from launcher.lint.fixes import fixable
 
     num_problems = Counter(finding.file for finding in report.findings)
-    fixes = {str(path): fixable(path) for path in broken if num_problems[str(path)] <= MOST_TRIED}
+    fixes = {str(path): fixable(path) for path in broken if num_problems[str(path)] <= MAX_TRIED}
     return [each for each in report.findings if (each.code, each.path) in fixes.get(each.file, ())]
 
 
@@ -317,13 +317,13 @@ def _tell_more(request: Request, discovered: Discovered, report: Report, notes: 
         console.write(columns(rows, indent="  ") or "  no findings")
     if request.quiet:
         return
-    for note in notes[:MOST_NAMED]:
+    for note in notes[:MAX_NAMED]:
         console.tell(printable(f"note: {note}"))
     if not discovered.files:
         console.tell("nothing to lint: none of the given files is a run file or a profile")
-    for other in discovered.left_out[:MOST_NAMED]:
+    for other in discovered.left_out[:MAX_NAMED]:
         meant = f"; did you mean {other.meant}?" if other.meant else ""
         console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))
-    num_more = len(discovered.left_out) - MOST_NAMED
+    num_more = len(discovered.left_out) - MAX_NAMED
     if num_more > 0:
         console.tell(f"left out {counted(num_more, 'other path')} for similar reasons")

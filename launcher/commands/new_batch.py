@@ -15,9 +15,9 @@ TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
 """Each pair is a negative of the others: with few, there is little to tell apart."""
 MORE_HELD_OUT = 0.2
-LEAST_STEPS_PER_PASS = 2
+MIN_STEPS_PER_PASS = 2
 """By an estimate of the tokens, which may be twice as many as there are: one microbatch has to be full."""
-MOST_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
+MAX_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
 """Most tokens of a microbatch where a step may have several at no loss."""
 
 
@@ -35,7 +35,7 @@ def batch_of_table(
     """Return the batch of a table with texts of these `lengths` in bytes, in rows of `length` tokens."""
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)
-    fitting = int(len(lengths) / of_example * (1 - MORE_HELD_OUT) / LEAST_STEPS_PER_PASS)
+    fitting = int(len(lengths) / of_example * (1 - MORE_HELD_OUT) / MIN_STEPS_PER_PASS)
     examples = max(1, min(PAIRS_PER_STEP if has_pairs else TEXTS_PER_STEP, fitting))
     texts, microbatches = examples * of_example, 1
     if is_packed:
@@ -43,7 +43,7 @@ def batch_of_table(
     else:
         rows = texts if has_pairs else min(rows_per_step(config.trainer), max(1, fitting))
     if has_pairs or spec.stores_targets:
-        microbatches = math.ceil(rows * length / MOST_MICROBATCH[device])
+        microbatches = math.ceil(rows * length / MAX_MICROBATCH[device])
         rows = max(of_example, math.ceil(rows / microbatches)) * microbatches
     return Batch(rows, microbatches, texts)
 

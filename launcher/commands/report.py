@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher.commands.status import runs_among
-from launcher.htmlreport.page import MOST_RUNS, write_page
+from launcher.htmlreport.page import MAX_RUNS, write_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
 from launcher.rundir.discovery import find_runs, relative_names
@@ -33,9 +33,9 @@ def run(named: Sequence[Path], output: Path | None) -> int:
     folders = _ranked(runs_among([run for path in paths for run in _runs_below(path) or [path]]))
     path = output or _first_folder(paths) / (FILE if len(folders) == 1 else FILE_OF_SEVERAL)
     require_writable(path, "pass another file with --output")
-    drawn = folders[:MOST_RUNS]
+    drawn = folders[:MAX_RUNS]
     if len(drawn) < len(folders):
-        console.tell(f"the {MOST_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
+        console.tell(f"the {MAX_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
     names = relative_names(drawn)
     with activity(f"reading {counted(len(drawn), 'run')}"):
         records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]

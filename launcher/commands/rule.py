@@ -19,7 +19,7 @@ from validators.rule import RETIRED, RULES, Rule, current_code
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Code prefixes of errors at run time, which have no rule and no page."""
-MOST_MEANT = 10
+MAX_SUGGESTED = 10
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
@@ -71,7 +71,7 @@ def _meant(code: str, names: list[str]) -> str:
     starts = (code.upper(), code.lower())
     begun = [known for known in sorted((*RULES, *names)) if code and known.startswith(starts)]
     if len(begun) > 1:
-        return f"did you mean one of {listed(begun, MOST_MEANT)}?"
+        return f"did you mean one of {listed(begun, MAX_SUGGESTED)}?"
     near = begun or get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists the rules"
 

@@ -15,7 +15,7 @@ VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
 BERT_VOCABULARY = 30522
 TRAINED_SHARE = 0.95
 """Share of the documents that is not held out by the validation_split of the run file."""
-MOST_PASSES, LEAST_STEPS = 20, 20
+MAX_PASSES, MIN_STEPS = 20, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +172,12 @@ def _source_comment(starter: Starter) -> str:
 
 
 def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
-    """Return the number of steps, at most `MOST_PASSES` passes over the text, and its comment."""
+    """Return the number of steps, at most `MAX_PASSES` passes over the text, and its comment."""
     if starter.num_bytes is None or not starter.is_plain:
         return pace.max_steps, "optimizer steps"
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
     per_pass = starter.num_bytes * TRAINED_SHARE / BYTES_PER_TOKEN / tokens_per_step
-    steps = min(pace.max_steps, max(LEAST_STEPS, round(MOST_PASSES * per_pass)))
+    steps = min(pace.max_steps, max(MIN_STEPS, round(MAX_PASSES * per_pass)))
     one_pass = rounded(max(1.0, per_pass))
     if steps <= per_pass:
         return steps, f"a pass over this text takes about {one_pass}"

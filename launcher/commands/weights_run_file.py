@@ -12,9 +12,9 @@ from launcher.commands.context_extension import context_keys
 from launcher.commands.learning_rates import CHAT_RATE, rate_from_weights
 from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
 from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
-from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
+from launcher.commands.starter_file import BYTES_PER_TOKEN, MIN_STEPS, TRAINED_SHARE, Device, rounded
 from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
-from launcher.commands.text_lengths import covering_length, lost_share, mean_tokens, most_tokens
+from launcher.commands.text_lengths import covering_length, lost_share, max_tokens, mean_tokens
 from neobert.config import ConfigError, to_dict
 from neobert.config.canonical import flatten
 from neobert.config.schema import RunConfig
@@ -30,15 +30,15 @@ from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import SPECS, metrics_of, spec_of
 
 PASSES = 3
-MOST_STEPS = {"cpu": 2000, "gpu": 20_000}
-MOST_TOKENS = {"cpu": 256, "gpu": 512}
+MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
+MAX_TOKENS = {"cpu": 256, "gpu": 512}
 PACKING = "datacollator.pack_sequences"
 FEW_TEXTS = 2000
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
 """Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
 CHAT_FACTOR = 8
 """Length of conversations, relative to that of texts."""
-MOST_LOST = 0.1
+MAX_LOST = 0.1
 """Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
 COMPILED_FLOPS = 3e16
 """Work that repays the compilation: on an H100, a ModernBERT of 149M parameters compiles in 62 s, trains 1.9
@@ -174,7 +174,7 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
     """Yield the template of a tokenizer without one, and a recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
-    if lost_share(request.lengths, length) > MOST_LOST:
+    if lost_share(request.lengths, length) > MAX_LOST:
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
@@ -231,10 +231,10 @@ def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
 
     Conversations may be longer than the limit of the device, because those that do not fit are lost.
     """
-    most = MOST_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
-    while is_chat and lost_share(request.lengths, most) > MOST_LOST:
+    most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
+    while is_chat and lost_share(request.lengths, most) > MAX_LOST:
         most *= 2
-    needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MOST_TOKENS["gpu"]])
+    needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]])
     return min(needed, most, _trained_positions(request, shape) or needed)
 
 
@@ -247,7 +247,7 @@ def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
     """Return the steps of `PASSES` over the text, within limits; those of the profile for an unknown size."""
     if not per_pass:
         return config.trainer.max_steps
-    return math.ceil(min(MOST_STEPS[request.device], max(LEAST_STEPS, PASSES * per_pass)))
+    return math.ceil(min(MAX_STEPS[request.device], max(MIN_STEPS, PASSES * per_pass)))
 
 
 def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float) -> Iterator[Entry]:
@@ -280,7 +280,7 @@ def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
     if request.table is None:
         return "tokens; longer documents are split"
     tokens = "the model's positions" if length == _trained_positions(request, shape) else "tokens"
-    num_longer = sum(most_tokens(each) > length for each in request.lengths)
+    num_longer = sum(max_tokens(each) > length for each in request.lengths)
     if not num_longer:
         return f"{tokens}; by an estimate, no text is longer"
     return f"{tokens}; about {percent(num_longer / len(request.lengths))} of the texts are longer"

@@ -21,14 +21,14 @@ from neobert import __version__
 from neobert.plurals import counted
 from neobert.printable import printable
 
-MOST_RUNS = 32
+MAX_RUNS = 32
 """Runs of a comparison at most: eight colors, each with four patterns of lines."""
 DIGITS = 6
 """Significant digits of a plotted value: a chart has fewer than a thousand pixels."""
 
 
 def write_page(runs: Sequence[RunRecord]) -> str:
-    """Return the HTML of one run, or of a comparison of at most `MOST_RUNS`."""
+    """Return the HTML of one run, or of a comparison of at most `MAX_RUNS`."""
     here = Path(__file__).parent
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
     names = title_of(runs)

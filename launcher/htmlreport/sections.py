@@ -29,7 +29,7 @@ from neobert.runfiles.samples import Guess, MaskedText
 
 ABSENT = "not set"
 CONCERNING = ("fail", "unknown", "warn")
-MOST_EVALUATIONS = 12
+MAX_EVALUATIONS = 12
 """Evaluations in the table of masked words."""
 KINDS = ("override", "file", "profile")
 """Kinds of origins other than defaults, the highest precedence first."""
@@ -52,7 +52,7 @@ def details(run: RunRecord) -> str:
 def masked_words(run: RunRecord) -> str:
     """Return the HTML table of the guesses at masked words, one row per evaluation; of many, some."""
     evaluations = run.samples.evaluations
-    every = max(1, -(-(len(evaluations) - 1) // MOST_EVALUATIONS))
+    every = max(1, -(-(len(evaluations) - 1) // MAX_EVALUATIONS))
     shown = [*evaluations[:-1:every], *evaluations[-1:]]
     heads = ["step", *map(_masked, run.samples.texts)]
     rows = [

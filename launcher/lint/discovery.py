@@ -28,7 +28,7 @@ GENERIC_KEYS = frozenset({"name", "path", "mode", "config", "project", "variable
 """Keys of this config or of other trainers that are also common in files of other tools."""
 ENOUGH_TRAINING_KEYS = 3
 A_LIST = "a list"
-MOST_TOLD, MOST_COMPARED = 3, 20
+MAX_SHOWN, MAX_COMPARED = 3, 20
 YAML_KEY = re.compile(r"""^["']?([A-Za-z_][\w.-]*)["']?\s*:(?:\s|$)""", re.MULTILINE)
 YAML_RECORDS = re.compile(r"\A(?:[ \t]*(?:#.*|---)?\r?\n)*- (?:&\w+\s+)?[\"']?[A-Za-z_][\w.-]*[\"']?\s*:")
 TOML_KEY = re.compile(r"""^\[*+[ \t]*+["']?([A-Za-z_][\w-]*+)["']?[\w. \t"'-]*+[\]=]""", re.MULTILINE)
@@ -204,8 +204,8 @@ def _keys_of_json(text: str) -> list[str]:
 
 
 def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
-    names = ", ".join(keys[:MOST_TOLD]) + (", ..." if len(keys) > MOST_TOLD else "")
-    known, compared = list(_known_keys()), keys[:MOST_COMPARED]
+    names = ", ".join(keys[:MAX_SHOWN]) + (", ..." if len(keys) > MAX_SHOWN else "")
+    known, compared = list(_known_keys()), keys[:MAX_COMPARED]
     near = [meant for key in compared if (meant := closest(key, known))]
     is_meant = 2 * len(near) >= len(compared)
     return LeftOut(

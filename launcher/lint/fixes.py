@@ -23,7 +23,7 @@ from neobert.errors import ProjectError
 from neobert.printable import printable
 from profiles.registry import ResolvedRun, resolve_run
 
-MOST_FIXES = 200
+MAX_FIXES = 200
 FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
@@ -71,7 +71,7 @@ def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]
     source = path.read_bytes().decode("utf-8")
     done: dict[tuple[str, str], str] = {}
     refused: set[tuple[str, str]] = set()
-    while len(done) < MOST_FIXES and (issue := _next(issues, path, refused)):
+    while len(done) < MAX_FIXES and (issue := _next(issues, path, refused)):
         change, after = next(_safe(source, issue, path, issues), (None, issues))
         if change is None:
             refused.add(_key(issue))

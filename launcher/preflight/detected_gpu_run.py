@@ -77,7 +77,7 @@ def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str
 
 def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:
     """Return a sort key: difference in compute capability, which limits the kernels, then in memory."""
-    major, minor = requires.min_compute_capability or BF16.least_capability
+    major, minor = requires.min_compute_capability or BF16.min_capability
     own_major, own_minor = gpu.compute_capability
     apart_mib = abs((requires.gpu_memory_gib or 0) * MIB_PER_GIB - gpu.memory_total_mib)
     is_newer = (major, minor) > (own_major, own_minor)
@@ -86,7 +86,7 @@ def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, fl
 
 def _legal_shape(profile: Profile, gpu: GpuFacts) -> list[str]:
     """Return overrides of kernels, precision and microbatch size for this GPU."""
-    precision = [] if gpu.compute_capability >= BF16.least_capability else ["trainer.mixed_precision=fp32"]
+    precision = [] if gpu.compute_capability >= BF16.min_capability else ["trainer.mixed_precision=fp32"]
     trainer = profile.config.trainer
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
     while True:

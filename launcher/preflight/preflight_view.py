@@ -33,8 +33,8 @@ MEANING = {
 }
 INDENT = BETWEEN = "  "
 CUT = " ... (--verbose)"
-MOST_REASONS = 3
-MOST_CODES = 3
+MAX_REASONS = 3
+MAX_CODES = 3
 LOG_WIDTH = 160
 """Width to which reasons are cut in a pipe or a log."""
 COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
@@ -110,9 +110,9 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
         reason = NO_GPU if NO_GPU in check.message else check.message
         groups.setdefault((check.status, reason), []).append(check)
     largest = sorted(groups.items(), key=lambda item: -len(item[1]))
-    shown = largest if verbose or len(largest) <= MOST_REASONS else largest[: MOST_REASONS - 1]
+    shown = largest if verbose or len(largest) <= MAX_REASONS else largest[: MAX_REASONS - 1]
     for (status, reason), group in shown:
-        text = printable(_reason(reason, group, most=len(group) if verbose else MOST_CODES))
+        text = printable(_reason(reason, group, most=len(group) if verbose else MAX_CODES))
         room = (console.width() or LOG_WIDTH) - len(str(status)) - 1
         if not verbose:
             text = cut_end(text, room, CUT)

@@ -36,7 +36,7 @@ SHARED = {
     "generators": "random generators",
 }
 KINDS = {"NoneType": "null"}
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def facts_of(
@@ -130,7 +130,7 @@ def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start:
         "expected_start": expected_start,
         "start": ranks[0]["start"],
         "num_tensors": sum(map(len, saved)),
-        "altered_tensors": sorted(set(altered))[:MOST_NAMED],
+        "altered_tensors": sorted(set(altered))[:MAX_NAMED],
         "compared_steps": len({after["step"] for _, after in pairs}),
         "differing": differing,
         "first_loss_difference": _largest(

@@ -20,7 +20,7 @@ from launcher.process.waiting_child import WaitingChild
 from neobert.progress import MARK
 
 TAIL_LINES = 3
-MOST_LINES, LONGEST_LINE_BYTES = 1000, 1 << 16
+MAX_LINES, LONGEST_LINE_BYTES = 1000, 1 << 16
 LAST_LINES_S = 2.0
 OnProgress = Callable[[str], None]
 
@@ -86,7 +86,7 @@ def run(
 def _reading(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]]]:
     """Yield a pipe for the standard error of a child, and the last lines written to the pipe."""
     reading, writing = os.pipe()
-    lines: deque[bytes] = deque(maxlen=MOST_LINES)
+    lines: deque[bytes] = deque(maxlen=MAX_LINES)
     reader = Thread(target=_read, args=(reading, lines, on_progress), daemon=True)
     reader.start()
     try:

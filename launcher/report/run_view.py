@@ -33,7 +33,7 @@ from neobert.printable import printable
 LABEL_WIDTH, VALUE_WIDTH, RANGE_WIDTH = 10, 10, 22
 NARROWEST_CURVE = 10
 """Minimum width of a curve in columns; if there is less room, the range of its values is omitted."""
-MOST_RANKS = 8
+MAX_RANKS = 8
 BETWEEN = "  "
 ALERT_ROWS, CHART_ROWS = 8, 12
 """Rows that are reserved for alerts at most, and rows of all charts at most on a small terminal."""
@@ -230,7 +230,7 @@ def _ago(snapshot: Snapshot) -> str:
 def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     """Yield one line per rank; with many ranks, only the slowest and silent ones, and a summary."""
     shown = sorted(snapshot.ranks.items(), key=_behind)
-    most = max(1, min(MOST_RANKS, terminal.height - 16))
+    most = max(1, min(MAX_RANKS, terminal.height - 16))
     listed = sorted(shown if len(shown) <= most else shown[: most - 1])
     for rank, view in listed:
         yield _rank_text(rank, view, terminal.width)

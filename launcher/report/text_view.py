@@ -8,7 +8,7 @@ from typing import Any
 from neobert.plurals import counted
 
 Row = tuple[str, str, str]
-MOST_KINDS = 5
+MAX_KINDS = 5
 REASON = "files are selected by suffix, split and column; see docs/own-data.md"
 
 
@@ -36,7 +36,7 @@ def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
     """Return the most frequent kinds of files that are not read, with the reason of each."""
     shown = [
         f"{each['num_files']:,} x {each['kind']}" + f" ({each['reason']})" * bool(each["reason"])
-        for each in left_out[:MOST_KINDS]
+        for each in left_out[:MAX_KINDS]
     ]
-    more = sum(each["num_files"] for each in left_out[MOST_KINDS:])
+    more = sum(each["num_files"] for each in left_out[MAX_KINDS:])
     return ", ".join([*shown, *([f"{more:,} more"] if more else [])])

@@ -20,7 +20,7 @@ from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
 
 PACE_BAND = 0.1
-MOST_RISE = 1.1
+MAX_RISE = 1.1
 """Maximum ratio of the current loss to the first one, e.g. for a run from trained weights."""
 LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
 """Minimum for a check of the loss trend: the loss changes little in the first steps of a long warm-up."""
@@ -98,8 +98,8 @@ def _loss_problem(seen: StageData) -> str:
     late, noise = median(losses[-max(1, len(losses) // 4) :]), _noise_of(losses[len(losses) // 2 :])
     if seen.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
         return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now (noise {noise:.4f})"
-    if late > MOST_RISE * losses[0]:
-        return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MOST_RISE * losses[0]:.4f})"
+    if late > MAX_RISE * losses[0]:
+        return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MAX_RISE * losses[0]:.4f})"
     return ""
 
 

@@ -16,7 +16,7 @@ from neobert.runfiles.run_dir import METRICS, RESOLVED
 TRACES = (RESOLVED, METRICS)
 """A folder with one of these is or was a run directory. A manifest alone may be that of `encode`."""
 DEEPEST = 4
-MOST_FOLDERS = 20_000
+MAX_FOLDERS = 20_000
 """Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""
 
 
@@ -54,8 +54,8 @@ def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[F
     if (status.st_dev, status.st_ino) in seen:
         return
     seen.add((status.st_dev, status.st_ino))
-    if len(seen) > MOST_FOLDERS:
-        message = f"more than {MOST_FOLDERS:,} folders to search (stopped at {folder})"
+    if len(seen) > MAX_FOLDERS:
+        message = f"more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
         raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
         yield Found(folder, problem_of(folder))

@@ -34,7 +34,7 @@ from neobert.runfiles.run_dir import (
 from neobert.runfiles.samples import FILE_NAME as SAMPLES
 from neobert.runfiles.samples import Samples, parse_samples
 
-MOST_RANKS = 1024
+MAX_RANKS = 1024
 OUTCOME_STANDS_S = 10.0
 """Between a failure and the restart, the outcome of the failed session exists briefly."""
 
@@ -122,7 +122,7 @@ class RunReader:
                 self._evaluations.append(row)
 
     def _read_ranks(self, num_ranks: float, now: datetime) -> dict[int, RankView]:
-        ranks = [rank for rank in ranks_with_heartbeat(self.folder)[:MOST_RANKS] if rank < num_ranks]
+        ranks = [rank for rank in ranks_with_heartbeat(self.folder)[:MAX_RANKS] if rank < num_ranks]
         beats = {rank: last_beat(self.folder, rank) for rank in ranks}
         return {rank: RankView(beat, age_of(beat, now)) for rank, beat in beats.items()}
 

@@ -117,7 +117,7 @@ class Watchdog:
         """
         phase = str(beat.get("phase", START))
         limits = self._limits
-        most_s = {
+        max_s = {
             COMPILE: limits.compile_limit_s,
             STEP: limits.step_limit_s,
             DATA_WAIT: limits.data_wait_limit_s,
@@ -128,8 +128,8 @@ class Watchdog:
         longest_s = (beat.get("phase_longest_s") or {}).get(phase)
         if longest_s is not None:
             # A multiple of the longest duration so far detects hangs much earlier than the configured limit.
-            most_s = min(most_s, max(limits.learned_floor_s, PATIENCE * longest_s))
-        return most_s + limits.heartbeat_interval_s
+            max_s = min(max_s, max(limits.learned_floor_s, PATIENCE * longest_s))
+        return max_s + limits.heartbeat_interval_s
 
     def _blame(self, now_s: float) -> Stall:
         """Return the Stall of the rank that blocks the others.

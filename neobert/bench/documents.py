@@ -27,7 +27,7 @@ from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
 SEED = 0
 MEDIAN_TOKENS, SIGMA = 150, 0.86
 """Lognormal distribution of document lengths with a mean of about 217 tokens."""
-MOST_TOKENS = 8_000_000
+MAX_TOKENS = 8_000_000
 MICROBATCHES = 64
 ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
@@ -47,7 +47,7 @@ def synthesize(config: RunConfig, folder: Path) -> PreparedData:
 def draw_lengths(config: RunConfig, shortest: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Draw document lengths, of at least `shortest` tokens, within the length limits of the config."""
     capacity = config.trainer.per_device_train_batch_size * longest_row(config)
-    wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
+    wanted = min(MICROBATCHES * capacity, max(MAX_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, shortest)
     count = wanted // shortest + 1
     drawn = np.exp(generator.normal(log(MEDIAN_TOKENS), SIGMA, size=min(count, wanted)))

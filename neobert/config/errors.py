@@ -9,7 +9,7 @@ from neobert.config.nodes import COMMAND_LINE
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 SHOWN_WIDTH = 96
 
 
@@ -61,8 +61,8 @@ class ConfigError(ProjectError):
         )
 
     def __str__(self) -> str:
-        shown = [str(issue) for issue in self.issues[:MOST_SHOWN]]
-        rest = len(self.issues) - MOST_SHOWN
+        shown = [str(issue) for issue in self.issues[:MAX_SHOWN]]
+        rest = len(self.issues) - MAX_SHOWN
         return "\n\n".join([*shown, f"... and {rest} more"] if rest > 0 else shown)
 
 

@@ -27,8 +27,8 @@ from neobert.plurals import counted
 
 T = TypeVar("T")
 
-MOST_EXPLAINED = 200
-MOST_ATTEMPTS = 3
+MAX_EXPLAINED = 200
+MAX_ATTEMPTS = 3
 UNRESOLVED_VARIABLE = "CFG012"
 EMPTY = Node({}, DEFAULT, DEFAULT)
 
@@ -100,10 +100,10 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 
         # A key that is given twice has a value all the same; one that could not be read has none.
         known = {flaw.path for flaw in found if flaw.code != "CFG002"}
-        for problem in error.problems[:MOST_EXPLAINED]:
+        for problem in error.problems[:MAX_EXPLAINED]:
             if not _is_below(problem.path, known):
                 found += flaws_of(problem, root, kind)
-        found += _unexplained(len(error.problems) - MOST_EXPLAINED, root)
+        found += _unexplained(len(error.problems) - MAX_EXPLAINED, root)
     if found or value is None:
         raise ConfigError([sources.issue(flaw) for flaw in _variables_once(_by_place(found))])
     return value
@@ -112,7 +112,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
     """Resolve files of another trainer, dropping values that the schema rejects.
 
-    None if no key is translated, or if errors remain after `MOST_ATTEMPTS` attempts.
+    None if no key is translated, or if errors remain after `MAX_ATTEMPTS` attempts.
     """
     from neobert.config.migrated_files import to_own_schema, without
 
@@ -120,7 +120,7 @@ def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] 
     if not any(translated):
         return None
     readable = [ours or document for ours, document in zip(translated, layers, strict=True)]
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
             return resolve(readable, overrides)
         except ConfigError as error:

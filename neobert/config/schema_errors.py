@@ -36,7 +36,7 @@ GLUED_PAIR = re.compile(r"([A-Za-z_]+):(\S+)")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
-MOST_LISTED = 12
+MAX_LISTED = 12
 """Maximum number of keys that a hint lists."""
 
 
@@ -109,7 +109,7 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     near = suggest_key(join(path)) if is_in_a_section else closest(name, names)
     if not near and is_in_a_section and (advice := advice_for_near_name(name)):
         return advice
-    if not near and 0 < len(names) <= MOST_LISTED:
+    if not near and 0 < len(names) <= MAX_LISTED:
         return f"the keys are {', '.join(names)}"
     if not near:
         return _hint_without_likeness(name, nearest(root, path))

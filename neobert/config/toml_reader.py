@@ -16,8 +16,8 @@ NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 DOTTED = rf"{NAME}(?:\s*\.\s*{NAME})*"
 HEADER = re.compile(rf"\s*(\[\[?)\s*({DOTTED})\s*\]")
 KEY = re.compile(rf"\s*({DOTTED})\s*=\s*")
-MOST_PARTS = 4 * MAX_DEPTH
-TOO_DEEP = re.compile(rf"^[ \t]*+(?:\[+[ \t]*+)?{NAME}(?:[ \t]*\.[ \t]*{NAME}){{{MOST_PARTS}}}", re.MULTILINE)
+MAX_PARTS = 4 * MAX_DEPTH
+TOO_DEEP = re.compile(rf"^[ \t]*+(?:\[+[ \t]*+)?{NAME}(?:[ \t]*\.[ \t]*{NAME}){{{MAX_PARTS}}}", re.MULTILINE)
 NO_BRACKETS = re.compile(r"""#.*|"(?:\\.|[^"\\])*+"|'[^']*+'|\\.""")
 PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
 TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate")

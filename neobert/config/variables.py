@@ -19,8 +19,8 @@ INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
 REMAINDER = re.compile(r"\$\{?variables\b")
 REFERENCE = re.compile(rf"\$\{{?variables\.({NAME})")
 VARIABLES = "variables."
-MOST_TEXT = 2**20
-MOST_COMPARED = 10_000
+MAX_TEXT = 2**20
+MAX_COMPARED = 10_000
 LOOKALIKE = re.compile(r"(?:^|/)\{?\$\{?([A-Za-z_]\w*)")
 MISSPELT = ("variable", "variables", "var", "vars")
 FREE_TEXT = ("waivers", "dataset.text_column")
@@ -130,9 +130,9 @@ class _Resolver:
             return self.lookup(exact[1] or exact[2], stack)
         text = INLINE.sub(lambda match: self.text_of(match[1] or match[2], stack), text)
         self.num_characters += len(text)
-        if self.num_characters > MOST_TEXT:
+        if self.num_characters > MAX_TEXT:
             raise _UnresolvedError(
-                f"variables expand to more than {MOST_TEXT} characters", "shorten the values under variables:"
+                f"variables expand to more than {MAX_TEXT} characters", "shorten the values under variables:"
             )
         if REMAINDER.search(text):
             hint = "write $variables.name for a whole value, {$variables.name} inside text"
@@ -178,7 +178,7 @@ class _Resolver:
 
         table = find(self.root, ("variables",))
         names = [join(path) for path, _ in walk(table)] if table else []
-        near = closest(name, names) if len(names) * len(self.flaws) < MOST_COMPARED else ""
+        near = closest(name, names) if len(names) * len(self.flaws) < MAX_COMPARED else ""
         return f"did you mean {near}?" if near else "define the variable under variables:"
 
 

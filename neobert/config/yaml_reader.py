@@ -37,7 +37,7 @@ OCTAL_OR_HEXADECIMAL = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
-MOST_DIGITS = 4000
+MAX_DIGITS = 4000
 
 
 def read_scalar(text: str) -> Scalar:
@@ -53,7 +53,7 @@ def read_scalar(text: str) -> Scalar:
 def read_number(text: str) -> int | float | None:
     """Read a number; None if the text is not one."""
     if DECIMAL.fullmatch(text):
-        return int(text) if len(text) < MOST_DIGITS else LARGEST_INT + 1
+        return int(text) if len(text) < MAX_DIGITS else LARGEST_INT + 1
     if FLOAT.fullmatch(text):
         return float(text)
     if OCTAL_OR_HEXADECIMAL.fullmatch(text):

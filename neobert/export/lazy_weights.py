@@ -55,13 +55,13 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def groups_of(weights: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[str, Tensor]]:
-    """Yield the weights in groups of at most `most_bytes`, or of one weight that is larger."""
+def groups_of(weights: Mapping[str, Tensor], max_bytes: int) -> Iterator[dict[str, Tensor]]:
+    """Yield the weights in groups of at most `max_bytes`, or of one weight that is larger."""
     group: dict[str, Tensor] = {}
     size = 0
     for name in weights:
         each = weights[name].contiguous()
-        if group and size + each.nbytes > most_bytes:
+        if group and size + each.nbytes > max_bytes:
             yield group
             group, size = {}, 0
         group[name] = each

@@ -7,12 +7,12 @@ import re
 
 from neobert.printable import printable
 
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 # An underscore between letters or digits is plain text, as in LABEL_0.
 _MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def escaped(text: object) -> str:
-    """Return text on one line, with Markdown and HTML escaped, cut to `MOST_CHARACTERS` before escaping."""
-    plain = " ".join(printable(str(text))[:MOST_CHARACTERS].split())
+    """Return text on one line, with Markdown and HTML escaped, cut to `MAX_CHARACTERS` before escaping."""
+    plain = " ".join(printable(str(text))[:MAX_CHARACTERS].split())
     return _MARKUP.sub(r"\\\1", html.escape(plain, quote=False))

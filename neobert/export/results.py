@@ -19,7 +19,7 @@ from neobert.tasks.specs import known_metrics
 
 CARD = "README.md"
 CODE = "export-results"
-MOST_ROWS = 500
+MAX_ROWS = 500
 COLUMNS = ("task", "metric", "score", "seeds", "starts from")
 OWN_NOTE = "One run with one seed: losses on other texts or with another tokenizer are not comparable."
 
@@ -94,10 +94,10 @@ def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 def _rendered(summary: Mapping[str, Any]) -> str:
     figures: list[Figure] = summary["figures"]
-    rows = [COLUMNS, *(_row(figure) for figure in figures[:MOST_ROWS])]
+    rows = [COLUMNS, *(_row(figure) for figure in figures[:MAX_ROWS])]
     kept = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows[1:])]
     table = _table([tuple(row[number] for number in kept) for row in rows])
-    left_out = len(figures) - MOST_ROWS
+    left_out = len(figures) - MAX_ROWS
     notes = [str(note) for note in summary["notes"]] + (
         [f"{left_out:,} more figures are in the report"] if left_out > 0 else []
     )

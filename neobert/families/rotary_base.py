@@ -18,10 +18,10 @@ def extended_base(trained: float, positions: int, length: int, head_size: int) -
     if length <= positions or head_size <= 2:
         return trained
     scaled = trained * (length / positions) ** (head_size / (head_size - 2))
-    return _rounded_up(max(scaled, least_base(length)))
+    return _rounded_up(max(scaled, min_base(length)))
 
 
-def least_base(length: int) -> float:
+def min_base(length: int) -> float:
     """Return the least base with which tokens `length` apart attend to similar tokens more than to others."""
     return float(BOUND * length**EXPONENT)
 

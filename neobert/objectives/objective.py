@@ -97,15 +97,15 @@ SPREAD = 6.0
 """Standard deviations above the expected number of targets; one microbatch in a billion has more."""
 
 
-def most_targets(num_tokens: int, probability: float) -> int:
+def max_targets(num_tokens: int, probability: float) -> int:
     """Return an upper bound on the targets among `num_tokens` tokens: mean plus 6 standard deviations."""
     expected = num_tokens * probability
     return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
 
 
 def target_capacity(num_tokens: int, probability: float) -> int:
-    """Return the static number of decoder rows for `num_tokens` tokens: `most_targets`, rounded up to 128."""
-    return min(num_tokens, MULTIPLE * ceil(most_targets(num_tokens, probability) / MULTIPLE))
+    """Return the static number of decoder rows for `num_tokens` tokens: `max_targets`, rounded up to 128."""
+    return min(num_tokens, MULTIPLE * ceil(max_targets(num_tokens, probability) / MULTIPLE))
 
 
 def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:

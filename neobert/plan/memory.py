@@ -27,7 +27,7 @@ WHOLE_VALUES = 2**28
 IN_PLACE_VALUES = 2**29
 """Logits of a chunk of this project's Triton kernel, which needs no copy in fp32: 1 GiB in bf16."""
 
-LEAST_ROWS, MOST_ROWS = 1024, 8192
+MIN_ROWS, MAX_ROWS = 1024, 8192
 """Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""
 
 
@@ -152,8 +152,8 @@ def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) ->
     """
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)
-    rows = (IN_PLACE_VALUES if in_place else WHOLE_VALUES) // vocab_size // LEAST_ROWS * LEAST_ROWS
-    return max(LEAST_ROWS, min(MOST_ROWS, rows))
+    rows = (IN_PLACE_VALUES if in_place else WHOLE_VALUES) // vocab_size // MIN_ROWS * MIN_ROWS
+    return max(MIN_ROWS, min(MAX_ROWS, rows))
 
 
 def has_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:

@@ -13,7 +13,7 @@ from neobert.plugins.kinds import Kind
 from neobert.plugins.parameters import Function, check_hook, check_parameters
 from neobert.plugins.reference import Place, PluginProblemError
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 ENVIRONMENTS = {"site-packages", "dist-packages"}
 
 
@@ -21,8 +21,8 @@ def read_source(file: Path) -> tuple[bytes, ast.Module]:
     """Return content and syntax tree of a file. Raises `PluginProblemError` if it cannot be parsed."""
     try:
         with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
+            content = opened.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise PluginProblemError(f"{str(file)!r} is larger than 1 MiB", "split the file")
         return content, ast.parse(content, str(file))
     except OSError as error:

@@ -2,4 +2,4 @@
 
 from neobert.precision.recipe import Recipe
 
-FP32 = Recipe(dtype="float32", activation_bytes=4, weight_copy_bytes=0, least_capability=(0, 0))
+FP32 = Recipe(dtype="float32", activation_bytes=4, weight_copy_bytes=0, min_capability=(0, 0))

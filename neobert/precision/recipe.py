@@ -25,7 +25,7 @@ class Recipe(NamedTuple):
         dtype: type of matrix products and of autocast; without autocast if it is float32.
         activation_bytes: bytes of an activation in that type.
         weight_copy_bytes: bytes of the copy of a weight in that type; 0 without a copy.
-        least_capability: compute capability from which GPUs have units for that type.
+        min_capability: compute capability from which GPUs have units for that type.
         gathered_dtype: type in which FSDP2 gathers weights; None: as they are.
         reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
         convert: replaces modules in the blocks of a backbone in place. `prepare_model` says when.
@@ -35,7 +35,7 @@ class Recipe(NamedTuple):
     dtype: str
     activation_bytes: int
     weight_copy_bytes: int
-    least_capability: tuple[int, int]
+    min_capability: tuple[int, int]
     gathered_dtype: str | None = None
     reduced_dtype: str | None = None
     convert: Callable[[Any], None] = keep_modules

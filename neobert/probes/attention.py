@@ -25,7 +25,7 @@ from neobert.training.loop.task import TINY, Answer
 LONGEST_COMPARED = 512
 """Tokens of the longest document that is compared with the formula, whose scores are in memory at once."""
 
-MOST_COMPARED = 12
+MAX_COMPARED = 12
 """Documents that are compared with the formula, each alone: those of edge lengths come first."""
 
 ROUNDING = 5e-7
@@ -124,7 +124,7 @@ def equality(probed: Probed, batch: Microbatch, layout: Layout, hidden: Tensor) 
     error, unit = 0.0, 0.0
     ids = batch.input_ids.flatten().to(hidden.device)
     compared = (tokens for tokens in layout.documents() if 0 < len(tokens) <= LONGEST_COMPARED)
-    for tokens in islice(compared, MOST_COMPARED):
+    for tokens in islice(compared, MAX_COMPARED):
         places = tokens.to(hidden.device)
         truth = probed.plain(ids[places])
         error = max(error, _rms(hidden[places] - truth))

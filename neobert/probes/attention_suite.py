@@ -25,7 +25,7 @@ from neobert.probes.layout import Layout, with_edges
 from neobert.probes.probed_model import probed_model
 from neobert.tasks.rank_data import inputs_of
 
-MOST_TOKENS = 8192
+MAX_TOKENS = 8192
 FIRST_ID = 8
 SHORTEST = 8
 """Mean tokens of a document, which bounds the number of documents in a packed row."""
@@ -92,9 +92,9 @@ def layers_of_all_kinds(shape: ModelShape) -> int:
 
 
 def full_of_random_text(config: RunConfig, vocab_size: int) -> Microbatch:
-    """Return a microbatch without padding in the run's layout, of at most `MOST_TOKENS` tokens or one row."""
+    """Return a microbatch without padding in the run's layout, of at most `MAX_TOKENS` tokens or one row."""
     longest = longest_row(config)
-    rows = max(1, min(config.trainer.per_device_train_batch_size, MOST_TOKENS // longest))
+    rows = max(1, min(config.trainer.per_device_train_batch_size, MAX_TOKENS // longest))
     draw = torch.Generator().manual_seed(config.seed)
     ids, labels = (torch.randint(FIRST_ID, vocab_size, (rows, longest), generator=draw) for _ in range(2))
     positions = torch.arange(longest).expand(rows, longest).contiguous()

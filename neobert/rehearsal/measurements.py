@@ -32,7 +32,7 @@ from neobert.runfiles.phases import EVALUATION
 from neobert.training.state.trainer import Trainer
 from neobert.units import BYTES_PER_MIB
 
-MOST_DOCUMENTS = 200_000
+MAX_DOCUMENTS = 200_000
 # Index of the first factor among the arguments.
 FACTORS = {
     "aten::mm": 0,
@@ -96,15 +96,15 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
             return None
         train = window.store
     wanted: dict[int, int] = {}
-    for document in _contents(prepared.eval, MOST_DOCUMENTS):
+    for document in _contents(prepared.eval, MAX_DOCUMENTS):
         wanted[hash(document)] = wanted.get(hash(document), 0) + len(document)
     shared, compared = set[int](), 0
-    for document in _contents(train, MOST_DOCUMENTS):
+    for document in _contents(train, MAX_DOCUMENTS):
         compared += 1
         if hash(document) in wanted:
             shared.add(hash(document))
     return {
-        "eval_documents": min(len(prepared.eval), MOST_DOCUMENTS),
+        "eval_documents": min(len(prepared.eval), MAX_DOCUMENTS),
         "train_documents": compared,
         "shared_share": sum(wanted[each] for each in shared) / max(1, sum(wanted.values())),
     }

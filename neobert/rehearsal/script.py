@@ -22,7 +22,7 @@ from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 
 FOLDER, RESUMED_FOLDER = "run", "resumed"
-MOST_COMPARED = 4
+MAX_COMPARED = 4
 PARTS_BEFORE_SAVE = 5
 PARTS = PARTS_BEFORE_SAVE + 2
 EVAL_BATCHES = 8
@@ -54,7 +54,7 @@ class Script:
 
 def script_for(max_steps: int) -> Script:
     """Choose the steps of a rehearsal. Raises `ProjectError` REH001 if a run of `max_steps` is too short."""
-    compared = min(MOST_COMPARED, max_steps // PARTS)
+    compared = min(MAX_COMPARED, max_steps // PARTS)
     if compared == 0:
         message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
         raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from neobert.errors import ProjectError
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 TURNS = """\
 {%- set start = bos_token or cls_token or "" %}
 {%- set end = eos_token or sep_token %}
@@ -31,10 +31,10 @@ def read_template(name: str) -> str:
     file = Path(os.path.expanduser(name))
     try:
         with file.open("rb") as handle:
-            content = handle.read(MOST_BYTES + 1)
-        if len(content) <= MOST_BYTES:
+            content = handle.read(MAX_BYTES + 1)
+        if len(content) <= MAX_BYTES:
             return content.decode()
-        reason = f"is larger than {MOST_BYTES >> 20} MiB"
+        reason = f"is larger than {MAX_BYTES >> 20} MiB"
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber, p
 
 Manifest = Mapping[str, Any]
 UNFINISHED, DISAGREE = "DAT038", "DAT039"
-MOST_FAULTS = 5
+MAX_FAULTS = 5
 ONE_RUN_FILE = "prepare all parts with one run file, into a new folder"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
@@ -31,7 +31,7 @@ class FoundParts:
     Attributes:
         manifests: those of the complete parts.
         missing: folders of the parts that are absent or not complete.
-        faults: what keeps the complete parts from being one text, at most `MOST_FAULTS`.
+        faults: what keeps the complete parts from being one text, at most `MAX_FAULTS`.
     """
 
     manifests: Mapping[PartNumber, Manifest]
@@ -54,8 +54,8 @@ def found_parts(folder: Path) -> FoundParts | None:
             faults.append(f"{part.folder}/{MANIFEST} is not the manifest of a part")
     absent = missing(parts, complete)
     if manifests:
-        faults += islice(disagreements(manifests, is_whole=not absent and not faults), MOST_FAULTS)
-    return FoundParts(manifests, tuple(part.folder for part in absent), tuple(faults[:MOST_FAULTS]))
+        faults += islice(disagreements(manifests, is_whole=not absent and not faults), MAX_FAULTS)
+    return FoundParts(manifests, tuple(part.folder for part in absent), tuple(faults[:MAX_FAULTS]))
 
 
 def _read(path: Path) -> Manifest:

@@ -1,6 +1,6 @@
 """Guesses at masked words of the evaluation text: samples.json of a run directory.
 
-The file has the texts once, and the guesses of at most `MOST_EVALUATIONS` evaluations.
+The file has the texts once, and the guesses of at most `MAX_EVALUATIONS` evaluations.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from neobert.runfiles.json_values import is_count, is_number, is_text
 
 FILE_NAME = "samples.json"
-MOST_EVALUATIONS = 64
-MOST_TEXTS = MOST_GUESSES = 8
+MAX_EVALUATIONS = 64
+MAX_TEXTS = MAX_GUESSES = 8
 LONGEST = 400
 """Characters of a text or guess that are read; longer ones were not written by the trainer."""
 
@@ -52,7 +52,7 @@ class Samples:
     def followed_by(self, evaluation: Evaluation) -> Samples:
         """Return the samples with a further evaluation; of too many, one of the densest is left out."""
         evaluations = [*self.evaluations, evaluation]
-        if len(evaluations) > MOST_EVALUATIONS:
+        if len(evaluations) > MAX_EVALUATIONS:
             del evaluations[_densest([each.step for each in evaluations])]
         return Samples(self.texts, evaluations)
 
@@ -77,7 +77,7 @@ def parse_samples(content: Mapping[str, Any]) -> Samples:
         evaluations = [_parse_evaluation(each, len(texts)) for each in content["evaluations"]]
     except (KeyError, TypeError, ValueError):
         return Samples()
-    are_few = 0 < len(texts) <= MOST_TEXTS and len(evaluations) <= MOST_EVALUATIONS
+    are_few = 0 < len(texts) <= MAX_TEXTS and len(evaluations) <= MAX_EVALUATIONS
     return Samples(texts, evaluations) if are_few else Samples()
 
 
@@ -89,7 +89,7 @@ def _parse_evaluation(content: Any, num_texts: int) -> Evaluation:
     step, guesses = content["step"], content["guesses"]
     if not is_count(step) or len(guesses) != num_texts:
         raise ValueError
-    return Evaluation(step, [[_parse_guess(guess) for guess in each[:MOST_GUESSES]] for each in guesses])
+    return Evaluation(step, [[_parse_guess(guess) for guess in each[:MAX_GUESSES]] for each in guesses])
 
 
 def _parse_guess(content: Any) -> Guess:

@@ -21,10 +21,10 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 
-MOST_ROWS, MOST_CHARACTERS = 100_000, 1 << 26
-MOST_COLUMNS = 128
+MAX_ROWS, MAX_CHARACTERS = 100_000, 1 << 26
+MAX_COLUMNS = 128
 """Most columns, unless the first row has more."""
-MOST_CLASSES, MOST_NUMBERED = 500, 20
+MAX_CLASSES, MAX_NUMBERED = 500, 20
 """Most classes, and most classes that are whole numbers: more numbers are scores."""
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
@@ -55,11 +55,11 @@ class Column:
 
     Attributes:
         lengths: size of each value as text.
-        values: number of rows by value, up to one more than `MOST_CLASSES` values.
+        values: number of rows by value, up to one more than `MAX_CLASSES` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
-        most_elements: length of the longest list.
-        most_different: the same without elements that are empty or occur twice in a list.
+        max_elements: length of the longest list.
+        max_different: the same without elements that are empty or occur twice in a list.
         num_empty: number of values that are null, empty text or an empty list.
     """
 
@@ -68,8 +68,8 @@ class Column:
     values: Counter[str] = field(default_factory=Counter)
     num_texts: int = 0
     elements: Counter[str | int] = field(default_factory=Counter)
-    most_elements: int = 0
-    most_different: int = 0
+    max_elements: int = 0
+    max_different: int = 0
     num_empty: int = 0
 
     def add(self, value: object) -> None:
@@ -77,14 +77,14 @@ class Column:
         value = _texts_in(value)
         if isinstance(value, list | tuple):
             self.elements.update(each for each in value if isinstance(each, str | int))
-            self.most_elements = max(self.most_elements, len(value))
+            self.max_elements = max(self.max_elements, len(value))
             different = {str(each) for each in value if each is not None and str(each).strip()}
-            self.most_different = max(self.most_different, len(different))
+            self.max_different = max(self.max_different, len(different))
             text = " ".join(map(str, value))
         else:
             text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
             self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
-            if text and (text in self.values or len(self.values) <= MOST_CLASSES):
+            if text and (text in self.values or len(self.values) <= MAX_CLASSES):
                 self.values[text] += 1
         self.num_empty += not text
         self.lengths.append(len(text.encode("utf-8", "replace")))
@@ -100,7 +100,7 @@ class Column:
     @property
     def is_list(self) -> bool:
         """True if values are lists."""
-        return self.most_elements > 0
+        return self.max_elements > 0
 
     @property
     def is_text(self) -> bool:
@@ -112,13 +112,13 @@ class Column:
         """True if the values are numbers that do not number a few classes."""
         numbers = self.numbers
         if all(number == int(number) for number in numbers if abs(number) < 2**53):
-            return self.is_label and len(numbers) > MOST_NUMBERED
+            return self.is_label and len(numbers) > MAX_NUMBERED
         return True
 
     @property
     def is_label(self) -> bool:
         """True if the values repeat as those of classes do."""
-        return 2 <= len(self.values) <= MOST_CLASSES and 2 * len(self.values) <= sum(self.values.values())
+        return 2 <= len(self.values) <= MAX_CLASSES and 2 * len(self.values) <= sum(self.values.values())
 
 
 def _texts_in(value: object) -> object:
@@ -167,12 +167,12 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
     columns: dict[str, Column] = {}
     num_characters = 0
     for num_rows, (place, values) in enumerate(_rows(files, rows)):
-        if num_rows >= MOST_ROWS or num_characters > MOST_CHARACTERS:
+        if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
             return list(columns.values()), False
         if not columns:
             _refuse_no_header(values, place)
         for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
-            if name not in columns and (num_rows == 0 or len(columns) < MOST_COLUMNS):
+            if name not in columns and (num_rows == 0 or len(columns) < MAX_COLUMNS):
                 columns[name] = Column(name, lengths=[0] * num_rows, num_empty=num_rows)
         for name, column in columns.items():
             column.add(values.get(name))
@@ -229,8 +229,8 @@ def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
 
 
 def too_many_labels(column: Column, text: Path, name: str) -> ProjectError:
-    """Return the error for a column with more than `MOST_CLASSES` labels; `name`: of a column of labels."""
-    message = f"column {quoted(column.name)} has more than {MOST_CLASSES:,} different labels"
+    """Return the error for a column with more than `MAX_CLASSES` labels; `name`: of a column of labels."""
+    message = f"column {quoted(column.name)} has more than {MAX_CLASSES:,} different labels"
     return unclear(text, message, f"rename the column of the labels to {name}")
 
 

@@ -15,7 +15,7 @@ from neobert.data.batches.streams import Microbatch, describe_loader
 from neobert.data.batches.targets import IGNORED
 from neobert.families.table import longest_row
 from neobert.objectives import Objective, check_labels, token_objective_for
-from neobert.objectives.objective import most_targets
+from neobert.objectives.objective import max_targets
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_metrics import TokenMetrics
 from neobert.training.loop.task import Guesser, Task, TaskInputs
@@ -88,7 +88,7 @@ def with_most_targets(
     capacity = objective.capacity if is_training else objective.eval_capacity
     probability = rates.training if is_training else rates.evaluation
     labels = torch.full_like(ids, IGNORED)
-    places = torch.linspace(0, ids.numel() - 1, capacity or most_targets(ids.numel(), probability)).long()
+    places = torch.linspace(0, ids.numel() - 1, capacity or max_targets(ids.numel(), probability)).long()
     labels[places] = ids[places]
     num_targets = int((labels != IGNORED).sum())
     return replace(batch, labels=labels.reshape(batch.input_ids.shape), num_targets=num_targets)

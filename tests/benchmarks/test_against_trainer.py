@@ -23,13 +23,13 @@ def rows(tmp_path_factory):
     prepared = prepare(made_up_run.run_config(work, work / "run", made_up_run.TINY, steps=4))
     packed = trainer_arm.PackedRows(prepared, TOKENS)
     tokenizer = prepared.tokenizer.tokenizer
-    return packed, trainer_arm.Packing(tokenizer, 0.3, 1024, packed.most_documents), tokenizer
+    return packed, trainer_arm.Packing(tokenizer, 0.3, 1024, packed.max_documents), tokenizer
 
 
 def test_every_packed_row_has_the_same_shapes_and_number_of_masked_tokens(rows):
     packed, collate, tokenizer = rows
     batches = [collate([packed[index]]) for index in range(4)]
-    assert {len(batch["cu_seq_lens_q"]) for batch in batches} == {packed.most_documents + 1}
+    assert {len(batch["cu_seq_lens_q"]) for batch in batches} == {packed.max_documents + 1}
     for batch in batches:
         is_target = batch["labels"][0] != trainer_arm.IGNORED
         assert int(is_target.sum()) == int(0.3 * TOKENS)

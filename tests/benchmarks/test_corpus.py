@@ -185,7 +185,7 @@ def test_a_text_that_is_not_the_pinned_one_is_named(archives, monkeypatch):
 
 def test_a_long_document_is_cut(archives, monkeypatch):
     out, (first, _) = archives
-    monkeypatch.setattr(build, "MOST_PARAGRAPHS", 1)
+    monkeypatch.setattr(build, "MAX_PARAGRAPHS", 1)
     path = packages.file_of(first, out / "packages")
     assert build.documents(first, path) == [[LONG], [OTHER]]
 

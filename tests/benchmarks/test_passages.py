@@ -32,7 +32,7 @@ def work(tmp_path, monkeypatch):
         path = tmp_path / "corpus" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    monkeypatch.setattr(passages, "MOST_HELD_OUT", 4)
+    monkeypatch.setattr(passages, "MAX_HELD_OUT", 4)
     folders = [str(tmp_path / name) for name in ("corpus", "tokenizer", "work")]
     monkeypatch.setattr(sys, "argv", ["passages.py", *folders])
     passages.main()

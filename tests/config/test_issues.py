@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from neobert.config import ConfigError, ConfigIssue
-from neobert.config.errors import MOST_SHOWN
+from neobert.config.errors import MAX_SHOWN
 
 ONE_ISSUE = [
     # text, code, path, line, column, in the message, in the hint
@@ -218,12 +218,12 @@ def test_control_characters_never_reach_the_terminal(issues_of) -> None:
 
 
 def test_a_long_list_is_cut_with_a_count() -> None:
-    error = ConfigError([issue(line) for line in range(1, MOST_SHOWN + 8)])
-    assert f"message {MOST_SHOWN}\n" in str(error) + "\n"
-    assert f"message {MOST_SHOWN + 1}" not in str(error)
+    error = ConfigError([issue(line) for line in range(1, MAX_SHOWN + 8)])
+    assert f"message {MAX_SHOWN}\n" in str(error) + "\n"
+    assert f"message {MAX_SHOWN + 1}" not in str(error)
     assert str(error).endswith("... and 7 more")
-    assert len(error.issues) == MOST_SHOWN + 7
-    assert error.message == f"message 1 (and {MOST_SHOWN + 6} more)"
+    assert len(error.issues) == MAX_SHOWN + 7
+    assert error.message == f"message 1 (and {MAX_SHOWN + 6} more)"
 
 
 def test_the_same_problem_is_said_once() -> None:

@@ -257,7 +257,7 @@ def opening_error(path: Path) -> ProjectError:
 def test_rows_of_parquet_are_read_by_their_size(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(table_rows, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(table_rows, "MAX_BYTES", 10_000)
     texts = ["x" * 3000, *("y" * 10 for _ in range(50))]
     path = tmp_path / "a.parquet"
     pq.write_table(

@@ -129,7 +129,7 @@ def test_passes_of_a_mixture_have_other_sample_ids(made):
     shape = BatchShape(4, ROW, 8, is_packed=True, texts=4)
     text = MixedText(store, (CorpusSlice("all", 1.0, 0, len(sizes), store.num_tokens),))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "LEAST_MICROBATCHES", 8)
+        patch.setattr(mixture, "MIN_MICROBATCHES", 8)
         batches = walk(MixedWindows(text, shape, 1), store, shape, Cursor(), windows=3)
     ids = [each for batch in batches for each in batch.sample_ids.tolist()]
     assert len(set(ids)) == len(ids)

@@ -33,7 +33,7 @@ from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 KEYS = tuple("".join(each) + "bird" for each in product("bdfk", "aeio"))
-MOST_STEPS = 1500
+MAX_STEPS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def learn(model: NeoBERTLMHead, bundle: TokenizerBundle) -> None:
     documents, draw = Documents(bundle), np.random.default_rng(0)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3, betas=(0.9, 0.98), weight_decay=0.01)
     recent = deque[float]([1.0], maxlen=20)
-    for step in range(MOST_STEPS):
+    for step in range(MAX_STEPS):
         optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (step + 1) / 50)
         length = int(draw.integers(documents.shortest + 1, 37))
         numbers = range(step * 32, (step + 1) * 32)

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.summary import suite_summary
 from neobert.export.results import (
-    MOST_ROWS,
+    MAX_ROWS,
     add_sections,
     evaluation_section,
     read_reports,
@@ -66,9 +66,9 @@ def test_figures_keep_what_they_do_not_say(tmp_path):
 
 
 def test_many_figures_are_cut_and_counted(tmp_path):
-    figures = [Figure(name=str(number), metric="m", value=0.5) for number in range(MOST_ROWS + 2)]
+    figures = [Figure(name=str(number), metric="m", value=0.5) for number in range(MAX_ROWS + 2)]
     text = section(tmp_path, report(*figures))
-    assert text.count("| 50.0 |") == MOST_ROWS
+    assert text.count("| 50.0 |") == MAX_ROWS
     assert "2 more figures" in text
 
 

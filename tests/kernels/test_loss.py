@@ -130,7 +130,7 @@ class Largest(TorchDispatchMode):
 def objective(monkeypatch):
     """An objective whose decoder scores 128 rows at a time, as if its vocabulary were large."""
     monkeypatch.setattr(plan_memory, "WHOLE_VALUES", 0)
-    monkeypatch.setattr(plan_memory, "LEAST_ROWS", 128)
+    monkeypatch.setattr(plan_memory, "MIN_ROWS", 128)
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     return TokenObjective(backbone_of(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape))), False)

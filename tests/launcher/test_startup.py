@@ -48,14 +48,14 @@ def test_nothing_heavy_is_loaded(command: str) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("arguments", "absent", "most_own", "most_others"),
+    ("arguments", "absent", "max_own", "max_others"),
     [
         (["--help"], ("pydantic", "rich", "yaml", "validators", "profiles", "psutil"), 32, 160),
         (["lint", "run.yaml"], ("pydantic", "rich", "psutil", "logging", "email", "statistics"), 252, 190),
     ],
 )
 def test_few_modules_are_imported(
-    arguments: list[str], absent: tuple[str, ...], most_own: int, most_others: int
+    arguments: list[str], absent: tuple[str, ...], max_own: int, max_others: int
 ) -> None:
     """Each module takes half a millisecond, and most of them are needed by few commands."""
     Path("run.yaml").write_text("profile: a100-prod\n", encoding="utf-8")
@@ -63,8 +63,8 @@ def test_few_modules_are_imported(
     own = {name for name in modules if name.partition(".")[0] in OWN}
     assert packages(modules).isdisjoint({*HEAVY, *absent})
     assert not {name for name in own if name.startswith("validators.facts_")}, "dataclasses of measurements"
-    assert len(own) <= most_own
-    assert len(modules - own) <= most_others
+    assert len(own) <= max_own
+    assert len(modules - own) <= max_others
 
 
 @pytest.mark.e2e

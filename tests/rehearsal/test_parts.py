@@ -19,7 +19,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
-from neobert.objectives.objective import most_targets
+from neobert.objectives.objective import max_targets
 from neobert.rehearsal.measurements import recording_products, recording_reads, train_eval_overlap
 from neobert.rehearsal.script import rehearsal_values, script_for
 from neobert.rehearsal.trials import adversarial_lengths, full_of_text, with_fewer_targets
@@ -89,7 +89,7 @@ def worst_case(batch: Microbatch, rows: int, capacity: int | None) -> Microbatch
     return with_most_targets(objective, RATES, full_of_text(batch, rows), is_training=True)
 
 
-@pytest.mark.parametrize(("capacity", "num_targets"), [(64, 64), (None, most_targets(256, 0.2))])
+@pytest.mark.parametrize(("capacity", "num_targets"), [(64, 64), (None, max_targets(256, 0.2))])
 def test_the_worst_packed_batch_keeps_every_shape(capacity, num_targets):
     batch = packed(256, 40, 32)
     worst = worst_case(batch, 8, capacity)
@@ -123,7 +123,7 @@ def test_the_worst_padded_batch_has_every_row_full():
     assert worst.input_ids.shape == worst.labels.shape == worst.attention_mask.shape == (4, 16)
     assert bool(worst.attention_mask.all())
     assert set(worst.input_ids.flatten().tolist()) == {5, 6, 7}
-    assert worst.num_targets == most_targets(64, 0.2)
+    assert worst.num_targets == max_targets(64, 0.2)
 
 
 @pytest.mark.parametrize("is_score", [True, False])

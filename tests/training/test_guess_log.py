@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from neobert.runfiles.samples import (
-    MOST_EVALUATIONS,
+    MAX_EVALUATIONS,
     Evaluation,
     Guess,
     MaskedText,
@@ -73,11 +73,11 @@ def test_the_file_is_bounded_and_keeps_the_first_evaluation():
     found = Samples([MaskedText("a", "word", "b")])
     for step in range(1000):
         found = found.followed_by(Evaluation(step, [[Guess("x" * 40, 0.25)]]))
-        assert len(found.evaluations) <= MOST_EVALUATIONS
+        assert len(found.evaluations) <= MAX_EVALUATIONS
     steps = [each.step for each in found.evaluations]
     assert steps == sorted(steps)
     assert (steps[0], steps[-1]) == (0, 999)
-    assert max(np.diff(steps)) <= 1000 / MOST_EVALUATIONS * 4
+    assert max(np.diff(steps)) <= 1000 / MAX_EVALUATIONS * 4
     assert parse_samples(found.as_json()) == found
 
 

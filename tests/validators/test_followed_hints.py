@@ -34,7 +34,7 @@ ALTERNATIVES = re.compile(
     r"; or |; |,? or (?=set |remove |raise |lower )|, or |(?<=\S) or (?=[a-z_]+\.[a-z_])"
 )
 VERBS = ("set", "remove", "raise", "lower")
-MOST_STEPS = 40
+MAX_STEPS = 40
 """Halvings or doublings of a value that is to be lowered or raised."""
 FEW = 8
 DEFAULTS = flatten(to_dict(RunConfig()))
@@ -134,7 +134,7 @@ def followed(situation: Situation, way: list[Edit], finding: Finding, folder: Pa
     """Judge the situation after the edits; a value is raised or lowered until the finding is gone."""
     values = values_of(situation, folder)
     is_repeated = way[0].verb in ("raise", "lower") and finding.code not in MEASURED_AGAIN
-    for _ in range(MOST_STEPS if is_repeated else 1):
+    for _ in range(MAX_STEPS if is_repeated else 1):
         situation = edited(situation, way, values)
         judged = judge_in(folder, situation)
         if not is_open(finding, judged):

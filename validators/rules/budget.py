@@ -17,7 +17,7 @@ from validators.rule import Violations, rule
 from validators.tasks import of_text
 
 COMPUTE_OPTIMAL_TOKENS = 20
-LEAST_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
+MIN_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
 FEWEST_TARGETS = 1000
 """The loss of single tokens has a standard deviation of about 2.5 nats: the error of 1,000 is 0.08."""
 
@@ -71,7 +71,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             f"{tokens.value:.2f} tokens per parameter ({tokens.reason}); about {COMPUTE_OPTIMAL_TOKENS} is "
             "compute-optimal",
             _compute_optimal_values(run, plan),
-            None if tokens.value < LEAST_TOKENS else Severity.WARN,
+            None if tokens.value < MIN_TOKENS else Severity.WARN,
         )
 
 
@@ -143,7 +143,7 @@ def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
     return f"set trainer.gradient_accumulation_steps to {declared // rows_per_pass}; or {accept}"
 
 
-MOST_TIME, ALL_TIME = 0.2, 1.0
+MAX_TIME, ALL_TIME = 0.2, 1.0
 """Shares of the training time between two evaluations."""
 
 
@@ -203,9 +203,9 @@ def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
     max_steps = plan.max_steps.value
     steps = min(run.config.trainer.eval_steps or max_steps, max_steps)
     share = takes_s / (steps * plan.step_time_s.value)
-    if share <= MOST_TIME:
+    if share <= MAX_TIME:
         return
-    enough, fewer = int(share * steps / MOST_TIME) + 1, "set trainer.eval_max_batches to a lower value"
+    enough, fewer = int(share * steps / MAX_TIME) + 1, "set trainer.eval_max_batches to a lower value"
     can_wait = enough <= max_steps
     yield Violation(
         "trainer.eval_steps" if can_wait else _size_key(run.config),

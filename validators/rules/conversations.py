@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TEMPLATE, LENGTH = "tokenizer.chat_template", "dataset.max_seq_length"
 OTHER_TEMPLATE = f"set {TEMPLATE} to another template"
-MOST_SUPERVISED = 0.995
+MAX_SUPERVISED = 0.995
 FEW_LOST, MANY_LOST = 0.01, 0.1
 SPLITS = {"train": "training", "eval": "evaluation"}
 
@@ -99,8 +99,8 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     """
     prepared = prepared_of(facts)
     supervised, total = prepared.conversations.get("supervised"), prepared.num_tokens
-    if supervised and total and supervised / total >= MOST_SUPERVISED:
-        share = f"{supervised / total:.2%} of the tokens are supervised (limit {MOST_SUPERVISED:.1%})"
+    if supervised and total and supervised / total >= MAX_SUPERVISED:
+        share = f"{supervised / total:.2%} of the tokens are supervised (limit {MAX_SUPERVISED:.1%})"
         yield Violation(
             TEMPLATE, share, "set sft.supervise to prefix, or waive this rule to train on prompts too"
         )

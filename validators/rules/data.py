@@ -19,7 +19,7 @@ from validators.planning import why_not_downloaded
 from validators.rule import Violations, needed, rule
 from validators.tasks import masking
 
-LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
+MIN_MASKED, MAX_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
 
 
@@ -268,8 +268,8 @@ def _of_the_share(key: str, share: float, tokens: int) -> Violations:
         problem = "almost no text is left as input"
     elif targets < 1:
         problem = f"{targets:.2g} on average in a microbatch of {tokens:,}"
-    elif not LEAST_MASKED <= share <= MOST_MASKED:
-        problem, weight = f"outside {LEAST_MASKED:.0%} to {MOST_MASKED:.0%}", Severity.WARN
+    elif not MIN_MASKED <= share <= MAX_MASKED:
+        problem, weight = f"outside {MIN_MASKED:.0%} to {MAX_MASKED:.0%}", Severity.WARN
     else:
         return
     message = f"{share:.3%} of the tokens are masked: {problem}"

@@ -17,8 +17,8 @@ from validators.rule import Violations, data_rule, rehearsal_rule, rule
 from validators.rules.data_epochs import HARMLESS_EPOCHS
 from validators.rules.data_prepared import prepared_of
 
-MOST_HELD_OUT = 0.5
-MOST_SHARED = 0.05
+MAX_HELD_OUT = 0.5
+MAX_SHARED = 0.05
 """Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
 
 
@@ -61,7 +61,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             "raise dataset.validation_split, or set dataset.eval_split to a split with more text",
         )
     overlap = measured(rehearsal.overlap, facts, "the overlap of training and evaluation text")
-    if overlap.shared_share > MOST_SHARED:
+    if overlap.shared_share > MAX_SHARED:
         yield Violation(
             "dataset",
             f"{percent(overlap.shared_share)} of the evaluation's tokens also occur in training documents "
@@ -111,7 +111,7 @@ def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     dataset, path = run.config.dataset, "dataset.validation_split"
     share = dataset.validation_split
     is_used = dataset.eval_split is None and dataset.eval_samples is None
-    if is_used and share is not None and share > MOST_HELD_OUT:
+    if is_used and share is not None and share > MAX_HELD_OUT:
         message = f"{path} {share:g} holds out more text than it leaves for training"
         hint = f"set {path} to {1 - share:.2g} if the share for training was meant"
         yield Violation(path, message, hint, Severity.WARN)

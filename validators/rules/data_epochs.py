@@ -12,7 +12,7 @@ from validators.rule import CannotTellError, Violations, data_rule, rule
 from validators.rules.data_prepared import is_short, prepared_of
 from validators.tasks import of_text
 
-HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
+HARMLESS_EPOCHS, EPOCH_LIMIT = 4.0, 40.0
 
 
 def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
@@ -46,13 +46,13 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     epochs = prepared_of(facts).epochs
     if epochs is None:
         raise CannotTellError("the size of the data is unknown")
-    if epochs > MOST_EPOCHS or (run.is_production and epochs > HARMLESS_EPOCHS):
+    if epochs > EPOCH_LIMIT or (run.is_production and epochs > HARMLESS_EPOCHS):
         yield Violation(
             limiting_key(run, plan),
-            f"the run reads the data {epochs:,.1f} times (limit {MOST_EPOCHS:g}; in production a warning "
+            f"the run reads the data {epochs:,.1f} times (limit {EPOCH_LIMIT:g}; in production a warning "
             f"above {HARMLESS_EPOCHS:g})",
             _less_often(run, plan, epochs, 0),
-            None if epochs > MOST_EPOCHS else Severity.WARN,
+            None if epochs > EPOCH_LIMIT else Severity.WARN,
         )
 
 
@@ -107,7 +107,7 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         return
     part = own_part_of(run, plan, facts)
     passes = plan.epochs.value * part.tokens.value / plan.total_tokens.value
-    if passes > MOST_EPOCHS:
+    if passes > EPOCH_LIMIT:
         yield Violation(
             limiting_key(run, plan),
             f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 PREPARE = "delete the prepared folder and run `neobert-launch data prepare` again"
 REPORT = "report this as a bug, with the config"
 PACKING = "datacollator.pack_sequences"
-LEAST_FILL = 0.9
+MIN_FILL = 0.9
 FEW_MICROBATCHES = 10
-MOST_LOST = 0.05
+MAX_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
 NOTHING_SUPERVISED = "SFT001"
@@ -223,14 +223,14 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     prepared = prepared_of(facts)
-    if prepared.fill is not None and prepared.fill < LEAST_FILL and _can_be_packed(run.config):
+    if prepared.fill is not None and prepared.fill < MIN_FILL and _can_be_packed(run.config):
         message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
         key, hint = _way_to_fill(run, plan, prepared)
         yield Violation(key, message, hint)
-    if prepared.truncation_share > MOST_LOST:
+    if prepared.truncation_share > MAX_LOST:
         message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, _way_to_keep(run))
-    if prepared.dropped_share > MOST_LOST:
+    if prepared.dropped_share > MAX_LOST:
         message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
         keep = _way_to_keep(run)
         shorter = "lower dataset.min_length"

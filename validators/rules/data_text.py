@@ -14,10 +14,10 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.rules.data_corpora import MOST_SHARED
+from validators.rules.data_corpora import MAX_SHARED
 from validators.tasks import of_conversations, of_text
 
-MOST_ALTERED = 0.02
+MAX_ALTERED = 0.02
 """Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
 
 
@@ -131,7 +131,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     """
     for text in needed(facts.text):
         total = text.eval_characters
-        if total and (share := text.shared_characters / total) > MOST_SHARED:
+        if total and (share := text.shared_characters / total) > MAX_SHARED:
             compared = f"of {total:,} compared characters"
             message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
             hint = "remove these documents from the training files, or set dataset.validation_split and "
@@ -224,12 +224,12 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
             changes.append((text.lowered_words, text.lowered_example, "lower-cases", "lowercase"))
         for number, example, verb, key in changes:
             share = number / max(1, text.words)
-            if share > MOST_ALTERED:
+            if share > MAX_ALTERED:
                 word, read = map(printable, example)
                 yield Violation(
                     "tokenizer",
                     f"the tokenizer {verb} {percent(share)} of the first {text.words:,} words in "
-                    f"{text.source}, such as {word} to {read} (limit {percent(MOST_ALTERED)})",
+                    f"{text.source}, such as {word} to {read} (limit {percent(MAX_ALTERED)})",
                     _way_to_keep(run, key),
                 )
 

@@ -12,7 +12,7 @@ from validators.finding import Severity, Violation
 from validators.rule import Violations, data_rule
 from validators.rules.data_prepared import prepared_of
 
-LEAST_RETURNED, MOST_MARKED = 0.99, 0.01
+MIN_RETURNED, MAX_MARKED = 0.99, 0.01
 """Shares of the documents. A text may spell a marker, and a document may hold bytes that are not text."""
 
 
@@ -48,10 +48,10 @@ def foreign_ids(counts: Mapping[str, int]) -> Violations:
     if not counts:
         return
     total, returned, marked = counts["documents"], counts["returned"], counts["marked"]
-    if returned < LEAST_RETURNED * total:
+    if returned < MIN_RETURNED * total:
         message = f"{returned:,} of {total:,} documents have the same ids after decoding and tokenizing"
         yield Violation("tokenizer", message, TOKENIZER_OF_THE_IDS)
-    elif marked > MOST_MARKED * total:
+    elif marked > MAX_MARKED * total:
         message = f"{marked:,} of {total:,} documents have markers of the tokenizer inside"
         hint = "set dataset.path to .ds files that were written without shuffle_chunk_size"
         yield Violation("dataset.path", message, hint)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 PATH = "distributed.nproc_per_node"
-LEAST_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75
-LEAST_COPY_SHARE = 0.7
-LEAST_HOST_SHARE = 0.5
-LEAST_OF_FASTEST = 0.9
+MIN_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75
+MIN_COPY_SHARE = 0.7
+MIN_HOST_SHARE = 0.5
+MIN_OF_FASTEST = 0.9
 TERA, GIGA = 1e12, 1e9
 SLOW = "check other processes, clocks and power limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"
 NVLINK_BYTES_PER_S = 25e9
@@ -74,13 +74,13 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
         at_best = device.burst_flops or device.gemm_flops
         sheet = f"of the data sheet's {peak / TERA:.0f}"
-        if device.gemm_flops < LEAST_GEMM_SHARE * peak:
+        if device.gemm_flops < MIN_GEMM_SHARE * peak:
             yield Violation(PATH, f"{label}: {reached}, {device.gemm_flops / peak:.0%} {sheet}", SLOW)
         elif at_best < USUAL_GEMM_SHARE * peak:
             message = f"{label}: {at_best / TERA:.0f} TFLOP/s at best, {at_best / peak:.0%} {sheet}"
             yield Violation(PATH, message, SLOW, Severity.WARN)
         fastest = max(other.gemm_flops for other in devices)
-        if device.gemm_flops < LEAST_OF_FASTEST * fastest:
+        if device.gemm_flops < MIN_OF_FASTEST * fastest:
             message = f"{label}: {reached}, but the fastest GPU of the run reaches {fastest / TERA:.0f}"
             yield Violation(PATH, message, SLOW)
 
@@ -112,7 +112,7 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for device in _used(run, facts):
         label = _label(device, facts)
         spec = _card(device).bytes_per_s
-        if device.copy_bytes_per_s < LEAST_COPY_SHARE * spec:
+        if device.copy_bytes_per_s < MIN_COPY_SHARE * spec:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
             yield Violation(PATH, f"{label}: a copy within the device reaches {copied}", SLOW)
         for fault in _link_faults(device, health.get(device.index)):
@@ -133,7 +133,7 @@ def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[st
     if gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
         yield f"{gpu.pcie_width} of {gpu.pcie_width_max} PCIe lanes"
     nominal = pcie_bytes_per_s(gpu)
-    if nominal is not None and device.host_bytes_per_s < LEAST_HOST_SHARE * nominal:
+    if nominal is not None and device.host_bytes_per_s < MIN_HOST_SHARE * nominal:
         reached = f"{device.host_bytes_per_s / GIGA:.1f} of {nominal / GIGA:.0f} GB/s"
         yield f"a copy from the host reaches {reached}"
 

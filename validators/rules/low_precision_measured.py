@@ -10,9 +10,9 @@ from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rehearsal_rule
 from validators.rules.low_precision import REMOVE, SECTION, is_off
 
-MOST_TIME = 0.97
+MAX_TIME = 0.97
 """Of a step in bf16: below it, the gain is within the noise of a measurement."""
-MOST_LOSS_CHANGE = 0.01
+MAX_LOSS_CHANGE = 0.01
 """Relative. Rounding to mxfp8 changed the loss of small models by 0.01 to 0.07 %."""
 
 
@@ -40,10 +40,10 @@ def low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     compared = measured(rehearsal_of(facts).low_precision, facts, "the speed in bf16")
-    if compared.recipe_step_s > MOST_TIME * compared.bf16_step_s:
+    if compared.recipe_step_s > MAX_TIME * compared.bf16_step_s:
         message = (
             f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {run.config.torchao.recipe} and "
-            f"{1000 * compared.bf16_step_s:.3g} ms in bf16 (limit {MOST_TIME:.0%})"
+            f"{1000 * compared.bf16_step_s:.3g} ms in bf16 (limit {MAX_TIME:.0%})"
         )
         yield Violation(SECTION, message, REMOVE, None if run.is_production else Severity.WARN)
 
@@ -77,6 +77,6 @@ def low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
         raise CannotTellError("the loss in bf16 is not finite")
     if own is None:
         yield Violation(SECTION, f"the loss is not finite with {name}, and {other:.4g} in bf16", REMOVE)
-    elif abs(own / other - 1) > MOST_LOSS_CHANGE:
+    elif abs(own / other - 1) > MAX_LOSS_CHANGE:
         message = f"the loss of steps 9 to 16 is {own:.4g} with {name} and {other:.4g} in bf16"
-        yield Violation(SECTION, f"{message} (limit {MOST_LOSS_CHANGE:.0%})", REMOVE)
+        yield Violation(SECTION, f"{message} (limit {MAX_LOSS_CHANGE:.0%})", REMOVE)

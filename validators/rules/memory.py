@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 RECOMPUTATION = "trainer.gradient_checkpointing"
-MOST_RESERVED = 1.5
+MAX_RESERVED = 1.5
 GROWTH_STEPS = 50
 GROWTH_SHARE = 0.01
 PATH = "trainer.per_device_train_batch_size"
@@ -139,7 +139,7 @@ def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         )
 
 
-LEAST_RATIO, MOST_RATIO = 0.5, 1.5
+MIN_RATIO, MAX_RATIO = 0.5, 1.5
 
 
 def _memory(facts: Facts) -> MemoryFacts:
@@ -172,14 +172,14 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     """
     memory, predicted = _memory(facts), predicted_mib(plan)
     peak = memory.peak_allocated_mib + memory.context_mib
-    if not LEAST_RATIO <= peak / predicted <= MOST_RATIO:
+    if not MIN_RATIO <= peak / predicted <= MAX_RATIO:
         yield Violation(
             PATH,
             f"peak memory is {peak:,} MiB, {peak / predicted:.2f} times the predicted {predicted:,.0f} MiB "
-            f"({LEAST_RATIO:g} to {MOST_RATIO:g} expected)",
+            f"({MIN_RATIO:g} to {MAX_RATIO:g} expected)",
             "compare precision, kernels and sizes with the plan: neobert-launch plan --verbose",
         )
-    if memory.peak_reserved_mib >= MOST_RESERVED * memory.peak_allocated_mib:
+    if memory.peak_reserved_mib >= MAX_RESERVED * memory.peak_allocated_mib:
         yield Violation(
             PATH,
             f"{memory.peak_reserved_mib:,} MiB reserved for {memory.peak_allocated_mib:,} MiB allocated",

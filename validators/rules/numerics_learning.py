@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from validators.facts_rehearsal import OverfitFacts
 
 UNUSED = "use these weights in the loss, or build the model without a head (auto_class AutoModel)"
-LEAST_FALL = 0.02
+MIN_FALL = 0.02
 LABELS_LOSS = 1.0
 """Largest distance in nats of the initial loss of a classification from ln(classes)."""
 
@@ -100,10 +100,10 @@ def _not_learned(overfit: OverfitFacts, task: TaskSpec) -> Violations:
             not_finite,
             "raise datacollator.mlm_probability so that each batch has targets, or check the initial weights",
         )
-    elif last is None or not last < first * (1 - LEAST_FALL):
+    elif last is None or not last < first * (1 - MIN_FALL):
         yield Violation(
             "optimizer.lr",
             f"{counted(overfit.steps, 'step')} on one batch changed its loss from {first:.4g} to "
-            f"{'not finite' if last is None else f'{last:.4g}'} (a fall of {LEAST_FALL:.0%} needed)",
+            f"{'not finite' if last is None else f'{last:.4g}'} (a fall of {MIN_FALL:.0%} needed)",
             "check optimizer.lr, trainer.gradient_clipping and the optimizer's parameter groups",
         )

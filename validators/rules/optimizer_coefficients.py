@@ -12,18 +12,18 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
-LEAST_SHARE, HOPELESS_SHARE = 0.5, 0.1
+MIN_SHARE, HOPELESS_SHARE = 0.5, 0.1
 """Of the learning rate: Adam's mean step."""
 USUAL_NORM = 1.0
 """Norm of the global gradient in a healthy run; a clip above it is rarely active and bounds nothing."""
 USUAL_EPSILON = OptimizerConfig().eps
-LEAST_EPSILON = 1e-20
+MIN_EPSILON = 1e-20
 """The square of a gradient of 1e-21 is 0 in fp32: its update is the first moment over epsilon alone."""
-MOST_ERASED, RUINOUS = 0.005, 0.05
+MAX_ERASED, RUINOUS = 0.005, 0.05
 """Share of a matrix that decay removes in one step at the peak rate. In equilibrium a step rotates it by the
 square root of twice that: by 0.1 and by 0.32 of its length."""
 
-MOST_PULL, OVERWHELMING_PULL = 0.1, 1.0
+MAX_PULL, OVERWHELMING_PULL = 0.1, 1.0
 """Gradient of the z-loss by a logit, 2 z logsumexp softmax, over that of the cross-entropy, softmax."""
 
 
@@ -67,17 +67,17 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int) -> Violations:
-    if optimizer.eps < LEAST_EPSILON:
+    if optimizer.eps < MIN_EPSILON:
         yield Violation(
             "optimizer.eps",
-            f"optimizer.eps {optimizer.eps:g} is below {LEAST_EPSILON:g}: squares of gradients that small "
+            f"optimizer.eps {optimizer.eps:g} is below {MIN_EPSILON:g}: squares of gradients that small "
             "are 0 in fp32, and their updates are of any size",
             f"set optimizer.eps to {USUAL_EPSILON:g}, the usual value",
         )
     norm = min(USUAL_NORM, trainer.gradient_clipping or USUAL_NORM)
     gradient = norm / sqrt(num_parameters)
     share = gradient / (gradient + optimizer.eps)
-    if share >= LEAST_SHARE:
+    if share >= MIN_SHARE:
         return
     is_clipped = norm / USUAL_NORM < USUAL_EPSILON / optimizer.eps
     yield Violation(
@@ -95,26 +95,26 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
         return
     rate = optimizer.muon_lr or optimizer.lr if kind.matrices_by_muon else optimizer.lr
     erased = round(rate * optimizer.weight_decay, 12)  # the product of 0.05 and 0.1 exceeds 0.005 by 1e-18
-    if erased <= MOST_ERASED:
+    if erased <= MAX_ERASED:
         return
     half = f"an update decays to half in {log(2) / erased:,.0f} steps"
     yield Violation(
         "optimizer.weight_decay",
         f"at the peak rate of {rate:g} each step removes {erased:.2%} of every matrix"
         + (f": {half}" if erased < 1 else ""),
-        f"set optimizer.weight_decay to {MOST_ERASED / rate:.2g} or less; 0.01 to 0.1 is usual",
+        f"set optimizer.weight_decay to {MAX_ERASED / rate:.2g} or less; 0.01 to 0.1 is usual",
         None if erased > RUINOUS else Severity.WARN,
     )
 
 
 def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
     pull = 2 * z_loss * log(vocab_size)
-    if pull <= MOST_PULL:
+    if pull <= MAX_PULL:
         return
     yield Violation(
         "trainer.z_loss",
         f"trainer.z_loss {z_loss:g} has {pull:.2g} times the logit gradient of the cross-entropy "
-        f"(at most {MOST_PULL:g})",
+        f"(at most {MAX_PULL:g})",
         "set trainer.z_loss to 1e-4, the usual value",
         None if pull > OVERWHELMING_PULL else Severity.WARN,
     )

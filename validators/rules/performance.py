@@ -24,8 +24,8 @@ HARD_FLOOR = 0.01
 FLOOR_SHARE = 0.5
 """Share of the expected MFU: a power-capped GPU or a longer context costs less than half."""
 TOLERANCE = 0.1
-MOST_DATA_WAIT = 0.1
-MOST_HOST_BOUND = 0.25
+MAX_DATA_WAIT = 0.1
+MAX_HOST_BOUND = 0.25
 
 
 def _speed(facts: Facts) -> SpeedFacts:
@@ -150,10 +150,10 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     share = _speed(facts).data_wait_share
-    if share > MOST_DATA_WAIT:
+    if share > MAX_DATA_WAIT:
         yield Violation(
             "dataset.num_workers",
-            f"{share:.0%} of each step is spent waiting for data (limit {MOST_DATA_WAIT:.0%})",
+            f"{share:.0%} of each step is spent waiting for data (limit {MAX_DATA_WAIT:.0%})",
             "raise dataset.num_workers or dataset.prefetch_factor, or move the data to a faster disk",
         )
 
@@ -189,10 +189,10 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     share = measured(_speed(facts).host_bound_share, facts, "how often the GPU waits for the host")
-    if share > MOST_HOST_BOUND:
+    if share > MAX_HOST_BOUND:
         yield Violation(
             "trainer",
-            f"the GPU waits for kernel launches in {share:.0%} of steps (limit {MOST_HOST_BOUND:.0%})",
+            f"the GPU waits for kernel launches in {share:.0%} of steps (limit {MAX_HOST_BOUND:.0%})",
             _shorter_launches(run.config),
         )
 

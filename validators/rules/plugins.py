@@ -13,7 +13,7 @@ from validators.rules.config_file import loader_rule
 
 METRIC, DIRECTION = "trainer.metric_for_best_model", "trainer.greater_is_better"
 SHARE = "datacollator.mlm_probability"
-MOST_TARGETS = 1.25
+MAX_TARGETS = 1.25
 """Limit of the targets that a masking function selects, relative to `datacollator.mlm_probability`. Memory is
 planned for 6 standard deviations above its mean: 1.25 times the mean for 2,300 tokens at a rate of 0.2."""
 SCORED = ("AutoModelForSequenceClassification", "AutoModelForTokenClassification")
@@ -100,7 +100,7 @@ def failing_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for each in found.failures:
         yield Violation(each.key, each.message, each.hint)
     share, probability = found.masked_share, run.config.datacollator.mlm_probability
-    if share is not None and share > MOST_TARGETS * probability:
+    if share is not None and share > MAX_TARGETS * probability:
         message = f"plugins.masking selects {share:.1%} of the tokens, but {SHARE} is {probability:.1%}"
         yield Violation(SHARE, message, f"set {SHARE} to {min(1.0, share):.2f}, or select fewer tokens")
     metric = run.config.trainer.metric_for_best_model

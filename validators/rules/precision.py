@@ -11,7 +11,7 @@ from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
-LEAST_SHARE = 0.95
+MIN_SHARE = 0.95
 """Share of the FLOPs of matrix products: a reduction or a clip may use a higher precision."""
 MASTER = "float32"
 PATH = "trainer.mixed_precision"
@@ -93,7 +93,7 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     an A100, H100, H200, L40S or RTX 4090 (8.0 or later)
     ```
     """
-    precision, least = run.config.trainer.mixed_precision, recipe_of(run.config).least_capability
+    precision, least = run.config.trainer.mixed_precision, recipe_of(run.config).min_capability
     needed = ".".join(map(str, least))
     for gpu in facts.gpus or ():
         if gpu.compute_capability < least:
@@ -133,7 +133,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
         raise CannotTellError("no matrix products were recorded")
     used = precision.product_flops
     shares = ", ".join(f"{name} {flops / total:.0%}" for name, flops in sorted(used.items()))
-    if sum(flops for name, flops in used.items() if name in (declared, *low)) / total < LEAST_SHARE:
+    if sum(flops for name, flops in used.items() if name in (declared, *low)) / total < MIN_SHARE:
         yield Violation(
             PATH,
             f"{declared} is declared, but matrix products use {shares}",

@@ -12,7 +12,7 @@ from validators.rule import Violations, rule
 
 LONGEST_WARMUP = 0.5
 USUAL_WARMUP_PERCENT = 5
-MOST_AT_FLOOR, MOST_AT_ZERO = 0.1, 0.01
+MAX_AT_FLOOR, MAX_AT_ZERO = 0.1, 0.01
 """Shares of the run's steps."""
 HIGHEST_FLOOR = 0.1
 """Share of the peak: the floor of most published recipes."""
@@ -21,7 +21,7 @@ ZERO_FLOOR = 1e-3
 
 USUAL_PIECES_PERCENT = 25
 """Steps with pieces of documents: the share that was measured."""
-MOST_PROFILED = 100
+MAX_PROFILED = 100
 """Steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
 
 
@@ -133,7 +133,7 @@ def _decay_violations(plan: Plan) -> Violations:
         yield Violation(path, message, hint)
         return
     steps, is_zero = max_steps - max(schedule.decay_end, schedule.warmup_steps), schedule.floor < ZERO_FLOOR
-    if steps > (MOST_AT_ZERO if is_zero else MOST_AT_FLOOR) * max_steps:
+    if steps > (MAX_AT_ZERO if is_zero else MAX_AT_FLOOR) * max_steps:
         message = (
             f"{steps:,} of {max_steps:,} steps come after the decay, at {schedule.floor:g} of the peak rate"
         )
@@ -243,9 +243,9 @@ def _profile_violations(first: int, last: int, max_steps: int) -> Violations:
             f"no step is profiled: [{first:,}, {last:,}] is not a range within {max_steps:,} steps",
             "set trainer.profile_steps to the first and last step to profile, e.g. [20, 22]",
         )
-    elif last - first >= MOST_PROFILED:
+    elif last - first >= MAX_PROFILED:
         yield Violation(
             "trainer.profile_steps",
-            f"{last - first + 1:,} steps are profiled (limit {MOST_PROFILED}); host memory holds all events",
+            f"{last - first + 1:,} steps are profiled (limit {MAX_PROFILED}); host memory holds all events",
             "shorten trainer.profile_steps: three steps are enough",
         )

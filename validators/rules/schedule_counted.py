@@ -20,7 +20,7 @@ from validators.rules.checkpoint_resume import CONTINUE, RESUME, differing_key, 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01
 """Relative. A smaller change has no visible effect on a loss curve."""
-MOST_DIFFERENCE = 0.05
+MAX_DIFFERENCE = 0.05
 """Relative. Rounding in bf16 causes a tenth of it, dividing by the wrong count several times as much."""
 
 
@@ -91,14 +91,14 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
     difference = accumulation.relative_difference
     if difference is None:
         raise CannotTellError("there was no finite gradient to compare")
-    if difference > MOST_DIFFERENCE:
+    if difference > MAX_DIFFERENCE:
         first, second = accumulation.num_targets
         compares = spec_of(run.config).predicts == "pairs"
         reference = "that of one graph over both" if compares else "their weighted mean"
         yield Violation(
             "trainer.gradient_accumulation_steps",
             f"the joint gradient of {first:,} and {second:,} targets differs by {difference:.1%} from "
-            f"{reference} (limit {MOST_DIFFERENCE:.0%})",
+            f"{reference} (limit {MAX_DIFFERENCE:.0%})",
             "repeat the forward pass of every microbatch with its random numbers, and add the documents of "
             "other ranks to the targets"
             if compares

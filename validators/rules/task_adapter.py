@@ -14,7 +14,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.tasks import with_adapter
 
-MOST_SCALE = 64
+MAX_SCALE = 64
 """Factor on the product; published adapters have 1 to 16."""
 
 
@@ -68,8 +68,8 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             message = f"r {config.adapter.r} is not below {smaller}, the smaller dimension of {name}"
             yield Violation("adapter.r", message, f"set adapter.r below {smaller}, such as 8 or 16")
             break
-    if (scale := config.adapter.alpha / config.adapter.r) > MOST_SCALE:
-        message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MOST_SCALE})"
+    if (scale := config.adapter.alpha / config.adapter.r) > MAX_SCALE:
+        message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MAX_SCALE})"
         hint = f"set adapter.alpha to {2 * config.adapter.r}, twice adapter.r"
         yield Violation("adapter.alpha", message, hint, Severity.WARN)
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:

@@ -21,7 +21,7 @@ little to learn: a hundred steps of 16 make as many comparisons as one of 160. N
 temperature of the hardest have at least 1/e of its weight: their number grows with pairs x temperature."""
 FEW_SHARED, MANY_SHARED = 0.01, 0.1
 """Shares of the evaluation, as for whole copies (DAT022), and of the training pairs."""
-MOST_FALSE = 0.1
+MAX_FALSE = 0.1
 """Share of the documents of a step that are masked, which is what its batch is smaller by."""
 
 
@@ -97,11 +97,11 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     share = counts_of(facts)["false_share"]
-    if share > MOST_FALSE:
+    if share > MAX_FALSE:
         yield Violation(
             "dataset.path",
             f"{percent(share)} of the other pairs of a step have the query or the document of a pair "
-            f"(at most {percent(MOST_FALSE)})",
+            f"(at most {percent(MAX_FALSE)})",
             "remove repeated pairs from the data, or add pairs with other documents",
         )
 

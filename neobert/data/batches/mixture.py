@@ -24,7 +24,7 @@ from neobert.data.store.segment_store import SAMPLE_SEGMENTS, LengthStatistics, 
 
 # A window holds a pass over the corpus that is read most often, but no fewer microbatches than this: the
 # last ones of a window are not full.
-LEAST_MICROBATCHES = 128
+MIN_MICROBATCHES = 128
 _CORPUS_STREAM, _MIX_STREAM = 0x636F72707573, 0x6D6978
 
 
@@ -137,7 +137,7 @@ class MixedWindows:
     def tokens_per_window(self) -> int:
         """Mean number of tokens per window."""
         most = int(WINDOW_EXAMPLES / sum(self.text.examples_per_token()))
-        least = LEAST_MICROBATCHES * self.shape.capacity
+        least = MIN_MICROBATCHES * self.shape.capacity
         return max(1, min(most, max(least, self.text.tokens_per_pass)))
 
     def load(self, cursor: Cursor) -> Window:

@@ -14,7 +14,7 @@ from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.splits import SplitSlice
 from neobert.data.sources.text_files import read_rows, row_groups
 
-MOST_INDEXED_BLOCKS, LEAST_INDEXED_ROWS = 1 << 14, 1 << 10
+MAX_INDEXED_BLOCKS, MIN_INDEXED_ROWS = 1 << 14, 1 << 10
 ROW_BYTES = 1 << 10
 """Assumed size of a row of text that has no files."""
 
@@ -76,7 +76,7 @@ def _of_file(source: FileSource, place: int) -> Iterator[Block]:
 
 def _of_rows(source: IndexedSource) -> Iterator[Block]:
     total = source.size()
-    rows = max(LEAST_INDEXED_ROWS, -(-total // MOST_INDEXED_BLOCKS))
+    rows = max(MIN_INDEXED_ROWS, -(-total // MAX_INDEXED_BLOCKS))
     for start in range(0, total, rows):
         stop = min(start + rows, total)
         key = f"rows {start} to {stop}"

@@ -22,7 +22,7 @@ from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
-MOST_FILES, MOST_CHARACTERS, CHARACTERS_OF_FILE = 64, 1 << 22, 1 << 16
+MAX_FILES, MAX_CHARACTERS, CHARACTERS_OF_FILE = 64, 1 << 22, 1 << 16
 """Number of files of which the first rows are read, characters of all of them, and of each at least."""
 SAMPLE_CHARACTERS = 1 << 17
 NEEDS_PYARROW = ".zst"
@@ -124,17 +124,17 @@ def _with_rows(
     found: Preview, training: list[TextFile], evaluation: list[TextFile], rows: RowFormat, can_open: CanOpen
 ) -> Preview:
     """Read the first rows of the files, and add their number and the copies among them."""
-    most = max(CHARACTERS_OF_FILE, MOST_CHARACTERS // min(MOST_FILES, len(training)))
+    most = max(CHARACTERS_OF_FILE, MAX_CHARACTERS // min(MAX_FILES, len(training)))
     seen = {text_digest(_text(row, rows)) for row in _first_rows(evaluation, rows, can_open, most)}
-    documents, copies, is_whole = 0, set[bytes](), len(training) <= MOST_FILES
-    sample, most_sampled = list[str](), SAMPLE_CHARACTERS // max(1, min(len(training), MOST_FILES))
-    for file in training[:MOST_FILES]:
+    documents, copies, is_whole = 0, set[bytes](), len(training) <= MAX_FILES
+    sample, max_sampled = list[str](), SAMPLE_CHARACTERS // max(1, min(len(training), MAX_FILES))
+    for file in training[:MAX_FILES]:
         num_characters = 0
         for row in _first_rows([file], rows, can_open, most):
             documents += 1
-            if num_characters < most_sampled:
+            if num_characters < max_sampled:
                 texts = [row[each.name] for each in rows.fields if each.is_text]
-                sample += [text[:most_sampled] for text in texts]
+                sample += [text[:max_sampled] for text in texts]
             num_characters += characters(row)
             if seen:
                 copies |= seen & {text_digest(_text(row, rows))}
@@ -151,7 +151,7 @@ def _with_rows(
 
 def _first_rows(files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen, most: int) -> Iterator[Row]:
     """Yield the first rows of files, of about `most` characters each."""
-    for file in islice(files, MOST_FILES):
+    for file in islice(files, MAX_FILES):
         num_characters = 0
         for row in read_rows(file.path, rows) if can_open(file.path) else ():
             yield row

@@ -17,7 +17,7 @@ from neobert.data.sources.rows import Row, RowFormat, characters
 from neobert.data.sources.text_files import column_of, read_rows
 
 State = dict[str, Any]
-_FIRST_FETCH, _MOST_FETCHED = 16, 1024
+_FIRST_FETCH, _MAX_FETCHED = 16, 1024
 _FETCH_CHARACTERS = 1 << 23
 
 
@@ -158,7 +158,7 @@ class _IndexedReader(Reader):
         stop = min(self._place + self._num_fetched, self._source.size())
         self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
         fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(characters, self._chunk)))
-        self._num_fetched = max(1, min(_MOST_FETCHED, fitting))
+        self._num_fetched = max(1, min(_MAX_FETCHED, fitting))
 
     def state(self) -> State:
         return {"document": self._place}

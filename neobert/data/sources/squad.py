@@ -10,7 +10,7 @@ from typing import Any
 
 from neobert.data.sources.unreadable import unreadable
 
-MOST_CHARACTERS = 1 << 28
+MAX_CHARACTERS = 1 << 28
 """The file is read at once: the training file of SQuAD 2.0 has 42 million characters."""
 _BEGINNING = re.compile(r'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[')
 _SHAPE = "write an object with data, paragraphs and qas, as SQuAD has them, or one JSON object per line"
@@ -27,8 +27,8 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     for text in texts:
         parts.append(text)
         size += len(text)
-        if size > MOST_CHARACTERS:
-            raise unreadable(path, f"is longer than {MOST_CHARACTERS:,} characters", _SHAPE)
+        if size > MAX_CHARACTERS:
+            raise unreadable(path, f"is longer than {MAX_CHARACTERS:,} characters", _SHAPE)
     number = 0
     try:
         for article in json.loads("".join(parts))["data"]:

@@ -26,7 +26,7 @@ from neobert.data.sources.unreadable import (
 from neobert.plurals import counted
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-MOST_ROWS, MOST_BYTES = 1024, 1 << 24
+MAX_ROWS, MAX_BYTES = 1024, 1 << 24
 LINES_OF_BEGINNING = 4
 MESSAGES = "messages"
 """Column of a row that is a list without columns: only conversations are written in that form."""
@@ -164,10 +164,10 @@ class _Taken(NamedTuple):
     error: ValueError | None
 
 
-def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[str, Any]]:
+def array_objects(chunks: Iterable[str], max_characters: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON array that is given as chunks of text.
 
-    Raises ValueError for anything but one array of objects, each of at most `most_characters`.
+    Raises ValueError for anything but one array of objects, each of at most `max_characters`.
     """
     taken, retry_at = _Taken([], "", _START, None), 0
     for chunk in chunks:
@@ -179,8 +179,8 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
         taken = _take(text, taken.expected)
         yield from taken.objects
         retry_at = 2 * len(taken.rest)
-        if len(taken.rest) > most_characters:
-            raise taken.error or ValueError(f"one object is longer than {most_characters:,} characters")
+        if len(taken.rest) > max_characters:
+            raise taken.error or ValueError(f"one object is longer than {max_characters:,} characters")
     taken = _take(taken.rest, taken.expected)
     yield from taken.objects
     if taken.expected != _END or taken.rest:
@@ -281,10 +281,10 @@ def _example(kind: str) -> object:
 
 
 def _batch_rows(metadata: Any) -> int:
-    """Return the number of rows per read: about `MOST_BYTES` in the row group with the longest rows."""
+    """Return the number of rows per read: about `MAX_BYTES` in the row group with the longest rows."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
-    return max(1, min(MOST_ROWS, int(MOST_BYTES / max(1, longest))))
+    return max(1, min(MAX_ROWS, int(MAX_BYTES / max(1, longest))))
 
 
 def _value(cell: Any, path: Path, row: int) -> object:

@@ -20,7 +20,7 @@ from neobert.data.sources.unreadable import unopened, unreadable
 from neobert.errors import ProjectError
 
 _TYPES = {"2": "H", "4": "I"}
-_MOST_METADATA_BYTES = 1 << 16
+_MAX_METADATA_BYTES = 1 << 16
 
 
 class TokenText(str):
@@ -91,7 +91,7 @@ def shard_rows(path: Path) -> Iterator[Row]:
 def _metadata(path: Path) -> tuple[str, int]:
     """Return the type code of the ids, and the number of tokens."""
     with path.with_name(f"{path.name}.metadata").open("rb") as file:
-        lines = file.read(_MOST_METADATA_BYTES).decode("utf-8").split("\n")
+        lines = file.read(_MAX_METADATA_BYTES).decode("utf-8").split("\n")
     return _TYPES[lines[0].rpartition("|")[2]], int(lines[1])
 
 

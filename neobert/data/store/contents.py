@@ -34,7 +34,7 @@ from neobert.runfiles.chat_template import template_of_folder
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.specs import spec_of
 
-MOST_MICROBATCHES = 64
+MAX_MICROBATCHES = 64
 
 
 def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Shares:
     def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
         """Read the same number of microbatches for every rank, and their total for a single process."""
         world_size = num_processes(config)
-        rounds = max(1, MOST_MICROBATCHES // world_size)
+        rounds = max(1, MAX_MICROBATCHES // world_size)
         by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
         rounds = min(map(len, by_rank))
         alone = list(_first(config, prepared, 0, 1, max(1, rounds * world_size)))

@@ -27,7 +27,7 @@ from neobert.data.store.build import (
 )
 from neobert.data.store.checksums import files_of
 from neobert.data.store.report import split_report
-from neobert.data.store.shared_texts import MOST_ROWS, count_shared
+from neobert.data.store.shared_texts import MAX_ROWS, count_shared
 from neobert.data.store.split_writer import lengths_of
 from neobert.data.store.text_copies import DIGEST, count_copies
 from neobert.data.store.token_store import check_size, writing
@@ -179,7 +179,7 @@ def _count_shared_texts(splits: dict[str, Any], parts: Mapping[PartNumber, Manif
     counts = splits["train"]["counts"]
     sources = _texts("train", parts, folder)
     counts["texts_of_other_sources"], counts["texts_compared"] = count_shared(
-        [np.concatenate(each)[:MOST_ROWS] for each in sources]
+        [np.concatenate(each)[:MAX_ROWS] for each in sources]
     )
     if "eval" in splits:
         rows = np.concatenate([each for source in _texts("eval", parts, folder) for each in source])

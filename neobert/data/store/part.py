@@ -38,7 +38,7 @@ from neobert.json_program import serve
 from neobert.plurals import counted
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 
-MOST_UNEVEN = 1.1
+MAX_UNEVEN = 1.1
 """Size of the largest part relative to the mean, above which the report names it."""
 Shares = Mapping[str, tuple[int, Sequence[tuple[int, Block]]]]
 
@@ -174,7 +174,7 @@ def _report(manifest: dict[str, Any], request: Request, folder: Path, largest: f
     }
     report["blocks"] = sum(len(split["blocks"]) for split in splits.values())
     report["num_blocks"] = sum(split["num_blocks"] for split in splits.values())
-    if largest > MOST_UNEVEN:
+    if largest > MAX_UNEVEN:
         report["largest_part"] = round(largest, 3)
     return report | {"folder": str(folder)}
 

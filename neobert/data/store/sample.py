@@ -10,7 +10,7 @@ from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 
-MOST_CHARACTERS = 2000
+MAX_CHARACTERS = 2000
 Piece = tuple[str, bool]
 
 
@@ -21,7 +21,7 @@ def sample_of(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
     first = store.gather(np.zeros(1, dtype=np.int64))
     ids = first.ids[: first.lengths[0]].tolist()
     marks = first.columns[SUPERVISED.name].astype(bool).tolist()
-    pieces, room = [], MOST_CHARACTERS
+    pieces, room = [], MAX_CHARACTERS
     for is_supervised, run in groupby(range(len(ids)), lambda place: marks[place]):
         text = str(
             tokenizer.tokenizer.decode([ids[place] for place in run], clean_up_tokenization_spaces=False)

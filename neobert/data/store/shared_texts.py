@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neobert.data.sources.rows import Row, text_digest, without_layout
 
-MOST_ROWS = 1 << 20
+MAX_ROWS = 1 << 20
 """Rows of each source that are compared with those of the others, which takes 16 MiB."""
 
 
@@ -51,7 +51,7 @@ class SharedTexts:
         for number, row in enumerate(rows):
             digests = digests_of(row, self._fields)
             self._found.update(self._known.intersection(digests))
-            if number < MOST_ROWS:
+            if number < MAX_ROWS:
                 source.extend(int.from_bytes(each, "little") for each in digests)
             yield row
 

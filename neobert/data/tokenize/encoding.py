@@ -354,15 +354,15 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def batched(
-    items: Iterable[Item], most_items: int, most_characters: int, size_of: Callable[[Item], int]
+    items: Iterable[Item], max_items: int, max_characters: int, size_of: Callable[[Item], int]
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield batches that end at `most_items` items or at `most_characters` characters."""
+    """Yield batches that end at `max_items` items or at `max_characters` characters."""
     batch: list[Item] = []
     size = 0
     for item in items:
         batch.append(item)
         size += size_of(item)
-        if len(batch) >= most_items or size >= most_characters:
+        if len(batch) >= max_items or size >= max_characters:
             yield tuple(batch)
             batch, size = [], 0
     if batch:

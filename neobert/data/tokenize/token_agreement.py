@@ -15,7 +15,7 @@ from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.runfiles.prepared_parts import PartNumber
 
-MOST_DOCUMENTS = 1000
+MAX_DOCUMENTS = 1000
 
 
 def agreement(
@@ -48,7 +48,7 @@ def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, in
     markers = {*encoder.framing.start, *encoder.framing.end}
     counts = {"documents": 0, "returned": 0, "marked": 0}
     for file in files:
-        documents = list(_sample(file, -(-MOST_DOCUMENTS // len(files)), encoder))
+        documents = list(_sample(file, -(-MAX_DOCUMENTS // len(files)), encoder))
         texts = encoder.backend.decode_batch(documents, skip_special_tokens=False)
         again = map(list, encoder.token_ids(texts))
         counts["documents"] += len(documents)

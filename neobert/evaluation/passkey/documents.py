@@ -20,7 +20,7 @@ from neobert.runfiles.model_folder import CODE
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75)
 """Places of the key words, as shares of the filler: at a depth of 1 they would be next to the question."""
-KEY_WORDS, LEAST_LETTERS, LEAST_WORDS = 3, 4, 10
+KEY_WORDS, MIN_LETTERS, MIN_WORDS = 3, 4, 10
 STATEMENT = "The secret words are"
 FILLER = (
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
@@ -82,12 +82,12 @@ class Documents:
         before = self._ids("are")
         spelled = tokenizer([f"are {texts[each]}" for each in words], add_special_tokens=False)["input_ids"]
         found = [each for each, ids in zip(words, spelled, strict=True) if ids == [*before, each]]
-        if len(found) < LEAST_WORDS:
-            message = f"the tokenizer has {len(found)} words of one token (least {LEAST_WORDS})"
+        if len(found) < MIN_WORDS:
+            message = f"the tokenizer has {len(found)} words of one token (least {MIN_WORDS})"
             hint = "test a model whose tokenizer has whole words"
             raise ProjectError(CODE, message, hint, "", EXIT_USAGE)
         return found
 
 
 def _is_word(text: str) -> bool:
-    return len(text) >= LEAST_LETTERS and text.isascii() and text.isalpha() and text.islower()
+    return len(text) >= MIN_LETTERS and text.isascii() and text.isalpha() and text.islower()

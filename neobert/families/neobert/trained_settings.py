@@ -17,7 +17,7 @@ from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 from neobert.runfiles.run_dir import CONFIG
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 """A config.json has a few thousand."""
 # A key that config.json lacks has the value of the published model. rope_theta is compared by
 # `_refuse_other_base`: training on longer rows may raise it.
@@ -152,8 +152,8 @@ def _of_weights(model: ModelConfig) -> dict[str, Any] | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    if file.stat().st_size > MOST_BYTES:
-        raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
+    if file.stat().st_size > MAX_BYTES:
+        raise ProjectError("EXP005", f"is larger than {MAX_BYTES:,} bytes", place=str(file))
     from neobert.runfiles.model_folder import read_json
 
     content: dict[str, Any] = read_json(file, code="EXP005")

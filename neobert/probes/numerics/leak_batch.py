@@ -109,17 +109,17 @@ def lengths_for(longest: int) -> tuple[int, ...]:
 
 
 def build_leak_batch(
-    config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, least_tokens: int = 0
+    config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, min_tokens: int = 0
 ) -> LeakBatch:
     """Build a microbatch with one segment per length, then padding, using the run's collator.
 
     Args:
-        least_tokens: minimum tokens of a packed row, to reuse kernels that are compiled for one row length.
+        min_tokens: minimum tokens of a packed row, to reuse kernels that are compiled for one row length.
     """
     longest = max(longest_row(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
     assert ids_per_segment > 1, f"vocabulary of {vocab_size} tokens is too small for {len(lengths)} segments"
-    shape = shape_for(config, lengths, longest, least_tokens)
+    shape = shape_for(config, lengths, longest, min_tokens)
     batch = _assembler(shape, vocab_size).build(
         _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
     )
@@ -133,11 +133,11 @@ def build_leak_batch(
     )
 
 
-def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, least_tokens: int = 0) -> BatchShape:
+def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, min_tokens: int = 0) -> BatchShape:
     """Return the batch shape for segments of these lengths; a packed row has spare segments and padding."""
     if not config.datacollator.pack_sequences:
         return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
-    rows = ceil(max(sum(lengths) + longest // 16 + 1, least_tokens) / longest)
+    rows = ceil(max(sum(lengths) + longest // 16 + 1, min_tokens) / longest)
     return BatchShape(rows, longest, len(lengths) + SPARE_SLOTS, is_packed=True)
 
 

@@ -11,7 +11,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 
 CODE = "CKP007"
-MOST_NAMED = 3
+MAX_NAMED = 3
 STRAY_HINT = "move these entries out of the checkpoint folder, which may contain only saved files"
 DAMAGED_HINT = "restore the checkpoint from a copy, or use another one by its path"
 VERSION_HINT = (
@@ -75,7 +75,7 @@ def refuse_strays(folder: Path, present: Collection[str], expected: Collection[s
     strays = set(present) - known
     if strays:
         topmost = sorted(name for name in strays if strays.isdisjoint(_parents(name)))
-        message = f"the checkpoint's manifest does not list {printable(listed(topmost, MOST_NAMED))}"
+        message = f"the checkpoint's manifest does not list {printable(listed(topmost, MAX_NAMED))}"
         raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))
 
 

@@ -10,7 +10,7 @@ from neobert.data.sources.rows import CANDIDATES
 from neobert.plurals import counted, listed
 from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, TEXT_CANDIDATES
 from neobert.tasks.labelled_table import (
-    MOST_CLASSES,
+    MAX_CLASSES,
     NONE_NAMED,
     TEXT_SETTING,
     Column,
@@ -118,7 +118,7 @@ def _problem(label: Column, text: Path) -> Keys:
     """Return the keys of the classes, or of scores."""
     if label.is_scored:
         return {"classification.problem": "regression"}
-    if len(label.values) > MOST_CLASSES:
+    if len(label.values) > MAX_CLASSES:
         raise too_many_labels(label, text, LABELS[0])
     numbers = sorted(label.numbers)
     if numbers and numbers == list(range(len(numbers))):

@@ -14,7 +14,7 @@ from neobert.probes.layout import Layout
 from neobert.tasks.planted import learned
 from neobert.training.loop.task import Answer, Examiner
 
-MOST_CLASSES = 4
+MAX_CLASSES = 4
 """Limit of planted classes: each needs its own token and several texts that contain the token."""
 
 
@@ -30,7 +30,7 @@ def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the labels to plant: classes, or two scores around the model's current predictions."""
     if labels.is_floating_point():
         return logits.mean().cpu() + torch.tensor([-1.0, 1.0])
-    return torch.arange(min(logits.shape[1], MOST_CLASSES))
+    return torch.arange(min(logits.shape[1], MAX_CLASSES))
 
 
 def planted(

@@ -9,8 +9,8 @@ from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
 from neobert.plurals import listed
 from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, names_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
-from neobert.tasks.contrastive.section import MOST_NEGATIVES
-from neobert.tasks.contrastive.spec import MOST_SETTING
+from neobert.tasks.contrastive.section import MAX_NEGATIVES
+from neobert.tasks.contrastive.spec import MAX_SETTING
 from neobert.tasks.labelled_table import (
     NONE_NAMED,
     TEXT_SETTING,
@@ -36,8 +36,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     negatives = _negatives(others)
     keys |= _unless_alone(by_name, QUERIES, query, TEXT_SETTING)
     keys |= _unless_alone(others, POSITIVES, positive, POSITIVE_SETTING)
-    most = min(MOST_NEGATIVES, sum(max(1, each.most_different) for each in negatives))
-    keys[MOST_SETTING] = most
+    most = min(MAX_NEGATIVES, sum(max(1, each.max_different) for each in negatives))
+    keys[MAX_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
@@ -49,10 +49,10 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes.append(f"scores: column {quoted(score.name)}; the loss is {loss}")
     # A cell with a list is several texts.
     lengths = tuple(
-        length // max(1, each.most_different)
+        length // max(1, each.max_different)
         for each in (query, positive, *negatives)
         for length in each.lengths
-        for _ in range(max(1, each.most_different))
+        for _ in range(max(1, each.max_different))
     )
     return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths)
 
@@ -60,7 +60,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 def _negatives(columns: Mapping[str, Column]) -> list[Column]:
     """Return the columns of hard negatives that the row format finds by their names."""
     first = [columns[name] for name in FIRST_NEGATIVES if name in columns][:1]
-    names = (name for number in range(2, MOST_NEGATIVES + 1) for name in names_of(number))
+    names = (name for number in range(2, MAX_NEGATIVES + 1) for name in names_of(number))
     numbered = [columns[name] for name in names if name in columns]
     return first + numbered if first else []
 

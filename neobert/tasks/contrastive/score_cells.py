@@ -20,11 +20,11 @@ def scores_in(cell: object, place: str) -> tuple[float, ...]:
     return tuple(score_of(each, place, SCORE_SETTING) for each in cells)
 
 
-def require_one_each(scores: tuple[float, ...], documents: int, most_negatives: int, place: str) -> None:
+def require_one_each(scores: tuple[float, ...], documents: int, max_negatives: int, place: str) -> None:
     """Raise DAT020 unless each document of a row has a score."""
     if len(scores) == documents:
         return
-    is_unread = len(scores) > documents == most_negatives + 1
+    is_unread = len(scores) > documents == max_negatives + 1
     hint = (
         f"set contrastive.max_negatives to {len(scores) - 1}"
         if is_unread

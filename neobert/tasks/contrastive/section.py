@@ -9,7 +9,7 @@ from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, Pos
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 
-MOST_NEGATIVES = 64
+MAX_NEGATIVES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ContrastiveConfig:
         "usual name, if the data has one.",
         affects="data",
     )
-    max_negatives: Annotated[int, ge(0), le(MOST_NEGATIVES)] = key(
+    max_negatives: Annotated[int, ge(0), le(MAX_NEGATIVES)] = key(
         1, "Most hard negatives of a pair; further ones are not read. Pairs may have fewer.", affects="data"
     )
     score_column: NonEmpty | None = key(

@@ -15,7 +15,7 @@ from neobert.tasks.contrastive.section import CONTRASTIVE, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
 from neobert.tasks.spec import Contradiction, Head, TaskSpec
 
-MOST_SETTING = "contrastive.max_negatives"
+MAX_SETTING = "contrastive.max_negatives"
 
 
 def texts_of(config: RunConfig) -> int:
@@ -68,7 +68,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
         problem = f"negative_columns has {len(columns)} columns, but max_negatives is {section.max_negatives}"
-        yield Contradiction(NEGATIVE_SETTING, problem, f"set {MOST_SETTING} to {len(columns)} or more")
+        yield Contradiction(NEGATIVE_SETTING, problem, f"set {MAX_SETTING} to {len(columns)} or more")
     if section.positives == "dropout":
         yield from _of_dropout(config)
     widths, width = section.matryoshka_dims, getattr(config.model, "hidden_size", None)

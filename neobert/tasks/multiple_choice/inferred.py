@@ -60,12 +60,12 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
     """Return the columns of the choices, and their keys: one with a list, or several that are numbered."""
-    lists = {name: each for name, each in columns.items() if each.most_elements > 1}
+    lists = {name: each for name, each in columns.items() if each.max_elements > 1}
     named = [lists[name] for name in LISTS if name in lists] or (
         list(lists.values()) if len(lists) == 1 else []
     )
     if named:
-        keys: Keys = {"multiple_choice.max_choices": named[0].most_elements}
+        keys: Keys = {"multiple_choice.max_choices": named[0].max_elements}
         if [name for name in LISTS if name in columns] != [named[0].name]:
             keys["multiple_choice.choices_column"] = named[0].name
         return named[:1], keys

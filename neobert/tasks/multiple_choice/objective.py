@@ -22,14 +22,14 @@ LOWEST = -1e30
 class ChoiceObjective(LabelledObjective):
     """Sum over rows the cross-entropy of the right choice, as in transformers' models for multiple choice."""
 
-    def __init__(self, backbone: Backbone, most_choices: int) -> None:
+    def __init__(self, backbone: Backbone, max_choices: int) -> None:
         super().__init__(backbone)
-        self.most_choices = most_choices
+        self.max_choices = max_choices
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
         """Return the loss, the logits by row [N, C], and the right choice of each row [N]."""
         groups = inputs.pop("groups")
-        logits, right = by_row(self.logits(inputs)[:, 0], labels, groups, self.most_choices)
+        logits, right = by_row(self.logits(inputs)[:, 0], labels, groups, self.max_choices)
         loss = F.cross_entropy(logits, right, ignore_index=IGNORED, reduction="sum")
         return Predictions(loss, logits, right)
 

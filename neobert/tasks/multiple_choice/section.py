@@ -9,7 +9,7 @@ from neobert.schema_fields import STRICT, Beta, NonEmpty, ge, key, le
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, LOSS
 
-MOST_CHOICES = 255
+MAX_CHOICES = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class MultipleChoiceConfig:
     label_column: NonEmpty = key(
         "label", "Column with the index of the right choice, from 0, or its name.", affects="data"
     )
-    max_choices: Annotated[int, ge(2), le(MOST_CHOICES)] = key(
+    max_choices: Annotated[int, ge(2), le(MAX_CHOICES)] = key(
         4, "Maximum number of choices in a row; rows may have fewer.", affects="data"
     )
     pooling: Literal["avg", "cls", "max"] | None = key(

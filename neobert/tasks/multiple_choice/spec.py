@@ -12,7 +12,7 @@ from neobert.tasks.multiple_choice.rows import COLUMNS_SETTING, LABEL_SETTING, L
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.spec import Card, Contradiction, Head, Labels, TaskSpec
 
-MOST_SETTING = "multiple_choice.max_choices"
+MAX_SETTING = "multiple_choice.max_choices"
 
 
 def _pooler(encoder: str) -> HeadPath:
@@ -64,7 +64,7 @@ def choice_head(_config: RunConfig, shape: ModelShape) -> Head:
 def labels_of(config: RunConfig) -> Labels:
     """Describe the labels of the data: indices of choices."""
     numbers = range(MULTIPLE_CHOICE.of(config).max_choices)
-    return Labels("row", LABEL_SETTING, MOST_SETTING, tuple(map(str, numbers)))
+    return Labels("row", LABEL_SETTING, MAX_SETTING, tuple(map(str, numbers)))
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
         yield Contradiction(COLUMNS_SETTING, problem, f"remove {COLUMNS_SETTING} or {LIST_SETTING}")
     elif len(columns) != most:
         problem = f"choice_columns has {len(columns)} columns, but max_choices is {most}"
-        yield Contradiction(COLUMNS_SETTING, problem, f"set {MOST_SETTING} to {max(2, len(columns))}")
+        yield Contradiction(COLUMNS_SETTING, problem, f"set {MAX_SETTING} to {max(2, len(columns))}")
 
 
 SPEC = TaskSpec(

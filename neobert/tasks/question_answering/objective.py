@@ -53,10 +53,10 @@ def _cross_entropy(logits: Tensor, places: Tensor) -> Tensor:
     return F.cross_entropy(logits, places, ignore_index=IGNORED, reduction="sum")
 
 
-def best_spans(logits: Tensor, first: Tensor, end: Tensor, most_tokens: int) -> Tensor:
+def best_spans(logits: Tensor, first: Tensor, end: Tensor, max_tokens: int) -> Tensor:
     """Return for each window the score of no answer, that of the best span, and its places, fp32 [N, 4].
 
-    A span has up to `most_tokens` tokens from `first` [N] to before `end` [N], those of the context. The
+    A span has up to `max_tokens` tokens from `first` [N] to before `end` [N], those of the context. The
     score is the sum of two logits. All spans are compared; of equal ones, the shortest is the best.
     """
     starts, ends = logits.unbind(-1)
@@ -65,7 +65,7 @@ def best_spans(logits: Tensor, first: Tensor, end: Tensor, most_tokens: int) -> 
     of_start, of_end = (each.masked_fill(is_other, LOWEST) for each in (starts, ends))
     best, at = (of_start + of_end).max(1)
     last = at
-    for more in range(1, min(most_tokens, len(place))):
+    for more in range(1, min(max_tokens, len(place))):
         score, begin = (of_start[:, :-more] + of_end[:, more:]).max(1)
         is_better = score > best
         best, at = torch.where(is_better, score, best), torch.where(is_better, begin, at)

@@ -15,7 +15,7 @@ from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import (
-    MOST_ROWS,
+    MAX_ROWS,
     NONE_NAMED,
     LabelledTable,
     Named,
@@ -48,7 +48,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         raise unclear(text, "has no rows", "pass a file with a conversation per row")
     form, keys = _form(first[1], text, named)
     lengths, num_messages, num_answers = [], 0, 0
-    for place, values in islice((row for part in ([first], rows) for row in part), MOST_ROWS):
+    for place, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
         messages, tools = form.conversation(values, place)
         lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
         num_messages += len(messages)

@@ -54,7 +54,7 @@ class Template:
         self.compiled = _compile_jinja_template(request.template)
         self.set_date(datetime.fromisoformat(request.date) if request.date else datetime.now())
         self.tools: list[dict[str, Any]] | None = None
-        self.most_characters = OUTPUT_BYTES
+        self.max_characters = OUTPUT_BYTES
         self.has_marks = "endgeneration" in request.template
         self.reads_clock = "strftime_now" in request.template and request.date is None
 
@@ -83,8 +83,8 @@ class Template:
             raise
         except Exception as error:  # whatever a template raises is a fault of the template
             raise TemplateFailedError(printable(f"{type(error).__name__}: {error}"[:300])) from error
-        if len(texts[0]) > self.most_characters:
-            limit = f"limit {self.most_characters:,}: 8 times the content and 64 KiB"
+        if len(texts[0]) > self.max_characters:
+            limit = f"limit {self.max_characters:,}: 8 times the content and 64 KiB"
             raise TemplateFailedError(f"its output has {len(texts[0]):,} characters ({limit})")
         return texts[0], [Span(*each) for each in (spans[0] if marks else ())]
 
@@ -94,7 +94,7 @@ def rendered(template: Template, conversation: dict[str, Any]) -> Supervised:
     request = template.request
     messages, weightless = without_weights(conversation["messages"])
     template.tools = conversation["tools"] or None
-    template.most_characters = OUTPUT_FACTOR * len(json.dumps(conversation)) + OUTPUT_BYTES
+    template.max_characters = OUTPUT_FACTOR * len(json.dumps(conversation)) + OUTPUT_BYTES
     found = supervise(messages, template, request.supervise, request.turns, weightless)
     if template.tools and found.text and found.text == _text_without_tools(messages, template):
         num_tools = counted(len(template.tools), "tool")

@@ -21,7 +21,7 @@ from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import rows_of
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
-MOST_IN_INT16 = 2**15
+MAX_IN_INT16 = 2**15
 
 
 class LabelledWords(LabelledRows):
@@ -30,7 +30,7 @@ class LabelledWords(LabelledRows):
     @property
     def label(self) -> Column:
         """Side column of the labels, as narrow as their number allows."""
-        is_narrow = len(TOKEN_CLASSIFICATION.of(self.config).label_names) <= MOST_IN_INT16
+        is_narrow = len(TOKEN_CLASSIFICATION.of(self.config).label_names) <= MAX_IN_INT16
         return Column(TAGS, "int16" if is_narrow else "int32", is_per_token=True)
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from neobert.plurals import counted, listed
 from neobert.tasks.labelled_table import (
-    MOST_CLASSES,
+    MAX_CLASSES,
     NONE_NAMED,
     TEXT_SETTING,
     Column,
@@ -47,7 +47,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 def _tag_names(tags: Column, text: Path) -> list[str]:
     """Return the labels: `O` first, else sorted by type and prefix; names of numbers if they are numbers."""
     numbers = [each for each in tags.elements if isinstance(each, int)]
-    if max(numbers, default=0) >= MOST_CLASSES or len(tags.elements) > MOST_CLASSES:
+    if max(numbers, default=0) >= MAX_CLASSES or len(tags.elements) > MAX_CLASSES:
         raise too_many_labels(tags, text, TAG_COLUMNS[0])
     if len(numbers) == len(tags.elements):
         return [str(number) for number in range(max(numbers) + 1)]

@@ -14,13 +14,13 @@ from neobert.data.batches.targets import IGNORED
 from neobert.tasks.planted import learned
 from neobert.training.loop.task import Answer, Examiner
 
-MOST_LABELS = 4
+MAX_LABELS = 4
 """Limit of planted labels: ten steps do not teach a narrow model the labels of a whole vocabulary."""
 
 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
     """Yield whether planted labels are learned and belong to their tokens."""
-    tokens = batch.input_ids.unique()[-min(num_labels, MOST_LABELS) :]
+    tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
     yield learned("planted labels", examiner, batch, partial(planted, tokens=tokens))
 
 

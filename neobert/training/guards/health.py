@@ -32,10 +32,10 @@ PLATEAU = "loss_plateau"
 # Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361). A tenth of that fall is a plateau.
 EXPONENT = 0.0095
 # The same fall takes four times the steps at four times the age, so the window grows with the run.
-LEAST_STEPS = 1000
+MIN_STEPS = 1000
 SHARE_OF_STEPS = 0.25
 # In each half, so that the noise of its mean can be estimated from the spread.
-LEAST_LINES = 8
+MIN_LINES = 8
 STANDARD_ERRORS = 2.0
 DIVERGING = "diverging_replicas"
 
@@ -130,7 +130,7 @@ class PlateauWatch:
     """
 
     def __init__(self, logging_steps: int) -> None:
-        self._least_steps = max(LEAST_STEPS, 2 * LEAST_LINES * logging_steps)
+        self._least_steps = max(MIN_STEPS, 2 * MIN_LINES * logging_steps)
         self._first_step: int | None = None
         self._halves: tuple[list[float], list[float]] = [], []
 

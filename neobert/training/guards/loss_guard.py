@@ -29,7 +29,7 @@ NO_SPIKES = GuardConfig(loss_spike_factor=None)
 WEIGHT = 0.04
 # A smaller mean, in nats per target, counts as this. A fine-tuned model that has learned its labels has a
 # loss of 0.001, and a single wrong one in a batch is a hundred times that without any divergence.
-LEAST_MEAN = 0.1
+MIN_MEAN = 0.1
 
 
 class FiniteGuard:
@@ -172,7 +172,7 @@ class LossSpikeDetector:
         """
         loss = loss.to(torch.float64)
         has_loss = torch.isfinite(loss) & (loss > 0)
-        is_spike = has_loss & (loss > self._factor * self._mean.clamp(min=LEAST_MEAN))
+        is_spike = has_loss & (loss > self._factor * self._mean.clamp(min=MIN_MEAN))
         found = torch.stack([torch.full_like(loss, step), loss, self._mean])
         self._first = torch.where(is_spike & (self._first[0] == 0), found, self._first)
         moved = torch.where(self._mean.isnan(), loss, self._mean + WEIGHT * (loss - self._mean))

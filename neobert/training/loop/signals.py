@@ -58,8 +58,8 @@ class Signals:
                 now, so that a short job does not stop before its first step.
             clock: returns the current time in seconds.
         """
-        most_s = LEAD_SHARE * (end_s - clock())
-        self._is_late.append(lambda: clock() + min(lead_s(), most_s) >= end_s)
+        max_s = LEAD_SHARE * (end_s - clock())
+        self._is_late.append(lambda: clock() + min(lead_s(), max_s) >= end_s)
 
     def request(self, kind: signal.Signals) -> None:
         """Request a stop from within this process; ignored if there is a request already."""

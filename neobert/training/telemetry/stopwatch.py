@@ -31,7 +31,7 @@ PARTS = (*SECTIONS, OTHER)
 # Weight of a step in the moving average: about the last hundred count.
 WEIGHT = 0.02
 # Share of a step: a device that lags less had nothing left to do but the last kernels that it was given.
-LEAST_LAG = 0.05
+MIN_LAG = 0.05
 Step = Mapping[str, float]
 
 
@@ -66,8 +66,8 @@ class Times:
         """Return the share of steps in which the GPU waited for kernel launches; None on a CPU."""
         if not self.lags_ms:
             return None
-        least_ms = LEAST_LAG * self.elapsed_s * 1000 / len(self.lags_ms)
-        return sum(lag_ms < least_ms for lag_ms in self.lags_ms) / len(self.lags_ms)
+        min_ms = MIN_LAG * self.elapsed_s * 1000 / len(self.lags_ms)
+        return sum(lag_ms < min_ms for lag_ms in self.lags_ms) / len(self.lags_ms)
 
 
 class Stopwatch:
