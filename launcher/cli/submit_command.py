@@ -71,7 +71,7 @@ Parallel = Annotated[
         "--parallel",
         metavar="N",
         min=0,
-        help="Maximum number of sweep points that run at the same time. Default: all.",
+        help="Maximum number of sweep points that run at the same time [all], or jobs that search [1].",
         show_default=False,
     ),
 ]
@@ -104,6 +104,9 @@ def _submit(
     print_: Print = False,
     output: Output = None,
     sweep: run_options.Sweep = None,
+    search: run_options.Search = None,
+    trials: run_options.Trials = None,
+    metric: run_options.Metric = None,
     parallel: Parallel = 0,
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
     strict: options.Strict = False,
@@ -112,9 +115,10 @@ def _submit(
 
     Writes the batch script and the logs next to the run directory, in RUN.submit. The job saves before its
     time limit and at a preemption, and queues itself again; a run that cannot succeed is not queued again.
-    --sweep queues an array of jobs, one for each point. For SkyPilot and Kubernetes it writes a file.
+    --sweep queues an array of jobs, one for each point; --search one whose jobs share the trials. For
+    SkyPilot and Kubernetes it writes a file.
     """
-    from launcher.commands import submit
+    from launcher.commands import several_runs, submit
     from launcher.run.batch.node_range import parse_nodes
 
     named = {"--partition": partition, "--account": account, "--qos": qos}
@@ -134,9 +138,14 @@ def _submit(
         options=(*given, *(extra or ())),
         is_printed=print_,
         output=output,
-        sweep=tuple(sweep or ()),
+        several=several_runs.Options(
+            sweep=tuple(sweep or ()),
+            search=tuple(search or ()),
+            trials=trials,
+            metric=metric,
+            allows_unequal_tokens=allow_unequal_tokens,
+        ),
         parallel=parallel,
-        allows_unequal_tokens=allow_unequal_tokens,
         strict=strict,
     )
     end(submit.run(chosen))

@@ -33,23 +33,22 @@ class Options:
     collects: bool = False
     allows_unequal_tokens: bool = False
 
+    @property
+    def as_arguments(self) -> tuple[str, ...]:
+        """The options of a command that trains the same runs."""
+        words = [word for value in self.sweep for word in ("--sweep", value)]
+        words += [word for value in self.search for word in ("--search", value)]
+        words += ["--trials", str(self.trials)] if self.trials else []
+        words += ["--metric", self.metric] if self.metric else []
+        return (*words, *["--allow-unequal-tokens"] * self.allows_unequal_tokens)
+
 
 def run(request: train.Request, options: Options, output_format: str) -> int:
     """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
-    _require_consistent(options)
+    require_consistent(options)
     allows = options.allows_unequal_tokens
     if options.search:
-        from launcher.commands import sweep_search
-
-        searched = sweep_search.Options(
-            space=options.search,
-            trials=options.trials or TRIALS,
-            metric=options.metric or EVAL_LOSS,
-            parallel=options.parallel,
-            allows_unequal_tokens=allows,
-            collects=options.collects,
-        )
-        return sweep_search.run(request, searched, output_format)
+        return search(request, options, output_format)
     if options.sweep:
         from launcher.commands import sweep
 
@@ -65,7 +64,22 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     return train.run(request, output_format)
 
 
-def _require_consistent(options: Options) -> None:
+def search(request: train.Request, options: Options, output_format: str) -> int:
+    """Train the trials of a search; in a dry run, check its corners. Returns the exit code."""
+    from launcher.commands import sweep_search
+
+    searched = sweep_search.Options(
+        space=options.search,
+        trials=options.trials or TRIALS,
+        metric=options.metric or EVAL_LOSS,
+        parallel=options.parallel,
+        allows_unequal_tokens=options.allows_unequal_tokens,
+        collects=options.collects,
+    )
+    return sweep_search.run(request, searched, output_format)
+
+
+def require_consistent(options: Options) -> None:
     """Raise ProjectError for an option without the one that it belongs to."""
     of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
     of_sweep = {"--point": options.point is not None}

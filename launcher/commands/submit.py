@@ -9,11 +9,11 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands import sweep, train
+from launcher.commands import several_runs, sweep, train
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_checks import check
 from launcher.commands.sweep_results import listing
@@ -52,8 +52,6 @@ ENGINES = {
     "skypilot": Engine(skypilot.render, "sky jobs launch"),
     "kubernetes": Engine(kubernetes.render, "kubectl apply -f"),
 }
-OF_SLURM = ("time", "options", "sweep")
-"""Options that only Slurm's jobs have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +68,8 @@ class Options:
         volumes: PATH=NAME of shared volumes.
         is_printed: print the job instead of queueing it.
         output: write the job to this file instead of queueing it.
+        several: the sweep or search that is an array of jobs.
+        parallel: points of a sweep that train at the same time, 0 for all; or jobs that search.
     """
 
     selection: Selection
@@ -86,9 +86,8 @@ class Options:
     options: tuple[str, ...] = ()
     is_printed: bool = False
     output: Path | None = None
-    sweep: tuple[str, ...] = ()
+    several: several_runs.Options = field(default_factory=several_runs.Options)
     parallel: int = 0
-    allows_unequal_tokens: bool = False
     strict: bool = False
 
     @property
@@ -109,13 +108,13 @@ def run(options: Options) -> int:
     require_writable(options.output)
     resolved = options.request.selection.require()
     _require_on_volume(resolved, options)
-    code, points = _check(resolved, options)
+    code, tasks = _check(resolved, options)
     if code != EXIT_OK:
         return code
     folder = run_directory(resolved)
     folder = folder.with_name(folder.name + FOLDER)
     engine = ENGINES[options.engine]
-    text = engine.render(batch_of(resolved, options, folder, points))
+    text = engine.render(batch_of(resolved, options, folder, tasks))
     if options.is_printed:
         console.write(text.rstrip("\n"))
         if options.engine == "slurm":  # which fails a job whose log it cannot open
@@ -135,19 +134,19 @@ def run(options: Options) -> int:
     return EXIT_OK
 
 
-def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int) -> BatchRequest:
+def batch_of(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) -> BatchRequest:
     """Return the batch job of a run.
 
     Args:
         folder: folder of the logs.
-        points: number of points of a sweep; 0 for a single run.
+        tasks: number of jobs of an array; 0 for a single run.
     """
     distributed = resolved.config.distributed
     name = UNUSUAL.sub("-", run_directory(resolved).name)
     if options.engine != "slurm":
         name = _label(name)
     gpu = options.gpu or (resolved.profile.requires.gpu if resolved.profile else "") or ""
-    log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if points else "%x-%j.log")
+    log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if tasks else "%x-%j.log")
     gpus = 0 if resolved.device == "cpu" else distributed.nproc_per_node
     if options.engine == "skypilot" and gpus and not gpu:
         raise ProjectError("usage", "the run names no GPU", "add --gpu H100", "--gpu", EXIT_USAGE)
@@ -167,21 +166,26 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int)
         volumes=tuple(_volume(each) for each in options.volumes),
         log=log,
         folder=os.getcwd(),
-        points=points,
-        parallel=options.parallel,
+        tasks=tasks,
+        is_sweep=bool(options.several.sweep),
+        parallel=options.parallel if options.several.sweep else 0,
     )
 
 
 def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
-    """Check the run, or all points of the sweep; return the exit code and the number of points."""
-    if options.sweep:
-        candidates = sweep.candidates_of(
-            options.request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens
-        )
-        with redirect_stdout(sys.stderr if options.is_printed else sys.stdout):
+    """Check the run, the points of the sweep, or the corners of the search.
+
+    Returns the exit code and the number of jobs of the array; 0 for a single run.
+    """
+    several = options.several
+    with redirect_stdout(sys.stderr if options.is_printed else sys.stdout):
+        if several.search:
+            return several_runs.search(options.request, several, "text"), max(1, options.parallel)
+        if several.sweep:
+            candidates = sweep.candidates_of(
+                options.request, several.sweep, allows_unequal_tokens=several.allows_unequal_tokens
+            )
             return check(options.request, candidates, "text", listing(candidates)), len(candidates)
-    if options.parallel:
-        raise ProjectError("usage", "no --sweep is given", "add --sweep", "--parallel", EXIT_USAGE)
     is_here = options.engine == "slurm"  # else the run directory is on a volume
     report = judge_dry_run(resolved, run_directory(resolved), leads=is_here, strict=options.strict)
     if report.exit_code != EXIT_OK:
@@ -199,9 +203,9 @@ def _command(options: Options) -> tuple[str, ...]:
     own = Path(sys.executable).with_name(PROGRAM)
     is_here = options.engine == "slurm" and not options.setup and own.exists()
     words = [str(own) if is_here else PROGRAM, "train", *options.selection.as_arguments()]
-    words += [word for value in options.sweep for word in ("--sweep", value)]
+    words += options.several.as_arguments
     words += ["--nproc-per-node", str(options.nproc_per_node)] if options.nproc_per_node else []
-    words += ["--allow-unequal-tokens"] * options.allows_unequal_tokens + ["--strict"] * options.strict
+    words += ["--strict"] * options.strict
     return (*words, "--resume", "auto")
 
 
@@ -216,14 +220,16 @@ def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
 
 def _require_consistent(options: Options) -> None:
     """Raise ProjectError for options that the engine does not have, or that it needs."""
+    several_runs.require_consistent(replace(options.several, parallel=options.parallel or None))
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
     if engine == "slurm":
         return
     if options.nodes and options.nodes.is_elastic:
         message = f"a job on {engine} has one number of nodes"
         raise ProjectError("usage", message, f"--nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
-    if wrong := [name for name in OF_SLURM if getattr(options, name)]:
-        option = "--extra" if wrong[0] == "options" else f"--{wrong[0]}"
+    of_slurm = {"--time": options.time, "--extra": options.options}
+    of_slurm |= {"--sweep": options.several.sweep, "--search": options.several.search}
+    if option := next((option for option, value in of_slurm.items() if value), ""):
         message = f"{option}, --partition, --account and --qos are options of Slurm"
         raise ProjectError("usage", message, f"leave it out, or edit the {engine} file", option, EXIT_USAGE)
     if not (options.is_printed or options.output):

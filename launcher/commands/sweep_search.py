@@ -110,7 +110,7 @@ class SearchedTrials:
 
         Raises ProjectError if the trainer of one of them still runs.
         """
-        if own and not self._study.trials():
+        if own and self._study.is_first_task and not self._study.trials():
             self._study.propose(own)
         self._left_behind = self._study.left_behind()
         begun = [self.results[each.number] for each in self._left_behind if each.number in self.results]
@@ -154,7 +154,13 @@ class SearchedTrials:
                 return trial
             self._study.tell(trial, None)
         asked = [trial for trial in self._study.trials() if trial.state != WAITING]
-        return self._study.ask() if len(asked) < self._options.trials else None
+        if len(asked) >= self._options.trials:
+            return None
+        trial = self._study.ask()
+        if trial.number <= self._options.trials:
+            return trial
+        self._study.tell(trial, None)  # another task of an array asked for the last one at the same moment
+        return None
 
     def _candidate(self, trial: Trial) -> Candidate:
         """Resolve the run of a trial; that of an earlier one with equal values, which is not repeated."""

@@ -26,6 +26,7 @@ FILE = "study.jsonl"
 NAME = "search"
 SEARCHED, TASK = "searched", "array_task"
 """Attributes in the journal: what is searched, and the task of a job array that asked for a trial."""
+SEEDS_OF_A_TASK = 1_000_003
 WAITING, RUNNING, COMPLETE, FAILED = "waiting", "running", "complete", "failed"
 
 
@@ -62,6 +63,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._path, self._space, self._seed = path, space, seed
         self.array_task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+        self.is_first_task = self.array_task == os.environ.get("SLURM_ARRAY_TASK_MIN", self.array_task)
         self._distributions = {each.key: _distribution(each) for each in space}
         searched = [metric, *([each.key, each.kind, *each.values] for each in space)]
         with self._read():
@@ -102,7 +104,9 @@ class Study:
         import optuna
 
         number = len(self._study.get_trials(deepcopy=False))
-        self._study.sampler = optuna.samplers.TPESampler(seed=(self._seed + number) % 2**32)
+        # Tasks of an array may ask at the same moment, and must not get the same values.
+        seed = self._seed + number + SEEDS_OF_A_TASK * int(self.array_task or 0)
+        self._study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
         with self._read():
             asked = self._study.ask(self._distributions)
             asked.set_user_attr(TASK, self.array_task)

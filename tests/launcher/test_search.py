@@ -105,6 +105,35 @@ def test_tasks_of_an_array_share_a_journal(tmp_path: Path, monkeypatch: pytest.M
     assert [(each.state, each.value) for each in first.trials()] == [("running", None), ("complete", 1.5)]
 
 
+def test_tasks_that_ask_at_the_same_moment_get_other_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+    for task in ("0", "1"):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", task)
+        monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "0")
+        study = open_study(tmp_path / task)
+        asked[study.is_first_task] = study.ask().values["optimizer.lr"]
+    assert asked[True] != asked[False]
+
+
+def test_no_task_trains_more_than_the_trials(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, trained = Study.ask, list[Request]()
+
+    def second(study: Study) -> studies.Trial:
+        real(study)  # by another task, at the same moment
+        return real(study)
+
+    monkeypatch.setattr(Study, "ask", second)
+    monkeypatch.setattr(
+        "launcher.commands.sweep_runs.train_point", lambda request, _: trained.append(request)
+    )
+    assert command(*SEARCH, "--trials", "1").code == 0
+    assert trained == []
+
+
 LINE = '{"op_code":5,"worker_id":"w","trial_id":0,"param_name":"optimizer.lr","param_value_internal":%s'
 
 

@@ -110,7 +110,7 @@ def test_an_elastic_job_uses_the_nodes_that_divide_its_step(run: Any, given: str
 def test_a_task_of_an_array_trains_its_point_and_queues_only_itself(run: Any) -> None:
     """The last task of an array has the number of the array: all tasks were killed and requeued."""
     array = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}
-    assert run(replace(REQUEST, points=4), **array)[0] == 0
+    assert run(replace(REQUEST, tasks=4, is_sweep=True), **array)[0] == 0
     assert requeued() == "requeue 17_2\n"
     assert "--point 2 " in Path("arguments").read_text()
 
@@ -165,7 +165,7 @@ def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
 
 
 def test_options_and_paths_survive_the_script() -> None:
-    text = render(replace(REQUEST, log="/a b/%%/%x.log", points=4, parallel=2, options=("--qos=q",)))
+    text = render(replace(REQUEST, log="/a b/%%/%x.log", tasks=4, parallel=2, options=("--qos=q",)))
     assert "#SBATCH --nodes=2\n" in text
     assert "#SBATCH '--output=/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text
     assert "#SBATCH --array=0-3%2\n" in text

@@ -86,6 +86,17 @@ def test_a_sweep_is_an_array_whose_tasks_name_their_point(command: Callable[...,
     assert '--sweep seed=1,2,3,4 --resume auto --point "$SLURM_ARRAY_TASK_ID"' in answer.out
 
 
+def test_a_search_is_an_array_whose_tasks_share_the_trials(command: Callable[..., Any]) -> None:
+    rate, own = "optimizer.lr=log(1e-4,1e-2)", ("--trials", "6", "--parallel", "2")
+    answer = command(*SUBMIT, "--print", "--search", rate, *own)
+    assert answer.out.startswith("#!/bin/bash\n"), answer.err
+    assert "6 trials between these corners: at most" in answer.err
+    assert "#SBATCH --array=0-1\n" in answer.out
+    assert f"--search '{rate}' --trials 6 --resume auto \"" in answer.out
+    refused = command(*SUBMIT, "--print", "--search", rate, "--sweep", "seed=1,2")
+    assert (refused.code, "exclude each other" in refused.err) == (2, True)
+
+
 @pytest.mark.child
 def test_a_job_is_queued_from_a_script_that_stays(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

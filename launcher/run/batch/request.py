@@ -28,8 +28,9 @@ class BatchRequest:
         gpu: name of the GPU, as SkyPilot lists it.
         image: container image; empty for none.
         volumes: mount path and name of each shared volume.
-        points: number of points of a sweep, each of which is a task of a job array; 0 for a single run.
-        parallel: points that run at the same time; 0 for all.
+        tasks: number of tasks of a job array; 0 for a single run.
+        is_sweep: whether each task trains the point of its number.
+        parallel: tasks that run at the same time; 0 for all.
     """
 
     name: str
@@ -47,7 +48,8 @@ class BatchRequest:
     gpu: str = ""
     image: str = ""
     volumes: tuple[tuple[str, str], ...] = ()
-    points: int = 0
+    tasks: int = 0
+    is_sweep: bool = False
     parallel: int = 0
 
     @property

@@ -91,7 +91,7 @@ POINT = '--point "$SLURM_ARRAY_TASK_ID"'
 
 def render(request: BatchRequest) -> str:
     """Return the batch script."""
-    line = f"{request.line} {POINT}" if request.points else request.line
+    line = f"{request.line} {POINT}" if request.is_sweep else request.line
     return "\n".join(
         [
             HEAD + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in _options(request)),
@@ -119,8 +119,8 @@ def _options(request: BatchRequest) -> Iterator[str]:
         yield f"--gpus-per-node={request.gpus}"
     if request.time:
         yield f"--time={request.time}"
-    if request.points:
-        yield f"--array=0-{request.points - 1}" + (f"%{request.parallel}" if request.parallel else "")
+    if request.tasks:
+        yield f"--array=0-{request.tasks - 1}" + (f"%{request.parallel}" if request.parallel else "")
     yield f"--signal=TERM@{request.lead_s}"
     yield "--requeue"
     yield "--open-mode=append"
