@@ -15,7 +15,12 @@ Program = Literal["single", "compiled", "loop"]
 torch. `loop`: one call per segment, which is slow and cannot be compiled."""
 
 Feature = Literal[
-    "causal attention", "sliding windows", "grouped heads", "a scale of its own", "a soft cap on scores"
+    "causal attention",
+    "sliding windows",
+    "grouped heads",
+    "a scale of its own",
+    "a soft cap on scores",
+    "selected blocks",
 ]
 """Part of a model's attention that not every kernel computes, beyond attention in both directions with equal
 heads, over whole segments."""
@@ -50,9 +55,10 @@ FLASH_3 = Package("flash-attn-3", "flash_attn_interface", "flash-attn-3")
 # It is built against the torch that is installed, hence no isolated build.
 FLASH_2 = Package("flash-attn", "flash_attn", "--no-build-isolation 'flash-attn>=2.8'", "2.8", "flash")
 LIGER = Package("liger-kernel", "liger_kernel", "'liger-kernel>=0.8'", "0.8", "liger")
+FLA = Package("flash-linear-attention", "fla.ops.nsa", "'flash-linear-attention>=0.6'", "0.6", "nsa")
 WITH_TORCH = (TORCH, TRITON)
 """Packages that every installation on a GPU has."""
-OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, TRITON)
+OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, FLA, TRITON)
 
 
 def install_line(package: Package) -> str:
@@ -100,6 +106,8 @@ class Kernel:
     Attributes:
         KEY: config key that selects the kernel.
         packages: packages that must be installed.
+        family: model family that alone has this attention; no key selects the kernel. Empty: any family.
+        needs_cpu: a reference that is too slow for a GPU, where another kernel must run.
         dtypes: supported dtypes of computation.
         head_multiple, largest_head: head sizes must be multiples of the first and at most the second.
         majors: first and last supported major compute capability; None if any is supported.
@@ -110,7 +118,9 @@ class Kernel:
 
     name: str
     packages: tuple[Package, ...] = ()
+    family: str = ""
     needs_cuda: bool = True
+    needs_cpu: bool = False
     dtypes: tuple[str, ...] = HALF
     head_multiple: int = 1
     largest_head: float = UNBOUNDED
@@ -125,26 +135,33 @@ class Kernel:
         Args:
             is_missing: returns whether a package is missing; by default, all packages count as installed.
         """
-        to_auto = f"set {self.KEY} to auto"
         if self.needs_cuda and environment.device != "cuda":
             return Obstacle(
-                f"{self.name} needs CUDA, but the run uses the {environment.device.upper()}", to_auto
+                f"{self.name} needs CUDA, but the run uses the {environment.device.upper()}", self._hint()
             )
+        if self.needs_cpu and environment.device == "cuda":
+            return Obstacle(f"{self.name} is a reference for the CPU, but the run uses CUDA", self._hint())
         if environment.dtype not in self.dtypes:
             message = (
                 f"{self.name} needs {' or '.join(self.dtypes)}, but the run computes in {environment.dtype}"
             )
-            return Obstacle(message, f"set trainer.mixed_precision to bf16, or {self.KEY} to auto")
+            return Obstacle(message, self._hint("set trainer.mixed_precision to bf16"))
         for feature in environment.features:
             if feature not in self.features:
-                return Obstacle(f"{self.name} does not compute {feature}, which the model needs", to_auto)
+                return Obstacle(
+                    f"{self.name} does not compute {feature}, which the model needs", self._hint()
+                )
         message = self._limit_of_heads(environment.head_size) or self._limit_of_gpus(environment.gpus)
         if message:
-            return Obstacle(f"{self.name} {message}", to_auto)
+            return Obstacle(f"{self.name} {message}", self._hint())
         for package in filter(is_missing, self.packages):
             message = f"{self.name} needs {package.name}, which is not installed"
-            return Obstacle(message, f"{install_line(package)}, or {to_auto}")
+            return Obstacle(message, self._hint(install_line(package)))
         return None
+
+    def _hint(self, edit: str = "") -> str:
+        other = "train on a CPU" if self.family else f"set {self.KEY} to auto"
+        return f"{edit}, or {other}" if edit else other
 
     def takes_head(self, size: float) -> bool:
         """Return whether the kernel supports this head size."""
@@ -231,6 +248,11 @@ class BlockKernel(Kernel):
 FLASH = "flash_attn_varlen"
 BY_SDPA: tuple[Feature, ...] = ("causal attention", "sliding windows", "grouped heads", "a scale of its own")
 BY_FLASH: tuple[Feature, ...] = (*BY_SDPA, "a soft cap on scores")
+BY_NSA: tuple[Feature, ...] = ("causal attention", "grouped heads", "selected blocks")
+FLA_ARGUMENTS = (
+    *("q", "k", "v", "g_cmp", "g_slc", "g_swa"),
+    *("block_indices", "block_counts", "block_size", "window_size", "scale", "cu_seqlens"),
+)
 TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
 # Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs. Without
@@ -269,6 +291,16 @@ _ATTENTION = (
         name="sdpa", needs_cuda=False, dtypes=ANY_DTYPE, loader=".attention:segmented_sdpa",
         is_varlen=False, program="loop", features=BY_FLASH,
     ),
+    AttentionKernel(
+        name="nsa_reference", family="nsa", needs_cuda=False, needs_cpu=True, dtypes=ANY_DTYPE,
+        loader="neobert.families.nsa.reference:attend", is_varlen=False, program="loop", features=BY_NSA,
+        is_deterministic=True,
+    ),
+    AttentionKernel(
+        name="nsa_fla", family="nsa", packages=(FLA, TRITON), dtypes=HALF[:1], majors=(8, 12),
+        head_multiple=16, largest_head=256, loader="fla.ops.nsa.parallel:parallel_nsa",
+        arguments=FLA_ARGUMENTS, is_varlen=False, features=BY_NSA,
+    ),
 )  # fmt: skip
 
 _OWN_KEYS = (
@@ -305,7 +337,7 @@ BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
 
 
 def attention_named(choice: str, features: tuple[Feature, ...] = ()) -> tuple[AttentionKernel, ...]:
-    """Return the kernels that a value of `model.attn_backend` selects, in order of preference.
+    """Return the kernels that a value of `model.attn_backend`, or a model family, selects, in order.
 
     `features`: what the model's attention needs of its kernel.
     """
@@ -314,14 +346,16 @@ def attention_named(choice: str, features: tuple[Feature, ...] = ()) -> tuple[At
         for kernel in ATTENTION.values()
         if kernel.loader
         and (
-            choice in (kernel.name, kernel.group)
+            choice in (kernel.family or kernel.name, kernel.group)
             or (choice == "auto" and (kernel.is_automatic or {*kernel.automatic_for} & {*features}))
         )
     )
 
 
 ATTENTION_CHOICES = tuple(
-    dict.fromkeys(["auto", *(kernel.group or kernel.name for kernel in _ATTENTION if kernel.loader)])
+    dict.fromkeys(
+        ["auto", *(each.group or each.name for each in _ATTENTION if each.loader and not each.family)]
+    )
 )
 """Allowed values of `model.attn_backend`."""
 

@@ -31,7 +31,7 @@ from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import CAUSAL, MASKED
-from neobert.families.hf.architectures.table import ARCHITECTURES, is_causal
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
 from neobert.families.hf.build import TOKENS, read_model, refuse_absent
 from neobert.families.hf.build import backbone_of as transformers_backbone
@@ -39,6 +39,11 @@ from neobert.families.hf.parts import architecture_of
 from neobert.families.hf.settings import reason_of
 from neobert.families.hf.spec import read_shape
 from neobert.families.neobert.build import backbone_of
+from neobert.families.nsa.attention import choose_kernels
+from neobert.families.nsa.build import backbone_of as nsa_backbone
+from neobert.families.nsa.build import spec_of_model
+from neobert.families.nsa.model import NSAConfig, NSAForCausalLM
+from neobert.families.table import is_causal
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
@@ -129,8 +134,9 @@ def load_model(
     if needs_decoder:
         _refuse_other_head(settings, folder)
     kind = settings.get("model_type")
-    if kind not in (NeoBERTConfig.model_type, *ARCHITECTURES):
-        known = ", ".join([NeoBERTConfig.model_type, *ARCHITECTURES])
+    supported = (NeoBERTConfig.model_type, NSAConfig.model_type, *ARCHITECTURES)
+    if kind not in supported:
+        known = ", ".join(supported)
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     refuse_other_settings(folder)
@@ -223,6 +229,8 @@ def over_runs(
     dtype: torch.dtype,
 ) -> Backbone:
     """Return the backbone of a transformers model over packed runs, which it pads if it does not pack."""
+    if isinstance(model, NSAForCausalLM):
+        return nsa_backbone(model, choose_kernels(device.type, dtype, spec_of_model(model)))
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
     if architecture_of(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)

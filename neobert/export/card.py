@@ -150,13 +150,15 @@ parameters and a vocabulary of {vocab_size:,}.
 
 LOADED_WITH_TRANSFORMERS = """
 ```python
-from transformers import {name}
+from {library} import {name}
 
 model = {name}.from_pretrained("PATH_OR_NAME")
 ```
 """
 
 
+LIBRARIES = {"nsa": "fla.models"}
+"""Modules to import a model from, by its model_type, other than transformers."""
 OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
 """Use of a model by the end of its class."""
 
@@ -165,7 +167,8 @@ def model_card(model: PreTrainedModel) -> str:
     """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
     card = _card_of_task(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
-        usage = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
+        library = LIBRARIES.get(model.config.model_type, "transformers")
+        usage = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model), library=library)
         if card is not None:
             usage = card.usage.format(trust="")
         elif template := next(

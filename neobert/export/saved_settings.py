@@ -18,7 +18,7 @@ from neobert.runfiles.weights_header import Shape, tensor_shapes
 from neobert.schema_fields import LONGEST_SEQUENCE
 
 BLOCK = re.compile(r"(?:^|\.)(?:layer|layers|transformer_encoder)\.(\d+)\.")
-EMBEDDING = re.compile(r"(?:^(?:model\.)?encoder|word_embeddings|tok_embeddings)\.weight$")
+EMBEDDING = re.compile(r"(?:^(?:model\.)?encoder|word_embeddings|tok_embeddings|^model\.embeddings)\.weight$")
 POSITION = ("position_embeddings.weight", "positional_embedding.weight")
 POSITIONS = "max_position_embeddings"
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

@@ -26,6 +26,7 @@ from neobert.export.weights import load_weights, own_weights
 from neobert.families.hf.parts import first_position
 from neobert.families.hf.settings import reason_of
 from neobert.families.neobert.build import MODELS
+from neobert.families.nsa import model as nsa
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
@@ -38,6 +39,7 @@ from neobert.tasks.specs import SPECS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 AUTO_CLASSES = ("AutoModel", *(spec.auto_class for spec in SPECS.values() if spec.has_head))
+NSA = nsa.NSAConfig.model_type
 EXPORTED = tuple(MODELS[name].__name__ for name in AUTO_CLASSES if name in MODELS)
 HEADS = tuple(name.removeprefix("Auto" if name == "AutoModel" else "AutoModel") for name in AUTO_CLASSES)
 """Name suffixes of transformers classes that can be exported: models without a head, or with a task's."""
@@ -72,6 +74,11 @@ class Source:
     def is_neobert(self) -> bool:
         """Return whether the model is a NeoBERT, as opposed to a transformers model."""
         return isinstance(self.model, NeoBERTPreTrainedModel)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Return whether the model has native sparse attention, whose library computes on a GPU only."""
+        return isinstance(self.model, nsa.NSAPreTrainedModel)
 
     @property
     def encoder(self) -> PreTrainedModel:
@@ -220,7 +227,7 @@ def _build(folder: Path) -> PreTrainedModel:
         name = str((config.architectures or ["none"])[0])
     except Exception as error:  # a damaged file raises errors of every kind
         raise _unknown_model(folder, reason_of(error)) from error
-    own = modeling_neobert if name in EXPORTED else transformers
+    own = modeling_neobert if name in EXPORTED else nsa if config.model_type == NSA else transformers
     found: Any = getattr(own, name, None) if name.endswith((*EXPORTED, *HEADS)) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise _unknown_model(folder, f"architectures is {name}")

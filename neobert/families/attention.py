@@ -19,6 +19,42 @@ class Window(NamedTuple):
     reach: int
 
 
+class SelectedBlocks(NamedTuple):
+    """Native sparse attention (arXiv:2502.11089): to means of blocks, to selected blocks, and to a window.
+
+    Attributes:
+        size: tokens of a block.
+        counts: blocks that a token selects in a long document.
+        window: tokens of the window, the token itself included.
+    """
+
+    size: int
+    counts: int
+    window: int
+
+    def reads(self, length: int) -> int:
+        """Return the number of blocks that the tokens of a document select, for one head of keys.
+
+        Token t selects min(counts, t // size + 1).
+        """
+        blocks, rest = divmod(length, self.size)
+        return length + self.size * self._before(blocks) + rest * min(self.counts - 1, blocks)
+
+    def pairs(self, length: int) -> int:
+        """Return the number of (query, key) pairs of a document in one block, of all branches."""
+        blocks, rest = divmod(length, self.size)
+        compressed = self.size * blocks * (blocks - 1) // 2 + blocks * (rest + 1)
+        own = (blocks * self.size * (self.size + 1) + rest * (rest + 1)) // 2
+        window = min(self.window, length)
+        sliding = window * (window + 1) // 2 + (length - window) * window
+        return compressed + own + self.size * (self.reads(length) - length) + sliding
+
+    def _before(self, blocks: int) -> int:
+        """Return the blocks that one token of each block selects before its own, over the first blocks."""
+        few = min(blocks, self.counts)
+        return few * (few - 1) // 2 + (blocks - few) * (self.counts - 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """Attention of a model, or of one of its blocks.
@@ -31,6 +67,7 @@ class AttentionSpec:
         window: sliding window of some blocks; None: every token attends to its whole document.
         scale: factor on the products of queries and keys; None: head_size ** -0.5.
         softcap: scores are softcap * tanh(score / softcap); None: unchanged.
+        selected: native sparse attention; None: attention to every token within the window.
     """
 
     heads: int
@@ -40,6 +77,7 @@ class AttentionSpec:
     window: Window | None = None
     scale: float | None = None
     softcap: float | None = None
+    selected: SelectedBlocks | None = None
 
     @property
     def is_causal(self) -> bool:
@@ -62,6 +100,8 @@ class AttentionSpec:
             yield "a scale of its own"
         if self.softcap is not None:
             yield "a soft cap on scores"
+        if self.selected is not None:
+            yield "selected blocks"
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
@@ -80,6 +120,8 @@ class AttentionSpec:
 
     def pairs(self, length: int) -> int:
         """Return the number of (query, key) pairs of a document in one block, within its window."""
+        if self.selected is not None:
+            return self.selected.pairs(length)
         sides = (length - 1 if most is None else min(most, length - 1) for most in self.reach)
         # Tokens near the end of a document reach fewer.
         return length + sum(length * side - side * (side + 1) // 2 for side in sides)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from neobert.adapters.spec import adapter_parameters, trains_head
 from neobert.config.schema import RunConfig
 from neobert.families.family import Family
+from neobert.families.hf.architecture import CAUSAL
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.spec import HF
 from neobert.families.neobert.spec import NEOBERT
+from neobert.families.nsa.spec import NSA
 from neobert.families.shape import ModelShape
 from neobert.hub_names import place_of_weights
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF, NSA)}
 
 
 def family_of(config: RunConfig) -> Family:
@@ -23,6 +26,12 @@ def family_of(config: RunConfig) -> Family:
 def family_of_type(model_type: str) -> Family:
     """Return the family of a config.json by its model_type: of transformers, unless it is of this project."""
     return FAMILIES.get(model_type, HF)
+
+
+def is_causal(model_type: str) -> bool:
+    """Return whether models with this model_type in config.json predict next tokens."""
+    of_transformers = model_type in ARCHITECTURES and CAUSAL in ARCHITECTURES[model_type].heads
+    return of_transformers or model_type == NSA.name
 
 
 def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:

@@ -12,7 +12,9 @@ from transformers import PretrainedConfig
 from .kernel_table import ATTENTION, ATTENTION_CHOICES, BLOCKS, AttentionKernel
 
 ATTENTION_BACKENDS = tuple(
-    dict.fromkeys([*ATTENTION_CHOICES, *(name for name, kernel in ATTENTION.items() if kernel.loader)])
+    dict.fromkeys(
+        [*ATTENTION_CHOICES, *(each.name for each in ATTENTION.values() if each.loader and not each.family)]
+    )
 )
 KERNEL_BACKENDS = tuple(name for name, kernel in reversed(BLOCKS.items()) if not kernel.replaces_blocks)
 ACTIVATIONS = ("swiglu", "gelu")

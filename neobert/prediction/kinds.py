@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.hf.architectures.table import is_causal
+from neobert.families.table import is_causal
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 from neobert.tasks.spec import TaskSpec

@@ -134,7 +134,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
     _, named = requested_kernels(run.config)
-    runs_anywhere = any(not kernel.needs_cuda for kernel in attention_named(named))
+    runs_anywhere = any(not (kernel.needs_cuda or kernel.needs_cpu) for kernel in attention_named(named))
     return f"{named} runs on every device" if runs_anywhere else ""
 
 

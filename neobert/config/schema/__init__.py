@@ -17,7 +17,7 @@ from neobert.config.schema.data import (
     MixtureCorpus,
     TokenizerConfig,
 )
-from neobert.config.schema.model import HfModelConfig, ModelConfig
+from neobert.config.schema.model import HfModelConfig, ModelConfig, NsaModelConfig
 from neobert.config.schema.operation import (
     DistributedConfig,
     GuardConfig,
@@ -58,6 +58,7 @@ __all__ = [
     "HfModelConfig",
     "MixtureCorpus",
     "ModelConfig",
+    "NsaModelConfig",
     "OptimizerConfig",
     "PluginsConfig",
     "PrometheusConfig",
@@ -98,7 +99,9 @@ class RunConfig:
         default_factory=dict,
         metadata=metadata_of("Values that other keys refer to as $variables.name.", "reporting"),
     )
-    model: ModelConfig | HfModelConfig = section(ModelConfig, "The encoder.", affects="model")
+    model: ModelConfig | HfModelConfig | NsaModelConfig = section(
+        ModelConfig, "The encoder.", affects="model"
+    )
     tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
     dataset: DatasetConfig = section(DatasetConfig, "Training and evaluation text.", affects="data")
     datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")

@@ -51,7 +51,10 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a transformers model.")
+    type: Literal["neobert"] = key(
+        "neobert",
+        "Model family: neobert, hf for a transformers model, or nsa for native sparse attention.",
+    )
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
@@ -194,6 +197,57 @@ class HfModelConfig:
         None,
         "Transformers folder (config.json and safetensors) to initialize the weights from, or with revision "
         "a name on the Hugging Face Hub.",
+        is_path=True,
+        pinned_by="revision",
+        replaces=("revision",),
+        affects="numerics",
+    )
+    revision: str | None = key(
+        None,
+        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
+        "pretrained_checkpoint is a local path.",
+        affects="numerics",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NsaModelConfig:
+    """A causal model with native sparse attention (arXiv:2502.11089), as flash-linear-attention has it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    type: Literal["nsa"] = key("nsa", "Model family: a causal model with native sparse attention.")
+    hidden_size: PositiveInt = key(768, "Width of the residual stream.")
+    num_hidden_layers: PositiveInt = key(12, "Number of blocks.")
+    num_heads: PositiveInt = key(
+        16, "Number of query heads: num_kv_heads times a power of two that is at least 16."
+    )
+    num_kv_heads: PositiveInt = key(
+        1, "Number of heads of keys and values, each of which selects its own blocks."
+    )
+    head_dim: PositiveInt = key(64, "Channels of a head; even, and at most 256.")
+    intermediate_size: PositiveInt = key(2048, "Feed-forward width.")
+    block_size: PositiveInt = key(
+        64, "Tokens of a block that is compressed and selected; a power of two, at least 2 * block_counts."
+    )
+    block_counts: PositiveInt = key(
+        16,
+        "Blocks that a token selects, among them the first one, its own and the one before; a power of two, "
+        "at least 4.",
+    )
+    window_size: PositiveInt = key(512, "Tokens of the sliding window, the token itself included.")
+    vocab_size: PositiveInt | None = key(
+        None, "Vocabulary size of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
+    )
+    max_position_embeddings: SequenceLength | None = key(
+        None, "Maximum sequence length of the model in tokens; null: dataset.max_seq_length."
+    )
+    rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
+    norm_eps: PositiveFloat = key(1e-6, "Epsilon of the normalization layers.")
+    tie_word_embeddings: bool = key(True, "Share the input embedding with the output layer.")
+    pretrained_checkpoint: str | None = key(
+        None,
+        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub.",
         is_path=True,
         pinned_by="revision",
         replaces=("revision",),

@@ -14,7 +14,7 @@ from neobert.encoding.finite import not_finite
 from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
-from neobert.families.hf.architectures.table import is_causal
+from neobert.families.table import is_causal
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, read_json

@@ -1,13 +1,21 @@
-"""Writer of a transformers folder: weights in fp32 or bf16, config, modeling code, tokenizer, model card."""
+"""Writer of a transformers folder: weights in fp32 or bf16, config, modeling code, tokenizer, model card.
+
+The outputs of a model with native sparse attention are not compared, because flash-linear-attention computes
+on a GPU only: its weights are, as that library reads them where it is installed.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from neobert.export.folder import write_hf_folder
+import numpy as np
+
+from neobert.export.folder import in_dtype, write_hf_folder
 from neobert.export.formats.writer import ROWS, Writer, outputs
+from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
+from neobert.export.weights import own_weights
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
@@ -15,7 +23,18 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     write_hf_folder(source.model, source.tokenizer_files, folder, dtype=source.dtype)
     if source.is_embedder and source.embedding is not None:
         source.embedding.write(folder)
-    return {}
+    return {"not_compared": ["last_hidden_state", "logits"]} if source.is_sparse else {}
 
 
-WRITER = Writer(write, "transformers_folder", outputs(*ROWS, "last_hidden_state", "logits"))
+def expected(source: Source, reference: Reference) -> Arrays:
+    """Return the outputs that the reader must reproduce."""
+    if not source.is_sparse:
+        return outputs(*ROWS, "last_hidden_state", "logits")(source, reference)
+    weights = own_weights(source.model)
+    totals = [in_dtype(weights[name].detach(), source.dtype).double() for name in sorted(weights)]
+    return outputs(*ROWS)(source, reference) | {
+        "weights": np.array([[each.sum(), each.abs().sum()] for each in totals])
+    }
+
+
+WRITER = Writer(write, "transformers_folder", expected)

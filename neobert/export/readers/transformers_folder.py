@@ -1,11 +1,13 @@
 """Reader with transformers' auto classes, which run the modeling code in the folder if it has any."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
@@ -17,6 +19,8 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
+    if json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["model_type"] == "nsa":
+        return {"input_ids": ids.numpy(), "attention_mask": mask.numpy(), "weights": sums_of_weights(folder)}
     encoder = AutoModel.from_pretrained(folder, trust_remote_code=True).float().eval()
     head = class_of_head(folder)
     with torch.no_grad():
@@ -31,6 +35,22 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
             logits = torch.stack(spans, -1) if spans else found.logits
             outputs["logits"] = logits * mask[..., None] if logits.dim() == 3 else logits
     return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def sums_of_weights(folder: str) -> np.ndarray:
+    """Return the sum of each weight and of its absolute values, in the order of names.
+
+    As flash-linear-attention loads them, or without that library as they are in the file.
+    """
+    in_file = load_file(Path(folder, "model.safetensors"))
+    weights = in_file
+    if find_spec("fla"):
+        from fla.models.nsa import NSAForCausalLM
+
+        loaded = NSAForCausalLM.from_pretrained(folder).state_dict()
+        weights = {name: loaded[name] for name in in_file}
+    values = [weights[name].double() for name in sorted(weights)]
+    return np.array([[each.sum(), each.abs().sum()] for each in values])
 
 
 def class_of_head(folder: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from neobert.families.hf.architecture import CAUSAL, Architecture
+from neobert.families.hf.architecture import Architecture
 
 PLACES = {
     "bert": "bert.BERT",
@@ -70,8 +70,3 @@ class Table(Mapping[str, Architecture]):
 
 
 ARCHITECTURES = Table()
-
-
-def is_causal(model_type: str) -> bool:
-    """Return whether models of a type in transformers' config.json predict next tokens."""
-    return model_type in ARCHITECTURES and CAUSAL in ARCHITECTURES[model_type].heads

@@ -1,0 +1,82 @@
+"""Native sparse attention by a kernel of the table: the reference on a CPU, fla's operators on a GPU.
+
+T packed tokens, N query heads, K heads of keys and values, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from neobert.errors import ProjectError
+from neobert.families.attention import AttentionSpec, Window
+from neobert.families.nsa.reference import Attend, Attended
+from neobert.families.nsa.reference import attend as attend_by_reference
+from neobert.model.attention import note_kernel
+from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
+
+FAMILY, REFERENCE = "nsa", "nsa_reference"
+
+
+class SparseKernels(NamedTuple):
+    """Kernels of the attention of a run.
+
+    Attributes:
+        sparse: kernel of the compressed and the selected branch.
+        sliding: kernel of the sliding branch; empty for the reference, which computes all branches.
+    """
+
+    sparse: Backend
+    sliding: str = ""
+
+
+def choose_kernels(device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> SparseKernels:
+    """Choose the kernels for a device. Raises `ProjectError` ATT001 if they cannot run."""
+    environment = this_environment(device_type, dtype, spec.head_size, spec.features)
+    try:
+        sparse = choose_backend(FAMILY, environment)
+        if sparse.name == REFERENCE:
+            return SparseKernels(sparse)
+        window = environment._replace(features=sliding_spec(spec).features)
+        return SparseKernels(sparse, choose_backend("auto", window).name)
+    except BackendError as error:
+        raise ProjectError("ATT001", error.message, error.hint, "model.type") from error
+
+
+def sliding_spec(spec: AttentionSpec) -> AttentionSpec:
+    """Return the attention of the sliding branch: causal, within the window."""
+    assert spec.selected is not None
+    return replace(spec, selected=None, window=Window((0,), spec.selected.window - 1))
+
+
+def attend_with(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor, max_seqlen: int) -> Attend:
+    """Return the `attend` of every block within documents: q, k, v and gates to `Attended`."""
+    assert spec.selected is not None
+    selected = spec.selected
+    if kernels.sliding:
+        from neobert.families.nsa.operators import Operators  # imports fla
+
+        by_operators = Operators(kernels.sliding, spec, cu_seqlens, max_seqlen)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
+        if kernels.sliding:
+            found = by_operators(q, k, v, gates)
+        else:
+            found = attend_by_reference(q, k, v, gates, cu_seqlens, max_seqlen, selected)
+        note_kernel(kernels.sparse.name)  # last, because the sliding branch notes its own
+        return found
+
+    return attend
+
+
+def attend_in_rows(
+    spec: AttentionSpec, rows: int, length: int, device: torch.device, dtype: torch.dtype
+) -> Attend:
+    """Return the `attend` over rows of one text each."""
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    bounds = torch.arange(rows + 1, device=device, dtype=torch.int32) * length
+    return attend_with(choose_kernels(device.type, dtype, spec), spec, bounds, length)

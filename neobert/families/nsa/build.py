@@ -1,0 +1,113 @@
+"""Construction of a model with native sparse attention. Imports torch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from neobert.config.schema import NsaModelConfig, RunConfig
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+from neobert.export.weights import load_weights
+from neobert.families.attention import AttentionSpec
+from neobert.families.backbone import Backbone, Head
+from neobert.families.nsa.attention import SparseKernels, attend_with, choose_kernels
+from neobert.families.nsa.by_token import attend_by_token
+from neobert.families.nsa.model import NSAConfig, NSAForCausalLM
+from neobert.families.nsa.reference import Attended
+from neobert.families.nsa.spec import attention_of, linear_layers, section_of, unsupported
+from neobert.families.table import longest_row, shape_of
+from neobert.parallel import World
+
+log = logging.getLogger(__name__)
+
+NAMES = (
+    *("hidden_size", "num_hidden_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate_size"),
+    *("block_size", "block_counts", "window_size", "rope_theta", "norm_eps", "tie_word_embeddings"),
+)
+"""Keys of the section that are settings of the model."""
+
+
+def build(
+    config: RunConfig,
+    tokenizer: TokenizerBundle,
+    vocab_size: int,
+    world: World,
+    auto_class: str,  # noqa: ARG001
+    settings: Mapping[str, Any],  # noqa: ARG001
+) -> Backbone:
+    """Build the model with random weights, and choose its kernels.
+
+    Raises `ProjectError` for keys that this family does not support, and for kernels that cannot run.
+    """
+    for key, problem, hint in unsupported(config):
+        raise ProjectError("MOD005", f"model.type nsa: {problem}", hint, key)
+    section, shape = section_of(config), shape_of(config, vocab_size)
+    values: dict[str, Any] = {name: getattr(section, name) for name in NAMES}
+    ids = tokenizer.ids_of_roles()
+    values |= {name: ids[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    model = NSAForCausalLM(
+        NSAConfig(
+            **values,
+            vocab_size=vocab_size,
+            max_position_embeddings=section.max_position_embeddings or longest_row(config),
+            use_cache=False,
+        )
+    )
+    if config.trainer.gradient_checkpointing:
+        model.model.recompute(config.trainer.gradient_checkpointing_every_n)
+    kernels = choose_kernels(world.device.type, world.compute_dtype, shape.attention)
+    backbone = backbone_of(model, kernels)
+    log.info("model: nsa, attention: %s (%s)", backbone.attention, backbone.attention_reason)
+    return backbone
+
+
+def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
+    """Return the backbone of a model over packed rows."""
+    encoder, spec = model.model, spec_of_model(model)
+
+    def hidden(inputs: Mapping[str, Any]) -> Tensor:
+        attend = attend_with(kernels, spec, inputs["cu_seqlens"], inputs["max_seqlen"])
+        states: Tensor = encoder(
+            input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attend=attend
+        ).last_hidden_state
+        return states
+
+    def plain(document: Tensor) -> Tensor:
+        places = torch.arange(len(document), device=document.device)
+        states: Tensor = encoder(
+            input_ids=document, position_ids=places, attend=partial(_by_token, spec=spec)
+        ).last_hidden_state
+        return states
+
+    return Backbone(
+        model=model,
+        blocks=list(encoder.layers),
+        hidden=hidden,
+        plain=plain,
+        head=Head(model.lm_head),
+        attention=kernels.sparse.name,
+        attention_reason=kernels.sparse.reason,
+        load=partial(load_weights, model),
+        matrix_layouts={f"{name}.weight": each.layout for name, each in linear_layers(_sizes(model)).items()},
+    )
+
+
+def spec_of_model(model: NSAForCausalLM) -> AttentionSpec:
+    """Return the attention of a model's blocks."""
+    return attention_of(_sizes(model))
+
+
+def _sizes(model: NSAForCausalLM) -> NsaModelConfig:
+    return cast("NsaModelConfig", model.config)  # of the same names
+
+
+def _by_token(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: AttentionSpec) -> Attended:
+    assert spec.selected is not None
+    context, _ = attend_by_token(q, k, v, gates, spec.selected)
+    return Attended(context, torch.empty(0), torch.empty(0))

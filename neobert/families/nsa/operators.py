@@ -1,0 +1,66 @@
+"""Native sparse attention by flash-linear-attention's operators, on a GPU. Imports torch and fla.
+
+fla's own sliding branch calls FlashAttention 2, which need not be installed: that branch is a kernel of the
+table of kernels here.
+
+T packed tokens, N query heads, K heads of keys and values, H channels of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+from fla.ops.nsa.compression import parallel_nsa_compression
+from fla.ops.nsa.parallel import parallel_nsa, parallel_nsa_topk
+from fla.ops.utils.pooling import mean_pooling
+from torch import Tensor
+
+from neobert.families.attention import AttentionSpec
+from neobert.families.nsa.attention import sliding_spec
+from neobert.families.nsa.reference import Attended, combine
+from neobert.families.packed_attention import packed_attention
+
+
+class Operators:
+    """Attention within documents, with the bounds that all blocks share.
+
+    Args:
+        sliding: name of the kernel of the sliding branch.
+    """
+
+    def __init__(self, sliding: str, spec: AttentionSpec, cu_seqlens: Tensor, max_seqlen: int) -> None:
+        assert spec.selected is not None
+        self._sliding, self._spec, self._sparse = sliding, spec, spec.selected
+        self._max_seqlen = max_seqlen
+        # fla counts documents by their first tokens, so those without tokens must go. It caches what it
+        # derives from this tensor: one for all blocks.
+        self._bounds = torch.unique_consecutive(cu_seqlens)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
+        """Attend: q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
+        sparse, bounds = self._sparse, self._bounds
+        row = [each[None] for each in (q, k, v)]
+        means = [mean_pooling(each, sparse.size, bounds) for each in row[1:]]
+        compressed, lse = parallel_nsa_compression(
+            row[0], *means, TK=len(q), block_size=sparse.size, cu_seqlens=bounds
+        )
+        blocks = parallel_nsa_topk(
+            row[0],
+            means[0],
+            TK=len(q),
+            lse=lse,
+            block_counts=sparse.counts,
+            block_size=sparse.size,
+            scale=q.shape[-1] ** -0.5,
+            cu_seqlens=bounds,
+        )
+        selected = parallel_nsa(
+            *row,
+            block_indices=blocks,
+            block_counts=sparse.counts,
+            block_size=sparse.size,
+            window_size=0,
+            cu_seqlens=bounds,
+        )
+        attend = packed_attention(self._sliding, bounds, self._max_seqlen, len(q), sliding_spec(self._spec))
+        branches = (compressed[0], selected[0], attend(q, k, v))
+        return Attended(combine(branches, gates.unbind(-1)), blocks[0], lse[0])

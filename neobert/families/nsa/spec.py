@@ -1,0 +1,171 @@
+"""Shape and limits of a model with native sparse attention. Imports no torch.
+
+L blocks, D hidden, F feed-forward width, V vocabulary, N query heads, K heads of keys and values,
+H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from neobert.config.optimizers import OPTIMIZERS
+from neobert.config.schema import NsaModelConfig, RunConfig
+from neobert.families.attention import AttentionSpec, SelectedBlocks
+from neobert.families.family import Family, Unsupported
+from neobert.families.hf.architecture import CAUSAL, attention_layers
+from neobert.families.linear import Linear
+from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.runfiles.model_folder import read_json
+from neobert.runfiles.run_dir import CONFIG
+from neobert.tasks.specs import spec_of
+
+INITIAL_STD = 0.02
+LEAST_GROUP, LARGEST_HEAD, LEAST_BLOCKS = 16, 256, 4
+PROJECTIONS = ("attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj")
+GATES = 3
+"""Gates of a head: of the compressed, the selected and the sliding branch."""
+
+
+def section_of(config: RunConfig) -> NsaModelConfig:
+    """Return the section `model` of a run with this model family; other families fail an assertion."""
+    assert isinstance(config.model, NsaModelConfig), "config of another model family"
+    return config.model
+
+
+def attention_of(model: NsaModelConfig) -> AttentionSpec:
+    """Return the attention of every block."""
+    return AttentionSpec(
+        heads=model.num_heads,
+        kv_heads=model.num_kv_heads,
+        head_size=model.head_dim,
+        direction="causal",
+        selected=SelectedBlocks(model.block_size, model.block_counts, model.window_size),
+    )
+
+
+def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
+    """Return the shape of the section, whose longest row has `longest_row` tokens."""
+    hidden, layers, linear = model.hidden_size, model.num_hidden_layers, linear_layers(model)
+    return ModelShape(
+        architecture="nsa",
+        hidden_size=hidden,
+        num_layers=layers,
+        attention_width=model.num_heads * model.head_dim,
+        feed_forward_width=model.intermediate_size,
+        vocab_size=vocab_size,
+        attention=attention_of(model),
+        positions="rotary",
+        max_positions=model.max_position_embeddings or longest_row,
+        rope_theta=model.rope_theta,
+        linear_layers=linear,
+        parameters=ParameterCount(
+            linear=layers * sum(each.inputs * each.outputs for each in linear.values()),
+            vectors=(2 * layers + 1) * hidden,
+            embeddings=vocab_size * hidden,
+            decoder=0 if model.tie_word_embeddings else vocab_size * hidden,
+        ),
+        decoder_products=vocab_size * hidden,
+        initial_rms=INITIAL_STD,
+        kept={"eager": _kept(model)},
+        has_fp32_stream=False,
+    )
+
+
+def linear_layers(model: NsaModelConfig) -> Mapping[str, Linear]:
+    """Return the linear layers of a block by their name in it."""
+    hidden, width = model.hidden_size, model.intermediate_size
+    attention = attention_layers(PROJECTIONS, hidden, model.num_heads, model.num_kv_heads, model.head_dim)
+    inner = Linear(hidden, width)
+    return attention | {
+        "attn.g_proj": Linear(hidden, GATES * model.num_heads),
+        "mlp.gate_proj": inner,
+        "mlp.up_proj": inner,
+        "mlp.down_proj": Linear(width, hidden),
+    }
+
+
+def _kept(model: NsaModelConfig) -> Kept:
+    """Return the activations that one block stores for the backward pass, with the kernels of a GPU.
+
+    Of width N * H: queries before and after rotation, the outputs of three branches, those with their gates,
+    their sum. Of width K * H: keys, values, and their rotation.
+    """
+    queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    hidden, width = model.hidden_size, model.intermediate_size
+    gates = 2 * GATES * model.num_heads
+    values = 3 * hidden + 4 * width + 8 * queries + 4 * keys + gates
+    fp32_values = 4 * hidden + 2 * queries + 2 * keys + GATES * model.num_heads + model.block_counts
+    reason = (
+        "a block keeps the inputs of its matrix products and norms, and the outputs of three branches; the "
+        "reference on a CPU also keeps scores"
+    )
+    return Kept(values, fp32_values, reason)
+
+
+def unsupported(config: RunConfig) -> Iterator[Unsupported]:
+    """Yield the keys that this family does not support, or whose values its kernels do not take."""
+    yield from _unsupported_sizes(section_of(config))
+    task, trainer = spec_of(config), config.trainer
+    if task.auto_class != CAUSAL:
+        yield Unsupported(
+            "task", f"task {task.name} needs a head that this family lacks", "set task to causal"
+        )
+    if not config.datacollator.pack_sequences:
+        key = "datacollator.pack_sequences"
+        yield Unsupported(key, "native sparse attention is for packed rows", f"set {key} to true")
+    for key, is_set in (
+        ("trainer.torch_compile", trainer.torch_compile),
+        ("trainer.cuda_graphs", trainer.cuda_graphs),
+    ):
+        if is_set:
+            problem = "the selection of blocks reads the bounds of documents on the host, which is no graph"
+            yield Unsupported(key, problem, f"set {key} to false")
+    if OPTIMIZERS[config.optimizer.name].clips_logits:
+        problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
+        yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")
+
+
+def _unsupported_sizes(model: NsaModelConfig) -> Iterator[Unsupported]:
+    heads, kv_heads = model.num_heads, model.num_kv_heads
+    group, rest = divmod(heads, kv_heads)
+    if rest or group < LEAST_GROUP or not _is_power_of_two(group):
+        problem = f"num_heads {heads} is not num_kv_heads {kv_heads} times a power of two from {LEAST_GROUP}"
+        yield Unsupported("model.num_heads", problem, f"set model.num_heads to {kv_heads * LEAST_GROUP}")
+    if model.head_dim % 2 or model.head_dim > LARGEST_HEAD:
+        problem = f"head_dim {model.head_dim} is odd, or exceeds {LARGEST_HEAD}"
+        yield Unsupported("model.head_dim", problem, "set model.head_dim to 64")
+    counts, size = model.block_counts, model.block_size
+    if counts < LEAST_BLOCKS or not _is_power_of_two(counts):
+        # Three blocks are always selected; the kernels round other numbers up, silently.
+        problem = f"block_counts {counts} is not a power of two from {LEAST_BLOCKS}"
+        nearest = max(LEAST_BLOCKS, 1 << (counts.bit_length() - 1))
+        yield Unsupported("model.block_counts", problem, f"set model.block_counts to {nearest}")
+    elif size < 2 * counts or not _is_power_of_two(size):
+        problem = f"block_size {size} is not a power of two from 2 * block_counts ({2 * counts})"
+        yield Unsupported("model.block_size", problem, f"set model.block_size to {2 * counts}")
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def trained_positions(folder: Path) -> int:
+    """Return the longest sequence that the config.json of a folder states; 0: none."""
+    stated = read_json(folder / CONFIG).get("max_position_embeddings")
+    return stated if isinstance(stated, int) else 0
+
+
+NSA = Family(
+    name="nsa",
+    module="neobert.families.nsa.build",
+    read_shape=read_shape,
+    requested_rows=lambda section: section.vocab_size,
+    requested_kernels=lambda _section: ("torch", "nsa"),
+    attention_reason="the model has native sparse attention",
+    attention_hint="train another model",
+    modules="this project's modules of native sparse attention",
+    with_kernels=lambda section, _blocks: section,
+    unsupported=unsupported,
+    trained_positions=trained_positions,
+)

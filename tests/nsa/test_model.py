@@ -1,0 +1,141 @@
+"""The family: shape, names of weights, packed documents, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM
+
+from neobert.errors import ProjectError
+from neobert.export.folder import write_hf_folder
+from neobert.families.nsa.spec import unsupported
+from neobert.families.table import shape_of
+from neobert.kernel_table import Environment
+from neobert.model.backends import BackendError, choose_backend
+from tests.nsa.sizes import LENGTHS, ROWS, build, config_of, packed
+
+OF_A_BLOCK = {
+    "attn_norm.weight": (32,),
+    "attn.q_proj.weight": (128, 32),
+    "attn.k_proj.weight": (8, 32),
+    "attn.v_proj.weight": (8, 32),
+    "attn.g_proj.weight": (96, 32),
+    "attn.o_proj.weight": (32, 128),
+    "mlp_norm.weight": (32,),
+    "mlp.gate_proj.weight": (48, 32),
+    "mlp.up_proj.weight": (48, 32),
+    "mlp.down_proj.weight": (32, 48),
+}
+OF_FLA = {
+    "model.embeddings.weight": (ROWS, 32),
+    "model.norm.weight": (32,),
+    "lm_head.weight": (ROWS, 32),
+    **{f"model.layers.{n}.{name}": shape for n in range(2) for name, shape in OF_A_BLOCK.items()},
+}
+"""Names and shapes of `NSAForCausalLM` in flash-linear-attention 0.6.0 with the sizes of the small model."""
+
+
+def test_weights_have_the_names_and_shapes_of_flash_linear_attention():
+    assert {name: tuple(each.shape) for name, each in build().model.state_dict().items()} == OF_FLA
+
+
+def test_flash_linear_attention_loads_a_checkpoint(tmp_path: Path):
+    fla = pytest.importorskip("fla.models.nsa", exc_type=ImportError)
+    model = build(rope_theta=500.0, tie_word_embeddings=False).model
+    write_hf_folder(model, None, tmp_path)
+    loaded, report = fla.NSAForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"] | report["unexpected_keys"]
+    own = model.state_dict()
+    assert all(torch.equal(each, own[name]) for name, each in loaded.state_dict().items())
+    stated = ("num_heads", "block_size", "block_counts", "window_size", "rope_theta", "norm_eps")
+    assert all(getattr(loaded.config, name) == getattr(model.config, name) for name in stated)
+
+
+@torch.no_grad()
+def test_a_packed_document_is_the_document_alone():
+    backbone = build()
+    row = packed()
+    hidden = backbone.hidden(row).split(LENGTHS)
+    for ids, states in zip(row["input_ids"].split(LENGTHS), hidden, strict=True):
+        alone = backbone.model.base_model(ids[None]).last_hidden_state[0]
+        for other in (alone, backbone.plain(ids)):
+            assert (states - other).abs().max() <= 1e-5 * states.abs().max()
+
+
+@torch.no_grad()
+def test_padding_on_the_right_changes_nothing_and_on_the_left_is_refused():
+    model = build().model
+    ids = packed((20, 20))["input_ids"].unflatten(0, (2, 20))
+    mask = torch.ones_like(ids)
+    mask[1, 13:] = 0
+    others = torch.where(mask == 1, ids, 1)
+    assert torch.equal(model(ids, mask).logits[mask == 1], model(others, mask).logits[mask == 1])
+    with pytest.raises(ValueError, match="padded on the left"):
+        model(ids, mask.flip(1))
+
+
+def test_a_saved_model_generates_without_a_cache(tmp_path: Path):
+    model = build().model.eval()
+    write_hf_folder(model, None, tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = packed((9,))["input_ids"][None]
+    written = again.generate(ids, max_new_tokens=4, do_sample=False)
+    for place in range(9, 13):
+        assert written[0, place] == model(written[:, :place]).logits[0, -1].argmax()
+
+
+def test_every_parameter_is_counted():
+    for changes in ({}, {"tie_word_embeddings": False}):
+        parameters = build(**changes).model.parameters()
+        assert shape_of(config_of(**changes), ROWS).parameters.total == sum(map(torch.numel, parameters))
+
+
+def test_flops_outside_of_attention_are_those_that_torch_counts():
+    backbone, row = build(), packed((1,) * 7)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        backbone.head(backbone.hidden(row)).sum().backward()
+    shape = shape_of(config_of(), ROWS)
+    by_formula = 7 * (shape.product_flops + 6 * shape.decoder_products)
+    # Of one token alone the reference computes two products of scores and three of values.
+    per_token = 2 * shape.attention_width * 3 * shape.num_layers
+    assert by_formula <= counter.get_total_flops() <= by_formula + 7 * 5 * per_token
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"num_heads": 24, "num_kv_heads": 2}, "model.num_heads"),
+        ({"num_heads": 48, "num_kv_heads": 1}, "model.num_heads"),
+        ({"head_dim": 5}, "model.head_dim"),
+        ({"head_dim": 258}, "model.head_dim"),
+        ({"block_counts": 2}, "model.block_counts"),
+        ({"block_counts": 12, "block_size": 64}, "model.block_counts"),
+        ({"block_size": 4}, "model.block_size"),
+        ({"block_size": 12}, "model.block_size"),
+        ({"datacollator": {"pack_sequences": False}}, "datacollator.pack_sequences"),
+        ({"trainer": {"torch_compile": True}}, "trainer.torch_compile"),
+        ({"trainer": {"cuda_graphs": True}}, "trainer.cuda_graphs"),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_kernels_do_not_take_is_refused_and_its_hint_helps(changes, key):
+    (found,) = unsupported(config_of(**changes))
+    assert found.key == key
+    with pytest.raises(ProjectError, match=r"model\.type nsa"):
+        build(**changes)
+    wanted, value = found.hint.removeprefix("set ").split(" to ")
+    value = {"true": True, "false": False}.get(value, value)
+    section, name = wanted.split(".")
+    change = {name: int(value)} if section == "model" else {section: {name: value}}
+    assert list(unsupported(config_of(**{**changes, **change}))) == []
+
+
+def test_on_a_gpu_without_the_library_one_line_names_it():
+    features = shape_of(config_of(), 1).attention.features
+    with pytest.raises(BackendError, match="needs flash-linear-attention, which does not import") as error:
+        choose_backend("nsa", Environment("cuda", "bfloat16", 64, (), features))
+    assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6'")
