@@ -12,7 +12,7 @@ from neobert.config.hydrate import json_schema
 from neobert.config.keys import describe_field
 from neobert.config.overrides import parse_overrides
 from neobert.config.resolution import resolve
-from neobert.config.schema.model import HfModelConfig, ModelConfig
+from neobert.config.schema.model import HfModelConfig, ModelConfig, NsaModelConfig
 from profiles.registry import resolve_run
 
 SHARED = {"hidden_size": 64, "vocab_size": 128}
@@ -69,7 +69,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             {"type": "neobrt", "rope": True},
             (
                 "model.type",
-                'model.type expects one of neobert, hf, got the text "neobrt"',
+                'model.type expects one of neobert, hf, nsa, got the text "neobrt"',
                 "did you mean neobert?",
             ),
         ),
@@ -98,7 +98,7 @@ def test_no_value_of_a_section_is_a_crash(value: object) -> None:
         found = resolve([Document.from_mapping({"model": value})], []).config.model
     except ConfigError:
         return
-    assert isinstance(found, ModelConfig | HfModelConfig)
+    assert isinstance(found, ModelConfig | HfModelConfig | NsaModelConfig)
 
 
 def test_the_keys_of_all_types_are_known_and_say_whose_they_are() -> None:
@@ -106,7 +106,8 @@ def test_the_keys_of_all_types_are_known_and_say_whose_they_are() -> None:
     assert kind is not None
     assert width is not None
     assert rope is not None
-    assert (kind.type, kind.default, kind.choices) == ("one of neobert, hf", "neobert", ("neobert", "hf"))
+    types = ("neobert", "hf", "nsa")
+    assert (kind.type, kind.default, kind.choices) == (f"one of {', '.join(types)}", "neobert", types)
     assert (width.tags, rope.tags) == ((), ("neobert",))
 
 

@@ -5,16 +5,16 @@ T packed tokens, N query heads, K heads of keys and values, H channels of a head
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from neobert.errors import ProjectError
-from neobert.families.attention import AttentionSpec, Window
+from neobert.families.attention import AttentionSpec
 from neobert.families.nsa.reference import Attend, Attended
 from neobert.families.nsa.reference import attend as attend_by_reference
+from neobert.families.nsa.spec import sliding_branch
 from neobert.model.attention import note_kernel
 from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
 
@@ -40,16 +40,10 @@ def choose_kernels(device_type: str, dtype: torch.dtype, spec: AttentionSpec) ->
         sparse = choose_backend(FAMILY, environment)
         if sparse.name == REFERENCE:
             return SparseKernels(sparse)
-        window = environment._replace(features=sliding_spec(spec).features)
+        window = environment._replace(features=sliding_branch(spec).features)
         return SparseKernels(sparse, choose_backend("auto", window).name)
     except BackendError as error:
         raise ProjectError("ATT001", error.message, error.hint, "model.type") from error
-
-
-def sliding_spec(spec: AttentionSpec) -> AttentionSpec:
-    """Return the attention of the sliding branch: causal, within the window."""
-    assert spec.selected is not None
-    return replace(spec, selected=None, window=Window((0,), spec.selected.window - 1))
 
 
 def attend_with(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor, max_seqlen: int) -> Attend:

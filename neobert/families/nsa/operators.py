@@ -15,8 +15,8 @@ from fla.ops.utils.pooling import mean_pooling
 from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
-from neobert.families.nsa.attention import sliding_spec
 from neobert.families.nsa.reference import Attended, combine
+from neobert.families.nsa.spec import sliding_branch
 from neobert.families.packed_attention import packed_attention
 
 
@@ -61,6 +61,6 @@ class Operators:
             window_size=0,
             cu_seqlens=bounds,
         )
-        attend = packed_attention(self._sliding, bounds, self._max_seqlen, len(q), sliding_spec(self._spec))
+        attend = packed_attention(self._sliding, bounds, self._max_seqlen, len(q), sliding_branch(self._spec))
         branches = (compressed[0], selected[0], attend(q, k, v))
         return Attended(combine(branches, gates.unbind(-1)), blocks[0], lse[0])

@@ -7,18 +7,19 @@ H channels of a head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import NsaModelConfig, RunConfig
-from neobert.families.attention import AttentionSpec, SelectedBlocks
+from neobert.families.attention import AttentionSpec, SelectedBlocks, Window
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import CAUSAL, attention_layers
 from neobert.families.linear import Linear
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import CONFIG
-from neobert.tasks.specs import spec_of
+from neobert.tasks.specs import spec_of, text_task
 
 INITIAL_STD = 0.02
 LEAST_GROUP, LARGEST_HEAD, LEAST_BLOCKS = 16, 256, 4
@@ -42,6 +43,12 @@ def attention_of(model: NsaModelConfig) -> AttentionSpec:
         direction="causal",
         selected=SelectedBlocks(model.block_size, model.block_counts, model.window_size),
     )
+
+
+def sliding_branch(spec: AttentionSpec) -> AttentionSpec:
+    """Return the attention of the sliding branch: causal, within the window."""
+    assert spec.selected is not None
+    return replace(spec, selected=None, window=Window((0,), spec.selected.window - 1))
 
 
 def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
@@ -108,9 +115,8 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     yield from _unsupported_sizes(section_of(config))
     task, trainer = spec_of(config), config.trainer
     if task.auto_class != CAUSAL:
-        yield Unsupported(
-            "task", f"task {task.name} needs a head that this family lacks", "set task to causal"
-        )
+        problem, fitting = f"task {task.name} needs a head that this family lacks", text_task(is_causal=True)
+        yield Unsupported("task", problem, f"set task to {fitting.name}")
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
         yield Unsupported(key, "native sparse attention is for packed rows", f"set {key} to true")
@@ -119,7 +125,9 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         ("trainer.cuda_graphs", trainer.cuda_graphs),
     ):
         if is_set:
-            problem = "the selection of blocks reads the bounds of documents on the host, which is no graph"
+            problem = (
+                "the selection of blocks reads the bounds of documents on the host: it cannot be a graph"
+            )
             yield Unsupported(key, problem, f"set {key} to false")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"

@@ -1,0 +1,76 @@
+"""A model with native sparse attention by the command line: started, killed, resumed, scored, exported."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
+
+MODEL = """\
+model: {type: nsa, hidden_size: 32, num_hidden_layers: 2, num_heads: 32, num_kv_heads: 2, head_dim: 4,
+        intermediate_size: 48, block_size: 8, block_counts: 4, window_size: 11}
+
+"""
+RUN = {
+    "trainer.max_steps": 12,
+    "trainer.save_steps": 4,
+    "trainer.eval_steps": 6,
+    "trainer.logging_steps": 1,
+    "tokenizer.vocab_size": 300,
+    "dataset.cache_dir": "cache",
+}
+TIMES = ("perf/", "time/", "memory/", "train/tokens_per_sec")
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: row[name] for name in row if not name.startswith(TIMES)} for row in rows]
+
+
+def test_killed_and_resumed_it_is_the_run_that_never_stopped(
+    start_child: Callable[..., Any], run_child: Callable[..., Any], command: Callable[..., Any]
+) -> None:
+    words = [
+        f"document {number} speaks of " + f"{number % 7} things " * (number % 40) for number in range(300)
+    ]
+    Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
+    started = command("init", "run.yaml", "--task", "causal", "--text", "text.txt", "--device", "cpu")
+    assert started.code == 0, started.err
+    written = Path("run.yaml").read_text(encoding="utf-8")
+    Path("run.yaml").write_text(re.sub(r"model:.*?\n\n", MODEL, written, count=1, flags=re.DOTALL))
+    sizes = [part for name, value in RUN.items() for part in ("--set", f"{name}={value}")]
+    checked = command("preflight", "run.yaml", *sizes)
+    assert checked.code == 0, checked.out
+
+    whole = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=whole")
+    assert whole.code == 0, whole.out + whole.err
+    killed = start_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run")
+    deadline = time.monotonic() + 60
+    while not any(Path("run").glob("checkpoints/[0-9]*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    again = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run", "--resume", "auto")
+    assert again.code == 0, again.out + again.err
+    assert [row["step"] for row in history(Path("run"))] == list(range(13))
+    assert history(Path("run")) == history(Path("whole"))
+    last = "checkpoints/12/model.safetensors"
+    assert Path("run", last).read_bytes() == Path("whole", last).read_bytes()
+
+    Path("few.jsonl").write_text(json.dumps({"text": words[39]}), encoding="utf-8")
+    scored = command("evaluate", "perplexity", "run", "few.jsonl", "-o", "scores.npy")
+    assert scored.code == 0, scored.err
+    assert "perplexity" in scored.out
+    exported = command("export", "run", "--to", "hf", "--output", "out")
+    assert exported.code == 0, exported.err
+    told = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
+    assert told["max_difference"]["weights"] == 0
+    assert told["not_compared"] == ["last_hidden_state", "logits"]
