@@ -24,7 +24,7 @@ Nodes = Annotated[
 Time = Annotated[str, Option("--time", metavar="HH:MM:SS", help="Time limit. Default: the partition's.")]
 Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
 Account = Annotated[str, Option("--account", metavar="NAME", help="Account to charge.")]
-Qos = Annotated[str, Option("--qos", metavar="NAME", help="Quality of service.")]
+Qos = Annotated[str, Option("--qos", metavar="NAME", help="Quality of service of the job.")]
 SignalLead = Annotated[
     int | None,
     Option(

@@ -322,7 +322,7 @@ def _tell_more(request: Request, discovered: Discovered, report: Report, notes: 
     if not discovered.files:
         console.tell("nothing to lint: none of the given files is a run file or a profile")
     for other in discovered.left_out[:MAX_NAMED]:
-        meant = f"; did you mean {other.meant}?" if other.meant else ""
+        meant = f"; did you mean {other.suggested_section}?" if other.suggested_section else ""
         console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))
     num_more = len(discovered.left_out) - MAX_NAMED
     if num_more > 0:

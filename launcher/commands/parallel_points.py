@@ -140,7 +140,9 @@ def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) ->
     topology = request.topology
     if parallel and (topology.master_addr or topology.master_port or topology.rdzv_endpoint):
         message = "a rendezvous endpoint is that of one launch, but --parallel starts several"
-        raise ProjectError("sweep", message, "leave the endpoint out", OPTION, EXIT_USAGE)
+        raise ProjectError(
+            "sweep", message, "leave out --rdzv-endpoint, --master-addr and --master-port", OPTION, EXIT_USAGE
+        )
     return slots_of(run, parallel) if parallel else []
 
 

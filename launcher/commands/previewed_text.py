@@ -35,9 +35,9 @@ def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
     return found
 
 
-def preview_by_line(text: Path, found: Preview) -> Preview | None:
+def preview_by_line(text: Path, preview: Preview) -> Preview | None:
     """Inspect a text of one document by its lines; None unless these are too long to be those of a page."""
-    if found.documents != 1 or {*found.formats} - {TEXT, *MARKDOWN}:
+    if preview.documents != 1 or {*preview.formats} - {TEXT, *MARKDOWN}:
         return None
     by_line = preview_text(text, document_per_line=True)
     lines = by_line.sample
@@ -50,12 +50,12 @@ def about_text(error: ProjectError) -> ProjectError:
     return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)
 
 
-def warn_of_text(found: Preview, file: Path) -> None:
+def warn_of_text(preview: Preview, file: Path) -> None:
     """Warn of a text column that the run file has to name, and of files that are not read."""
-    if found.error is not None:
-        hint = found.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
-        warn(f"{found.error.place}: {found.error.message}", hint)
-    for each in found.left_out:
+    if preview.error is not None:
+        hint = preview.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
+        warn(f"{preview.error.place}: {preview.error.message}", hint)
+    for each in preview.left_out:
         if each.reason:
             warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)
 

@@ -276,7 +276,11 @@ def _checked(options: Options) -> tuple[str, ...]:
         if not option.startswith("-") or "\n" in option:
             message = f"{option!r} is not an option"
             raise ProjectError(
-                "usage", message, "--extra=--exclusive, one option each", "--extra", EXIT_USAGE
+                "usage",
+                message,
+                "pass one option per --extra, such as --extra=--exclusive",
+                "--extra",
+                EXIT_USAGE,
             )
     return options.options
 

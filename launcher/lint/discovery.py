@@ -39,7 +39,7 @@ class Discovered(NamedTuple):
     """Files to lint, in order, and skipped files, with possibly misspelt run files first."""
 
     files: tuple[Path, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedPath, ...]
 
 
 def discover(paths: Sequence[Path]) -> Discovered:
@@ -50,7 +50,7 @@ def discover(paths: Sequence[Path]) -> Discovered:
     """
     is_hook = os.environ.get(PRE_COMMIT) == "1"
     files: dict[Path, None] = {}
-    left_out: dict[Path, LeftOut] = {}
+    left_out: dict[Path, SkippedPath] = {}
     for path in paths:
         is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
         candidates = (
@@ -61,10 +61,12 @@ def discover(paths: Sequence[Path]) -> Discovered:
                 files[candidate] = None
             else:
                 left_out[candidate] = other
-    return Discovered(tuple(files), tuple(sorted(left_out.values(), key=lambda other: not other.meant)))
+    return Discovered(
+        tuple(files), tuple(sorted(left_out.values(), key=lambda other: not other.suggested_section))
+    )
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[Path, LeftOut | None]]:
+def _in_folder(folder: Path) -> Iterator[tuple[Path, SkippedPath | None]]:
     """Yield the YAML, TOML and JSON files below a folder, and the run directories, with the reason to skip.
 
     Hidden folders and those of installed or generated files are not entered.
@@ -85,23 +87,23 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, LeftOut | None]]:
                 yield Path(place, name), left_out_because(Path(place, name))
 
 
-class LeftOut(NamedTuple):
-    """A path that is not linted. `meant`: a section name, if half of the keys resemble known sections."""
+class SkippedPath(NamedTuple):
+    """A path that is not linted. `suggested_section`: set if half of the keys resemble known sections."""
 
     path: Path
     reason: str
-    meant: str = ""
+    suggested_section: str = ""
 
 
-def record_of_a_run(path: Path) -> LeftOut | None:
+def record_of_a_run(path: Path) -> SkippedPath | None:
     """Return the reason to skip a run directory or a checkpoint; None for any other folder.
 
     A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
     """
     if (path / RESOLVED).is_file() and ((path / MANIFEST).is_file() or (path / CHECKPOINTS).is_dir()):
-        return LeftOut(path, "a run directory")
+        return SkippedPath(path, "a run directory")
     if (path / STATE_DIR).is_dir():
-        return LeftOut(path, "a checkpoint")
+        return SkippedPath(path, "a checkpoint")
     return None
 
 
@@ -111,23 +113,23 @@ def is_passed_over(folder: Path) -> bool:
     return is_skipped or (folder / VIRTUAL_ENVIRONMENT).is_file()
 
 
-def left_out_because(path: Path) -> LeftOut | None:
+def left_out_because(path: Path) -> SkippedPath | None:
     """Return the reason to skip a file in a folder, such as foreign top-level keys; None to lint the file.
 
     A JSON file is skipped if less than half of its keys are known, because JSON files of many tools have a
     `profile` or a `model`.
     """
     if path.name == RESOLVED:
-        return LeftOut(path, "the resolved config of an earlier launch")
+        return SkippedPath(path, "the resolved config of an earlier launch")
     if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would block
-        return LeftOut(path, "not a regular file")
+        return SkippedPath(path, "not a regular file")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError:
         return None
     if len(content) > MAX_BYTES:
-        return LeftOut(path, "larger than 1 MiB, the limit for a config")
+        return SkippedPath(path, "larger than 1 MiB, the limit for a config")
     suffix, known = path.suffix.lower(), _known_keys()
     keys = top_level_keys(content.decode("utf-8", errors="ignore").removeprefix("\ufeff"), suffix)
     ours = [key for key in keys if key in known]
@@ -136,7 +138,7 @@ def left_out_because(path: Path) -> LeftOut | None:
     return _explained(path, keys) if keys and (is_record or not ours) else None
 
 
-def left_out_as_foreign(path: Path) -> LeftOut | None:
+def left_out_as_foreign(path: Path) -> SkippedPath | None:
     """Return the reason to skip a file that clearly belongs to another tool; None to lint the file.
 
     Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files
@@ -145,7 +147,7 @@ def left_out_as_foreign(path: Path) -> LeftOut | None:
     if not os.path.isfile(path) or path.name == RESOLVED or os.path.getsize(path) > MAX_BYTES:
         return None
     other = left_out_because(path)
-    if other is None or other.meant:
+    if other is None or other.suggested_section:
         return None
     text = path.read_bytes().decode("utf-8", errors="ignore").removeprefix("\ufeff")
     keys = top_level_keys(text, path.suffix.lower())
@@ -203,11 +205,11 @@ def _keys_of_json(text: str) -> list[str]:
     return list(content) or ["nothing"] if isinstance(content, dict) else [A_LIST]
 
 
-def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
+def _explained(path: Path, keys: Sequence[str]) -> SkippedPath:
     names = ", ".join(keys[:MAX_SHOWN]) + (", ..." if len(keys) > MAX_SHOWN else "")
     known, compared = list(_known_keys()), keys[:MAX_COMPARED]
     near = [meant for key in compared if (meant := closest(key, known))]
     is_meant = 2 * len(near) >= len(compared)
-    return LeftOut(
+    return SkippedPath(
         path, f"its top-level keys ({names}) are not those of a run file", near[0] if is_meant else ""
     )

@@ -35,7 +35,7 @@ Issues = tuple[ConfigIssue, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class AppliedFixes:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
     `note`: the step limit that ends the run although the file set only epochs; empty if there is none.
@@ -46,7 +46,7 @@ class Fixed:
     note: str = ""
 
 
-def fix_file(path: Path) -> Fixed:
+def fix_file(path: Path) -> AppliedFixes:
     """Apply safe fixes in place, one after the other, until none is left."""
     source, before, done, left = _fixed(path)
     if done:
@@ -55,7 +55,9 @@ def fix_file(path: Path) -> Fixed:
         mode = target.stat().st_mode
         write_bytes(target, source.encode("utf-8"))
         target.chmod(mode)
-    return Fixed(tuple(_described(path, before, done)), len(done) + len(left), _value_in_force(path, done))
+    return AppliedFixes(
+        tuple(_described(path, before, done)), len(done) + len(left), _value_in_force(path, done)
+    )
 
 
 def fixable(path: Path) -> frozenset[tuple[str, str]]:

@@ -45,7 +45,7 @@ def _signal_lead(environment: Mapping[str, str]) -> float:
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
     text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
     if not text.isdecimal():
-        raise IncompleteError(f"{LEAD_ENV} is {text!r}, and not a number of seconds")
+        raise IncompleteError(f"{LEAD_ENV} is {text!r}, not a number of seconds")
     return float(text)
 
 

@@ -103,10 +103,10 @@ class Forwarder:
         return [each for each in descendants if _is_worker(each)]
 
 
-def effect_text(seen: Sequence[int]) -> str:
+def effect_text(signals: Sequence[int]) -> str:
     """Return the effect of the last of these signals, as a message to the user."""
-    name = "Ctrl-C" if seen[-1] == signal.SIGINT else signal_name(seen[-1])
-    count = seen.count(signal.SIGINT)
+    name = "Ctrl-C" if signals[-1] == signal.SIGINT else signal_name(signals[-1])
+    count = signals.count(signal.SIGINT)
     if count > PATIENCE:
         return f"{name}: killing the run"
     message = f"{name}: finishing this step, saving a checkpoint, then exiting"

@@ -21,14 +21,14 @@ MAX_FOLDERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveredRun:
     """A run directory. `problem` is the reason why it cannot be read, or empty."""
 
     folder: Path
     problem: str = ""
 
 
-def find_runs(root: Path) -> list[Found]:
+def find_runs(root: Path) -> list[DiscoveredRun]:
     """Find the run directories in a folder, or the folder itself if it is one.
 
     The search does not enter run directories, and follows a link only if its target is a run directory. A
@@ -44,12 +44,12 @@ def find_runs(root: Path) -> list[Found]:
     return list(_search(root, seen, DEEPEST))
 
 
-def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[Found]:
+def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[DiscoveredRun]:
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_symlink(), entry.name))
     except OSError as error:
-        yield Found(folder, str(error.strerror))
+        yield DiscoveredRun(folder, str(error.strerror))
         return
     if (status.st_dev, status.st_ino) in seen:
         return
@@ -58,7 +58,7 @@ def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[F
         message = f"more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
         raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
-        yield Found(folder, problem_of(folder))
+        yield DiscoveredRun(folder, problem_of(folder))
     elif deeper and not (folder.is_symlink() and deeper < DEEPEST):
         for entry in entries:
             if _is_folder(entry):

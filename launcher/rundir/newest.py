@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launcher.rundir.discovery import Found, find_runs
+from launcher.rundir.discovery import DiscoveredRun, find_runs
 from launcher.rundir.records import read_json
 from launcher.rundir.run_status import RUNNING, History, read_status
 from launcher.terminal import console
@@ -36,7 +36,7 @@ def newest_run() -> Path:
     return newest
 
 
-def _readable(root: Path) -> list[Found]:
+def _readable(root: Path) -> list[DiscoveredRun]:
     return [run for run in find_runs(root) if not run.problem]
 
 

@@ -109,7 +109,9 @@ class Encoder:
         model = load_model(path, *placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
             message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
-            raise ProjectError(CODE, message, f"pass {model.max_length} or less", str(path), EXIT_USAGE)
+            raise ProjectError(
+                CODE, message, f"set max_length to {model.max_length} or less", str(path), EXIT_USAGE
+            )
         length = max_length or min(declared.max_length or model.max_length, model.max_length)
         return cls(
             model,

@@ -91,15 +91,15 @@ def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
     return " ".join(words)
 
 
-def differences(expected: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+def differences(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """Return the largest difference of each output, scaled as `LIMIT`; infinite for other shapes or NaN."""
-    return {name: _difference(array, found.get(name)) for name, array in expected.items()}
+    return {name: _difference(array, actual.get(name)) for name, array in expected.items()}
 
 
-def _difference(expected: NDArray[Any], found: NDArray[Any] | None) -> float:
-    if found is None or expected.shape != found.shape:
+def _difference(expected: NDArray[Any], actual: NDArray[Any] | None) -> float:
+    if actual is None or expected.shape != actual.shape:
         return float("inf")
-    gap = np.abs(expected.astype(np.float64) - found.astype(np.float64)).max(initial=0.0)
+    gap = np.abs(expected.astype(np.float64) - actual.astype(np.float64)).max(initial=0.0)
     # Not a number compares as smaller than any limit.
     if np.isnan(gap):
         return float("inf")

@@ -70,12 +70,12 @@ class Generator:
     ) -> ReplyEnd:
         """Generate a reply, passing its text on piece by piece, until `is_interrupted` after a token.
 
-        Raises `ProjectError` if no token fits behind the prompt.
+        Raises `ProjectError` if no token fits after the prompt.
         """
         room = self.max_length - len(prompt)
         if room < 1:
             message = f"the prompt has {len(prompt):,} tokens (limit {self.max_length - 1:,})"
-            raise ProjectError("prompt-too-long", message, "begin a new conversation, or shorten it")
+            raise ProjectError("prompt-too-long", message, "start a new conversation, or shorten the prompt")
         ids = torch.tensor([list(prompt)], device=self.model.device)
         made = self.model.generate(
             ids,

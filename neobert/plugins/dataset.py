@@ -28,7 +28,7 @@ def splits_of(plugin: Plugin, rows: RowFormat) -> Splits:
     """Return the splits that the function has. Raises `PluginError` for rows that cannot be indexed."""
     found = {name: PluggedRows(plugin, name, plugin(name), rows) for name in SPLITS}
     if found["train"].data is None:
-        raise plugin.invalid("returned None as the split train")
+        raise plugin.invalid("returned None for split train")
     return {name: partial(each.source) for name, each in found.items() if each.data is not None}
 
 
@@ -48,7 +48,7 @@ class PluggedRows:
         if not is_sequence or isinstance(self.data, str | bytes | Mapping):
             kind = type(self.data).__name__
             raise self.plugin.invalid(
-                f"returned {kind} as the split {self.split}, not a sequence: rows that cannot be indexed "
+                f"returned {kind} for split {self.split}, not a sequence: rows that cannot be indexed "
                 "cannot be compared when a run is resumed"
             )
 

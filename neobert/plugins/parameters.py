@@ -32,14 +32,14 @@ def check_parameters(function: Function, wanted: Sequence[str], label: str) -> N
         raise PluginProblemError(f"{label} takes ({taken}), but is called with ({', '.join(wanted)})", hint)
 
 
-def check_hook(found: ast.ClassDef, file: str) -> None:
+def check_hook(hook: ast.ClassDef, file: str) -> None:
     """Raise `PluginProblemError` for a class whose methods are not those of a hook."""
-    label = f"{file}:{found.lineno}: {found.name}"
-    methods = {each.name: each for each in found.body if isinstance(each, ast.FunctionDef)}
+    label = f"{file}:{hook.lineno}: {hook.name}"
+    methods = {each.name: each for each in hook.body if isinstance(each, ast.FunctionDef)}
     for name, parameters in {"__init__": (), **EVENTS, **STATE}.items():
         if name in methods and not methods[name].decorator_list:
             check_parameters(methods[name], ("self", *parameters), f"{label}.{name}")
-    if found.bases:
+    if hook.bases:
         return  # the test before the launch sees the methods of the class that it extends
     if not methods.keys() & EVENTS.keys():
         message = f"{label} has none of the methods {', '.join(EVENTS)}"
@@ -47,28 +47,28 @@ def check_hook(found: ast.ClassDef, file: str) -> None:
     if ("state_dict" in methods) != ("load_state_dict" in methods):
         message = f"{label} has only one of state_dict and load_state_dict"
         raise PluginProblemError(message, "add the other method")
-    refuse_unsaved(found, file)
+    refuse_unsaved(hook, file)
 
 
-def refuse_unsaved(found: ast.ClassDef, file: str, first_line: int = 1) -> None:
+def refuse_unsaved(hook: ast.ClassDef, file: str, first_line: int = 1) -> None:
     """Raise `PluginProblemError` for a hook whose attributes would differ after a resume.
 
     `__init__` runs at the start of every session, so what it sets needs no checkpoint. `on_checkpoint` is
     called when a checkpoint is complete, at a step that depends on the disk.
     """
-    methods = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
+    methods = [each for each in hook.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
     has_state = any(each.name in STATE for each in methods)
     for method in methods:
         if has_state and method.name != SAVED:
             continue
         for name, line in _changes(method):
-            place = f"{file}:{line + first_line - 1}: {found.name}.{method.name} changes {name}"
+            place = f"{file}:{line + first_line - 1}: {hook.name}.{method.name} changes {name}"
             if has_state:
                 message = f"{place} when a checkpoint is complete, at a step that differs between two runs"
                 raise PluginProblemError(message, f"change {name} in on_step or on_evaluation")
             message = f"{place}, which no checkpoint keeps: a resumed run would begin with its first value"
             raise PluginProblemError(
-                message, f"add state_dict and load_state_dict to {found.name}, with {name}"
+                message, f"add state_dict and load_state_dict to {hook.name}, with {name}"
             )
 
 

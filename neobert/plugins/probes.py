@@ -35,7 +35,7 @@ from neobert.plugins.reference import PluginProblemError
 from neobert.tasks.specs import metrics_of, spec_of
 from neobert.train import leave
 
-Found = dict[str, Any]
+Report = dict[str, Any]
 NUM_DOCUMENTS, NUM_ROWS, NUM_LABELS = 32, 64, 48
 TOLERANCE = 1e-5
 """Relative difference that another order of summation may make, in fp32."""
@@ -57,7 +57,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def reporting(report: Found, key: str) -> Iterator[None]:
+def reporting(report: Report, key: str) -> Iterator[None]:
     """Add a `ProjectError` that the block raises to the failures of the report."""
     try:
         yield
@@ -99,7 +99,7 @@ def not_repeated(plugin: Plugin, what: str) -> PluginError:
     return plugin.refusal(f"{plugin.key} ({plugin.name}) {what}", REPEAT[plugin.kind])
 
 
-def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
+def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
     """Mask the first documents twice, and in another order; measure the share of targets."""
     prepared = prepare(config)
     store = prepared.eval if not isinstance(prepared.train, SegmentStore) else prepared.train
@@ -133,7 +133,7 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
     report["digests"][plugin.key] = hashlib.sha256(repr(sorted(first.items())).encode()).hexdigest()
 
 
-def test_dataset(plugin: Plugin, config: RunConfig, report: Found) -> None:
+def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
     """Read the rows twice, the second time backwards and from another call."""
     rows, digests = spec_of(config).rows(config), []
     for split in SPLITS:
@@ -155,7 +155,7 @@ def test_dataset(plugin: Plugin, config: RunConfig, report: Found) -> None:
     report["digests"][plugin.key] = repr(digests)
 
 
-def test_metrics(plugin: Plugin, config: RunConfig, report: Found) -> None:
+def test_metrics(plugin: Plugin, config: RunConfig, report: Report) -> None:
     """Score made-up predictions twice, and in another order."""
     from neobert.plugins.metrics import scores_of
 
@@ -183,7 +183,7 @@ def _close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: float) 
     )
 
 
-def test_loss(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa: ARG001
+def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
     """Compare the losses of made-up logits: called twice, and with half of the labels."""
     import torch
 
@@ -214,7 +214,7 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa
         raise not_repeated(plugin, "depends on the other labels of a microbatch, whose size may change")
 
 
-def test_hooks(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa: ARG001
+def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
     """Build the object, and restore its state. No event is sent: a hook may notify people."""
     hook = PluggedHook.made_by(plugin)
     state = hook.state()
@@ -246,7 +246,7 @@ def made_up(config: RunConfig) -> tuple[Any, Any]:
 
 ORDER = (DATASET, *(each for each in KINDS if each is not DATASET))
 """The rows come first: masking is tested on the text."""
-TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Found], None]] = {
+TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Report], None]] = {
     MASKING: test_masking,
     METRICS: test_metrics,
     HOOKS: test_hooks,

@@ -91,7 +91,7 @@ def length_limit(requested: int | None, positions: int, folder: Path) -> int:
     """Return the longest text in tokens. Raises `ProjectError` if the request exceeds the positions."""
     if requested is not None and requested > positions:
         message = f"max_length {requested} exceeds the {positions} positions of the model"
-        raise ProjectError(CODE, message, f"pass {positions} or less", str(folder), EXIT_USAGE)
+        raise ProjectError(CODE, message, f"set max_length to {positions} or less", str(folder), EXIT_USAGE)
     return requested or positions
 
 

@@ -1,4 +1,4 @@
-"""Arguments of a job that predicts for texts."""
+"""Request of a prediction job."""
 
 from __future__ import annotations
 

@@ -68,21 +68,21 @@ class Parent:
             trainer.signals.raise_if_requested()
             time.sleep(POLL_S)
 
-    def pause(self, trainer: Trainer, seen: dict[str, Any]) -> None:
+    def pause(self, trainer: Trainer, results: dict[str, Any]) -> None:
         """Write the performance measurements, then wait until the parent has read them."""
-        _write(self._measured, seen)
+        _write(self._measured, results)
         hold(trainer, self._measured)
 
-    def finish(self, trainer: Trainer, seen: dict[str, Any]) -> None:
+    def finish(self, trainer: Trainer, results: dict[str, Any]) -> None:
         """Write all results, then wait to be killed."""
-        _write(self._results, seen)
+        _write(self._results, results)
         hang(trainer)
 
-    def end_without_memory(self, error: Exception, seen: dict[str, Any]) -> None:
+    def end_without_memory(self, error: Exception, results: dict[str, Any]) -> None:
         """Write the results so far, with the message and the stage of an out-of-memory error."""
         message = f"{self._stage.read_text(encoding='utf-8')}: {str(error).splitlines()[0]}"
-        _write(self._results, seen | {"out_of_memory": message})
+        _write(self._results, results | {"out_of_memory": message})
 
 
-def _write(path: Path, seen: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps(seen, default=sorted).encode())
+def _write(path: Path, results: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps(results, default=sorted).encode())

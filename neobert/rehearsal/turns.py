@@ -68,7 +68,7 @@ def await_file(file: Path) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while not file.exists():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{file.name} did not come within {LIMIT_S:g} s")
+            raise TimeoutError(f"{file.name} was not written within {LIMIT_S:g} s")
         time.sleep(POLL_S)
 
 

@@ -13,7 +13,7 @@ from neobert.config.legacy_defaults import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import (
-    Found,
+    VerifiedCheckpoint,
     Verify,
     best_or_newest,
     checkpoint_steps,
@@ -42,7 +42,7 @@ TRAINED_ON = (
 HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 
 
-def find_source(place: str, verify: Verify = verify) -> Found:
+def find_source(place: str, verify: Verify = verify) -> VerifiedCheckpoint:
     """Return the checkpoint to continue from: the folder itself, or the newest checkpoint of a run directory.
 
     Raises `ProjectError` CKP007 if no checkpoint is found, or if verification fails.

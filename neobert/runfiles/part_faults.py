@@ -135,7 +135,7 @@ def finish(missing: Sequence[str], folder: Path) -> str:
     first = PartNumber.of_folder(missing[0])
     assert first is not None
     prepare = f"neobert-launch data prepare RUN --part {first.option} --output {shlex.quote(str(folder))}"
-    return f"run `{prepare}` for each of them, then {join_command(folder)}"
+    return f"run `{prepare}` for each missing part, then {join_command(folder)}"
 
 
 def join_command(folder: Path) -> str:

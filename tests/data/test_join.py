@@ -316,9 +316,9 @@ def test_joined_parts_are_a_text_without_their_source(configure_task, tmp_path):
             prepare(other)
     for key, value in (("streaming", True), ("train_split", "train[:10]")):
         other = replace(config, dataset=replace(dataset, **{key: value}))
-        with pytest.raises(ProjectError, match="is prepared, and read as a whole"):
+        with pytest.raises(ProjectError, match="is prepared text, which is read as a whole"):
             prepare(other)
-    with pytest.raises(ProjectError, match="is prepared already"):
+    with pytest.raises(ProjectError, match="is already prepared"):
         prepare_part(replace(config, dataset=dataset), tmp_path / "again", PartNumber(1, 2))
 
 

@@ -103,7 +103,7 @@ FAULTS = {
     "killed": "metadata is missing",
     "truncated": "bytes, and its index ends at",
     "metadata": "its metadata counts 7",
-    "order": "not in order",
+    "order": "not in ascending order",
     "index": "index or metadata is damaged",
 }
 

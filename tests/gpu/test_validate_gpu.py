@@ -81,7 +81,7 @@ def checks_of(numerics: NumericsFacts) -> dict[str, CheckResult]:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is planted in Python is in no graph, and compiling takes long."""
     monkeypatch.setattr(
-        suite, "_variants", lambda setting, candidates: [(kernels, False) for kernels in candidates.found]
+        suite, "_variants", lambda setting, candidates: [(kernels, False) for kernels in candidates.runnable]
     )
 
 

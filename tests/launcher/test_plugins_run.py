@@ -277,7 +277,7 @@ PRETRAINING = {
         "has a different state after load_state_dict",
     ),
     "dataset=planted.py:shuffled": "when called again (train)",
-    "dataset=planted.py:generated": "returned generator as the split train, not a sequence",
+    "dataset=planted.py:generated": "returned generator for split train, not a sequence",
 }
 LABELLED = {
     "loss=planted.py:drawn": "draws from the global generator of torch",

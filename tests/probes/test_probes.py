@@ -130,14 +130,14 @@ def test_the_model_is_as_deep_as_planted_faults_believe(path):
 
 
 def test_a_new_model_knows_nothing(setting):
-    kernels = find_candidates(setting.config, "cpu", setting.dtype, every=False).found[0]
+    kernels = find_candidates(setting.config, "cpu", setting.dtype, every=False).runnable[0]
     loss = suite.measure_initial_loss(setting, kernels)
     assert loss == pytest.approx(torch.log(torch.tensor(float(setting.vocab_size))).item(), rel=0.02)
 
 
 def test_every_backend_that_can_be_named_is_tried_and_a_missing_one_says_why(setting):
     candidates = find_candidates(setting.config, "cpu", setting.dtype, every=True)
-    assert [(kernels.name, kernels.attention) for kernels in candidates.found] == [("torch", "sdpa")]
+    assert [(kernels.name, kernels.attention) for kernels in candidates.runnable] == [("torch", "sdpa")]
     assert len(candidates.unavailable) == len(nameable()) - 1
     assert all(candidates.unavailable.values())
 
@@ -179,6 +179,6 @@ def test_an_odd_path_still_builds(configured):
     config = configured()
     batch = build_leak_batch(config, 64, lengths_for(72), torch.device("cpu"))
     assert batch.ids_per_segment > 1
-    kernels = find_candidates(config, "cpu", torch.float32, every=False).found[0]
+    kernels = find_candidates(config, "cpu", torch.float32, every=False).runnable[0]
     path = build_path(probe_config(config, 6), kernels, 64, torch.device("cpu"), torch.float32)
     assert measure_isolation(path, batch, (0,))["leaked_tokens"] == 0

@@ -145,5 +145,7 @@ def test_a_compiled_path_is_probed_only_for_a_run_that_compiles(setting, compile
     on_gpu = dataclasses.replace(setting, device=torch.device("cuda"))
     config = replace(setting.config, "trainer.torch_compile", compiles)
     candidates = suite.find_candidates(config, "cpu", setting.dtype, every=every)
-    candidates.found = [dataclasses.replace(candidates.found[0], name="triton", attention="triton_packed")]
+    candidates.runnable = [
+        dataclasses.replace(candidates.runnable[0], name="triton", attention="triton_packed")
+    ]
     assert [each.is_compiled for each in suite.list_variants(on_gpu, candidates)] == [False, True][:paths]

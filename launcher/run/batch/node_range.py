@@ -32,7 +32,13 @@ class NodeRange(NamedTuple):
             return ()
         if not run.config.trainer.keep_step:
             message = f"on other numbers of nodes a step would have other rows, because {KEEPS} is false"
-            raise ProjectError("usage", message, f"add --{KEEPS} true, or one number", "--nodes", EXIT_USAGE)
+            raise ProjectError(
+                "usage",
+                message,
+                f"add --{KEEPS} true, or pass a single number of nodes",
+                "--nodes",
+                EXIT_USAGE,
+            )
         trainer, nproc = run.config.trainer, run.config.distributed.nproc_per_node
         step = trainer.gradient_accumulation_steps * nproc * self.least
         accumulation_for(step, nproc, self.most)
@@ -44,6 +50,6 @@ def parse_nodes(text: str) -> NodeRange:
     match = TEXT.fullmatch(text)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 0 < least <= most:
-        message = f"{text!r} is neither a number of nodes nor a range of them"
-        raise ProjectError("usage", message, "--nodes 2, or --nodes 2:4", "--nodes", EXIT_USAGE)
+        message = f"{text!r} is neither a number of nodes nor a range"
+        raise ProjectError("usage", message, "pass --nodes 2 or --nodes 2:4", "--nodes", EXIT_USAGE)
     return NodeRange(least, most)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from neobert.config.text_formats import PARQUET
-from neobert.data.sources.parts import HashShare, Joined, Part
+from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.splits import SplitSlice
 from neobert.data.sources.text_files import read_rows, row_groups
@@ -37,7 +37,7 @@ class Block:
 
 def blocks_of(source: TextSource) -> list[Block]:
     """Return the blocks of a source in its order; together they hold each document once."""
-    if isinstance(source, Joined):
+    if isinstance(source, ConcatenatedSource):
         return [
             replace(block, key=f"{corpus}: {block.key}", corpus=corpus)
             for corpus, each in enumerate(source.parts)

@@ -25,7 +25,7 @@ from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.hub import hub_splits, saved_splits
-from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
+from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part, parts_of
 from neobert.data.sources.prepared import joined_folder, prepared_splits
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
@@ -136,7 +136,7 @@ def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: 
         raise ProjectError("DAT001", "is not a file", "correct the path", path)
     (table,) = (open_table() for open_table in _local_splits([path], rows, describe).values())
     others = () if corpus.evaluation is None else parts_of(corpus.evaluation)
-    return replace(corpus, evaluation=Joined((table, *others)))
+    return replace(corpus, evaluation=ConcatenatedSource((table, *others)))
 
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
@@ -153,8 +153,8 @@ def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile
         open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
     ]
     evaluations = tuple(each.evaluation for each in corpora if each.evaluation is not None)
-    train = Joined(tuple(each.train for each in corpora))
-    return Corpus(train, Joined(evaluations) if evaluations else None, config)
+    train = ConcatenatedSource(tuple(each.train for each in corpora))
+    return Corpus(train, ConcatenatedSource(evaluations) if evaluations else None, config)
 
 
 def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:

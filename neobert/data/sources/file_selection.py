@@ -52,7 +52,7 @@ class TextFile(NamedTuple):
     split: str
 
 
-class LeftOut(NamedTuple):
+class SkippedFiles(NamedTuple):
     """Files that are not read for one reason.
 
     Attributes:
@@ -72,7 +72,7 @@ class LeftOut(NamedTuple):
         """Return the number and kind of the files, the first of them, the reason and a hint to read them."""
         return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
 
-    def with_another(self) -> LeftOut:
+    def with_another(self) -> SkippedFiles:
         """Return a copy that counts one file more."""
         return self._replace(num_files=self.num_files + 1)
 
@@ -82,12 +82,12 @@ class Selection:
     """Files to read, and files that are left out by kind and reason."""
 
     files: list[TextFile] = field(default_factory=list)
-    left_out: dict[tuple[str, str], LeftOut] = field(default_factory=dict)
+    left_out: dict[tuple[str, str], SkippedFiles] = field(default_factory=dict)
 
     def leave_out(self, file: TextFile, kind: str, reason: str = "", hint: str = "") -> None:
         """Record a file that is not read; files of one kind and reason are counted together."""
         known = self.left_out.get((kind, reason))
-        new = LeftOut(kind, file.name, reason, hint) if known is None else known.with_another()
+        new = SkippedFiles(kind, file.name, reason, hint) if known is None else known.with_another()
         self.left_out[kind, reason] = new
 
     def left_out_text(self) -> str:

@@ -135,7 +135,7 @@ class _ShareReader(Reader):
 
 
 @dataclass(frozen=True)
-class Joined:
+class ConcatenatedSource:
     """Concatenation of sources."""
 
     parts: tuple[TextSource, ...]
@@ -189,7 +189,7 @@ class _JoinedReader(Reader):
 
 def parts_of(source: TextSource) -> tuple[TextSource, ...]:
     """Return the sources of a joined source; for any other source, the source itself."""
-    return source.parts if isinstance(source, Joined) else (source,)
+    return source.parts if isinstance(source, ConcatenatedSource) else (source,)
 
 
 def known_count(source: TextSource) -> int | None:
@@ -198,7 +198,7 @@ def known_count(source: TextSource) -> int | None:
         return source.count()
     if isinstance(source, FileSource):
         return source.known_count
-    if isinstance(source, Joined):
+    if isinstance(source, ConcatenatedSource):
         counts = [known_count(part) for part in source.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
     return source.count() if isinstance(source, Part) and known_count(source.source) is not None else None

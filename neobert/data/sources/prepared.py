@@ -31,7 +31,7 @@ class PreparedSource:
 
     def open(self, state: State | None = None) -> Reader:  # noqa: ARG002
         """Raise DAT001: there are tokens only."""
-        self.refuse("holds tokens, and here text is read")
+        self.refuse("holds tokens, not text")
 
     def count(self) -> int:
         """Return the number of documents."""
@@ -71,7 +71,7 @@ def prepared_splits(folder: Path, rows: RowFormat, dataset: DatasetConfig) -> di
     if dataset.streaming or dataset.train_split != "train":
         key = "dataset.streaming" if dataset.streaming else "dataset.train_split"
         hint = f"remove {key}, or set dataset.path to the text that it was prepared from"
-        raise ProjectError("DAT001", f"{folder} is prepared, and read as a whole", hint, key)
+        raise ProjectError("DAT001", f"{folder} is prepared text, which is read as a whole", hint, key)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return {

@@ -12,7 +12,7 @@ from neobert.config.corpora import is_remote, label_of, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import is_plain, suffix_of
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
-from neobert.data.sources.file_selection import LeftOut, TextFile, select_files
+from neobert.data.sources.file_selection import SkippedFiles, TextFile, select_files
 from neobert.data.sources.rows import Row, RowFormat, characters, text_digest, without_layout
 from neobert.data.sources.splits import (
     refuse_overlap,
@@ -54,7 +54,7 @@ class Preview:
     num_eval_files: int = 0
     size_bytes: int = 0
     is_plain: bool = True
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedFiles, ...] = ()
     documents: int | None = None
     eval_characters: int = 0
     shared_characters: int = 0
@@ -100,7 +100,7 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
 
 def _by_use(
     files: Sequence[TextFile], dataset: DatasetConfig
-) -> tuple[list[TextFile], list[TextFile], list[LeftOut]]:
+) -> tuple[list[TextFile], list[TextFile], list[SkippedFiles]]:
     """Return the files of training, those of evaluation, and the splits that the run does not read.
 
     Raises DAT001 for a split that does not exist, DAT006 for slices that overlap.
@@ -116,7 +116,7 @@ def _by_use(
     return (
         [file for file in files if file.split == training],
         [file for file in files if file.split == evaluation and evaluation != training],
-        [LeftOut(f"{name} split", examples[name], num_files=count) for name, count in unused.items()],
+        [SkippedFiles(f"{name} split", examples[name], num_files=count) for name, count in unused.items()],
     )
 
 

@@ -64,7 +64,7 @@ class TokenShard:
             raise unopened(path, error) from error
         last, width = (ends[-1] if ends else 0), array(type_code).itemsize
         if any(end < start for start, end in pairwise(ends)):
-            raise _unfinished(path, "the ends in its index are not in order")
+            raise _unfinished(path, "the ends of documents in its index are not in ascending order")
         if size != last * width:
             message = f"it has {size:,} bytes, and its index ends at {last:,} tokens of {width} bytes"
             raise _unfinished(path, message)

@@ -18,7 +18,7 @@ from neobert.config.text_formats import TEXT, kind_of
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
-from neobert.data.sources.parts import HashShare, Joined, Part, known_count, parts_of
+from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part, known_count, parts_of
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.overlap import Overlap
@@ -187,7 +187,7 @@ class _Writing:
             described = writer.finish()
         finally:
             writer.abandon()
-        if isinstance(source, Joined):
+        if isinstance(source, ConcatenatedSource):
             described["corpora"] = corpora
         return described | {"counts": split_report(source.label, total)}
 

@@ -88,13 +88,13 @@ def join(folder: Path) -> dict[str, Any]:
     return report | {"parts": len(parts), "fingerprint": joined["fingerprint"], "folder": str(folder)}
 
 
-def refuse_faults(folder: Path, found: FoundParts) -> None:
+def refuse_faults(folder: Path, parts: FoundParts) -> None:
     """Raise DAT039 for parts of different texts, DAT038 for missing parts."""
-    if found.faults:
-        raise ProjectError(DISAGREE, "; ".join(found.faults), ONE_RUN_FILE, str(folder))
-    if found.missing:
+    if parts.faults:
+        raise ProjectError(DISAGREE, "; ".join(parts.faults), ONE_RUN_FILE, str(folder))
+    if parts.missing:
         raise ProjectError(
-            UNFINISHED, missing_text(found.missing), finish(found.missing, folder), str(folder)
+            UNFINISHED, missing_text(parts.missing), finish(parts.missing, folder), str(folder)
         )
 
 

@@ -54,17 +54,17 @@ def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str,
     }
 
 
-def figures(found: Mapping[str, Any]) -> list[Figure]:
+def figures(averages: Mapping[str, Any]) -> list[Figure]:
     """Return the averages by type, over types and over tasks, then the main score of every task."""
     means = {
-        **{f"mean of {name}": value for name, value in found["types"].items()},
-        "mean of types": found["mean_of_types"],
-        "mean of tasks": found["mean_of_tasks"],
+        **{f"mean of {name}": value for name, value in averages["types"].items()},
+        "mean of types": averages["mean_of_types"],
+        "mean of tasks": averages["mean_of_tasks"],
     }
-    values = {**means, **found["scores"]}
+    values = {**means, **averages["scores"]}
     return [Figure(name=name, metric="main score", value=value) for name, value in values.items()]
 
 
-def missing_note(found: Mapping[str, Any]) -> list[str]:
+def missing_note(averages: Mapping[str, Any]) -> list[str]:
     """Return a note that names the tasks without a score, which the averages exclude."""
-    return [f"without a score: {', '.join(found['missing'])}"] if found["missing"] else []
+    return [f"without a score: {', '.join(averages['missing'])}"] if averages["missing"] else []

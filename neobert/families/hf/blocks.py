@@ -154,7 +154,7 @@ def stacked_attention(sizes: Sizes, name: str) -> dict[str, Linear]:
 
 
 def output_layer(sizes: Sizes, name: str) -> dict[str, Linear]:
-    """Return the layer after attention."""
+    """Return the output projection of attention."""
     return {name: Linear(sizes.heads * sizes.head_size, sizes.hidden)}
 
 
@@ -226,7 +226,7 @@ def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
 def model_of_blocks(
     name: str, default: Sizes, describe: Describe, *, names: Mapping[str, str] | None = None, **parts: Any
 ) -> Architecture:
-    """Return an architecture, with the names of a Llama's parts and its head where `parts` has no others."""
+    """Return an architecture of blocks, with part names and head of a Llama unless `parts` sets others."""
     of_llama: dict[str, Any] = {
         "prefix": "model.",
         "blocks": "layers",

@@ -66,7 +66,7 @@ def run_suite(
         "segment_lengths": list(setting.batch.lengths),
         "uniform_loss": math.log(setting.vocab_size),
         "paths": (probe or probe_here)(setting, variants),
-        "initial_loss": measure_initial_loss(setting, candidates.found[0]),
+        "initial_loss": measure_initial_loss(setting, candidates.runnable[0]),
         "unavailable": candidates.unavailable,
     }
 
@@ -110,7 +110,7 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
 
 def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
     """Return the paths to probe, with the path of the run's own kernels first."""
-    resolved = candidates.found[0]
+    resolved = candidates.runnable[0]
     return [
         Variant(kernels, is_compiled, kernels is resolved)
         for kernels, is_compiled in _variants(setting, candidates)
@@ -124,7 +124,7 @@ def _variants(setting: Setting, candidates: Candidates) -> Iterator[tuple[StepKe
     attention kernels in the same graph add little coverage.
     """
     kinds = set()
-    for kernels in candidates.found:
+    for kernels in candidates.runnable:
         yield kernels, False
         is_single = ATTENTION[kernels.attention].program == "single"
         can_compile = candidates.compiles and setting.device.type == "cuda" and is_single
@@ -146,19 +146,19 @@ class Candidates:
     """Kernels to probe.
 
     Attributes:
-        found: kernels that can run, with the run's own kernels first.
+        runnable: kernels that can run, with the run's own kernels first.
         compiles: whether to probe compiled paths too.
         unavailable: error message for each other combination, by "kernel, attention".
     """
 
-    found: list[StepKernels]
+    runnable: list[StepKernels]
     compiles: bool
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
-        """Append kernels to `found` unless the same combination is in the list."""
-        if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
-            self.found.append(kernels)
+        """Append kernels to `runnable` unless the same combination is in the list."""
+        if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.runnable):
+            self.runnable.append(kernels)
 
 
 def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:

@@ -57,9 +57,9 @@ class Report:
         begun = self.reached_s.items()
         return {stage: round(end - start, 3) for (stage, start), end in zip(begun, ends, strict=True)}
 
-    def finish(self, found: dict[str, Any]) -> None:
-        """Write the results `found` and the durations to `rank_<k>.json`, atomically."""
-        content = json.dumps(found | {"durations_s": self.durations_s()})
+    def finish(self, results: dict[str, Any]) -> None:
+        """Write the results and the durations to `rank_<k>.json`, atomically."""
+        content = json.dumps(results | {"durations_s": self.durations_s()})
         write_atomically(self.folder / f"rank_{self.rank}.json", content.encode())
 
 

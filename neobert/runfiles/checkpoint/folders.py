@@ -45,7 +45,7 @@ AFRESH_HINT = (
 )
 LINK_HINT = "mount that disk or correct the link, or move the link away to start at step 0"
 
-Found = tuple[Path, Manifest]
+VerifiedCheckpoint = tuple[Path, Manifest]
 Verify = Callable[[Path], Manifest]
 
 
@@ -71,7 +71,7 @@ def checkpoint_steps(root: Path) -> list[int]:
     return sorted(int(path.name) for path in named if path.is_dir() or path.is_symlink())
 
 
-def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
+def find(root: Path, selector: str, verify: Verify = verify) -> VerifiedCheckpoint | None:
     """Return the verified checkpoint for a value of resume_from_checkpoint; None for a fresh start.
 
     Args:
@@ -84,7 +84,9 @@ def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
     return search(root, selector, verify)[0]
 
 
-def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
+def search(
+    root: Path, selector: str, verify: Verify = verify
+) -> tuple[VerifiedCheckpoint | None, tuple[Rejected, ...]]:
     """Return the result of `find`, and the newer checkpoints that `auto` rejected as damaged.
 
     Raises `ProjectError` CKP007 like `find`, and for a checkpoint that this user has no permission to read.
@@ -167,7 +169,7 @@ def follow(root: Path, name: str) -> Path | None:
     return root / target if target else None
 
 
-def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Rejected, ...]]:
+def _newest_verified(root: Path, verify: Verify) -> tuple[VerifiedCheckpoint | None, tuple[Rejected, ...]]:
     """Return the newest checkpoint that passes verification, and the newer ones that do not.
 
     Raises `ProjectError` CKP007 if checkpoints exist, including renamed ones, but none passes verification.

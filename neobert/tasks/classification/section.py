@@ -17,7 +17,7 @@ class ClassificationConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     problem: Literal["classes", "regression"] = key(
-        "classes", "classes: one of several per text; regression: a score.", affects="model"
+        "classes", "classes: one class per text; regression: one score per text.", affects="model"
     )
     label_column: NonEmpty = key("label", "Column that holds the label.", affects="data")
     pair_column: NonEmpty | None = key(None, "Column of the second text; null: single texts.", affects="data")

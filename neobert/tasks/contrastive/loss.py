@@ -124,6 +124,6 @@ def first_components(vectors: Tensor, width: int) -> Tensor:
     return vectors if width == vectors.shape[1] else F.normalize(vectors[:, :width], dim=-1)
 
 
-def info_nce(found: Similarities, targets: Tensor) -> Tensor:
+def info_nce(similarities: Similarities, targets: Tensor) -> Tensor:
     """Sum the cross-entropy of each query's target over the candidates."""
-    return F.cross_entropy(found.logits, targets, reduction="sum")
+    return F.cross_entropy(similarities.logits, targets, reduction="sum")

@@ -38,7 +38,7 @@ class ContrastiveConfig:
         affects="data",
     )
     max_negatives: Annotated[int, ge(0), le(MAX_NEGATIVES)] = key(
-        1, "Most hard negatives of a pair; further ones are not read. Pairs may have fewer.", affects="data"
+        1, "Maximum number of hard negatives per pair; further ones are not read.", affects="data"
     )
     score_column: NonEmpty | None = key(
         None,

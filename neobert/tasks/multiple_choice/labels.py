@@ -81,7 +81,7 @@ class RowCheck:
             raise ProjectError(CODE, message, f"{more}, or remove the row", place)
         if any(not text.strip() for text in texts):
             message = f"choice {[not text.strip() for text in texts].index(True)} is empty"
-            raise ProjectError(CODE, message, "write the choices of a row one after the other", place)
+            raise ProjectError(CODE, message, "move empty choices after the others", place)
         if index_of(row, len(texts)) is None:
             names = getattr(row.get(CHOICES), "names", ())
             known = f"one of {listed(names)}" if names else f"a number from 0 to {len(texts) - 1}"

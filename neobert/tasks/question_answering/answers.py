@@ -16,14 +16,14 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
 
-def best_window(found: NDArray[np.float64], threshold: float | None) -> int | None:
+def best_window(spans: NDArray[np.float64], threshold: float | None) -> int | None:
     """Return the row of `best_spans` [windows, 4] with the best span of a question; None: no answer.
 
     No answer scores as in the window where that is least likely, as other windows may lack the answer.
     """
-    best = int(found[:, 1].argmax())
-    score = found[best, 1]
-    if score <= LOWEST or (threshold is not None and found[:, 0].min() - score > threshold):
+    best = int(spans[:, 1].argmax())
+    score = spans[best, 1]
+    if score <= LOWEST or (threshold is not None and spans[:, 0].min() - score > threshold):
         return None
     return best
 
@@ -34,7 +34,7 @@ def normalized(text: str) -> list[str]:
 
 
 def scores_of(answer: str, wanted: Sequence[str]) -> tuple[float, float]:
-    """Return exact match and F1 of an answer, each with the best of the wanted ones; none: no answer."""
+    """Return exact match and F1 of an answer, each against the closest accepted answer; none: no answer."""
     guessed = normalized(answer)
     true = [words for words in map(normalized, wanted) if words] or [[]]
     return float(guessed in true), max(_f1(guessed, words) for words in true)

@@ -28,11 +28,11 @@ class Question:
 
     context: str
     answers: tuple[str, ...]
-    found: Windowed
+    windowed: Windowed
 
     def text(self, window: Window, places: Span) -> str:
         """Return the text from one place of a window to another."""
-        start, stop = self.found.characters_of(window, places, self.context)
+        start, stop = self.windowed.characters_of(window, places, self.context)
         return self.context[start:stop]
 
 

@@ -96,25 +96,25 @@ class QuestionEncoder(LabelEncoder):
         """Return the windows of each row."""
         return self.windows.of((row[QUESTION], row[TEXT]) for row in rows)
 
-    def kept(self, found: Windowed, counts: Counts) -> tuple[Window, ...]:
+    def kept(self, windowed: Windowed, counts: Counts) -> tuple[Window, ...]:
         """Return the windows that `dataset.long_documents` keeps, and count the row."""
         counts.documents += 1
-        counts.empty += not found.windows
-        if not found.windows:
+        counts.empty += not windowed.windows
+        if not windowed.windows:
             return ()
-        counts.histogram[(found.length - 1).bit_length()] += 1
-        counts.one_sided += found.is_one_sided
-        if found.length <= self.max_length:
-            return found.windows
+        counts.histogram[(windowed.length - 1).bit_length()] += 1
+        counts.one_sided += windowed.is_one_sided
+        if windowed.length <= self.max_length:
+            return windowed.windows
         if self.texts.long_documents == "split":
             counts.split += 1
-            return found.windows
+            return windowed.windows
         if self.texts.long_documents == "truncate":
             counts.truncated += 1
-            counts.tokens_lost += max(0, found.length - self.max_length)
-            return found.windows[:1]
+            counts.tokens_lost += max(0, windowed.length - self.max_length)
+            return windowed.windows[:1]
         counts.dropped += 1
-        counts.tokens_lost += found.length
+        counts.tokens_lost += windowed.length
         return ()
 
     def _label(self, window: Window, tokens: Span | None) -> int:

@@ -44,14 +44,14 @@ def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequ
     return messages, text
 
 
-def lost(found: Supervised, messages: Sequence[Message]) -> Iterator[tuple[Fault, str]]:
+def lost(conversation: Supervised, messages: Sequence[Message]) -> Iterator[tuple[Fault, str]]:
     """Yield a fault if the contents of supervised turns are not in the supervised text, in their order.
 
-    Of a call of a tool, the name of the tool is looked for.
+    For a tool call, only the name of the tool is compared.
     """
-    if any(kind == Fault.REWRITTEN for kind, _ in found.faults):
+    if any(kind == Fault.REWRITTEN for kind, _ in conversation.faults):
         return  # turns without a span are reported as that
-    supervised = "\0".join(_dense(found.text[start:stop]) for start, stop in found.spans)
+    supervised = "\0".join(_dense(conversation.text[start:stop]) for start, stop in conversation.spans)
     at = 0
     for content in (_dense(text_of(message.get("content"))) for message in messages):
         place = supervised.find(content, at)

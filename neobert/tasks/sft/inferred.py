@@ -85,7 +85,7 @@ def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, di
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
     message = f"the columns are not those of conversations: {names}"
-    raise unclear(text, message, f"rename the columns; known are {known}")
+    raise unclear(text, message, f"rename the columns to one of: {known}")
 
 
 def _holds_messages(value: object) -> bool:

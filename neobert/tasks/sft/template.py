@@ -146,12 +146,12 @@ def mark(text: str, tokens: re.Pattern[str]) -> str:
     return tokens.sub("\ufdd0\\g<0>\ufdd1", MARKED.sub("", text))
 
 
-def without_marks(found: Supervised) -> tuple[Supervised, list[Span]]:
+def without_marks(conversation: Supervised) -> tuple[Supervised, list[Span]]:
     """Return a conversation without the characters of `mark`, and the spans that were marked."""
-    pieces = MARKED.split(found.text)
+    pieces = MARKED.split(conversation.text)
     if len(pieces) == 1:
-        return found, []
-    marks = [match.start() for match in MARKED.finditer(found.text)]
+        return conversation, []
+    marks = [match.start() for match in MARKED.finditer(conversation.text)]
     plain, start, length = [], None, 0
     for piece in pieces:
         if piece == "\ufdd0":
@@ -165,6 +165,6 @@ def without_marks(found: Supervised) -> tuple[Supervised, list[Span]]:
     def moved(at: int) -> int:
         return at - sum(place < at for place in marks)
 
-    spans = [Span(moved(start), moved(stop)) for start, stop in found.spans]
-    text = MARKED.sub("", found.text)
-    return replace(found, text=text, spans=spans, ends=[*map(moved, found.ends)]), plain
+    spans = [Span(moved(start), moved(stop)) for start, stop in conversation.spans]
+    text = MARKED.sub("", conversation.text)
+    return replace(conversation, text=text, spans=spans, ends=[*map(moved, conversation.ends)]), plain

@@ -44,25 +44,26 @@ class MarkedTokens:
             yield from places[np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)].tolist()
 
 
-def tokenize(encode: Encode, found: Supervised) -> MarkedTokens:
+def tokenize(encode: Encode, conversation: Supervised) -> MarkedTokens:
     """Tokenize a conversation at once.
 
     A token is supervised if it lies in a span. One that reaches beyond the end of a span by white space
     alone does: special tokens may include the white space after them.
     """
-    ids, offsets = encode(found.text)
-    inside = _mask(len(found.text), found.spans)
-    ends = [_after_space(found.text, stop) for _, stop in found.spans]
+    ids, offsets = encode(conversation.text)
+    inside = _mask(len(conversation.text), conversation.spans)
+    ends = [_after_space(conversation.text, stop) for _, stop in conversation.spans]
     reached = _mask(
-        len(found.text), [Span(start, end) for (start, _), end in zip(found.spans, ends, strict=True)]
+        len(conversation.text),
+        [Span(start, end) for (start, _), end in zip(conversation.spans, ends, strict=True)],
     )
     starts, stops = offsets[:, 0], offsets[:, 1]
     last = np.maximum(stops - 1, starts)
     in_span, total = inside.astype(bool), np.concatenate([[0], np.cumsum(inside)])
     marks = in_span[starts] & reached.astype(bool)[last]
-    overlaps = total[np.minimum(stops, len(found.text))] > total[starts]
+    overlaps = total[np.minimum(stops, len(conversation.text))] > total[starts]
     marks &= stops > starts
-    turn_ends = np.searchsorted(starts, found.ends, side="left")
+    turn_ends = np.searchsorted(starts, conversation.ends, side="left")
     return MarkedTokens(
         ids, marks.astype(np.uint8), tuple(sorted(set(turn_ends.tolist()))), int((overlaps & ~marks).sum())
     )

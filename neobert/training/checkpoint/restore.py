@@ -23,7 +23,7 @@ from neobert.plugins.resume import refuse_edited_plugins
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import VerifiedStart
-from neobert.runfiles.checkpoint.folders import Found, belongs_to
+from neobert.runfiles.checkpoint.folders import VerifiedCheckpoint, belongs_to
 from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE_DIR, TOKENIZER_DIGEST, read_config
 from neobert.runfiles.continuation import continuation_differences
@@ -193,7 +193,7 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
 
 
 def refuse_other_start(
-    found: Found | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
+    found: VerifiedCheckpoint | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
 ) -> None:
     """Raise `ProjectError` CKP007 if a session would not start from the checkpoint that preflight verified.
 
@@ -212,7 +212,7 @@ def refuse_other_start(
     raise ProjectError(CODE, f"{message}but the trainer found {here}", OTHER_START, str(run_dir))
 
 
-def _is_the_same(found: Found | None, verified: VerifiedStart) -> bool:
+def _is_the_same(found: VerifiedCheckpoint | None, verified: VerifiedStart) -> bool:
     if found is None or not verified.folder:
         return found is None and not verified.folder
     folder, manifest = found

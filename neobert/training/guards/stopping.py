@@ -54,11 +54,11 @@ class DirectoryWatch:
 
 
 def consume_halt(run_dir: Path) -> None:
-    """Remove the `.HALT` file that the session has obeyed, so that the next launch trains again."""
+    """Remove the `.HALT` file that stopped the session, so that the next launch trains again."""
     try:
         (run_dir / HALT).unlink(missing_ok=True)
     except OSError as error:
-        log.warning("%s was obeyed, but could not be removed: %s", run_dir / HALT, error)
+        log.warning("%s stopped the run, but could not be removed: %s", run_dir / HALT, error)
 
 
 @contextmanager
