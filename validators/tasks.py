@@ -6,8 +6,8 @@ from neobert.tasks.spec import TaskSpec
 
 
 def masking(spec: TaskSpec) -> bool:
-    """Return whether the task predicts masked tokens."""
-    return spec.predicts == "masked"
+    """Return whether the task masks tokens, also next to another loss."""
+    return spec.masks_tokens
 
 
 def of_text(spec: TaskSpec) -> bool:

@@ -10,7 +10,13 @@ from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
-from neobert.plan.size import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
+from neobert.plan.size import (
+    attainable_flops,
+    flops_per_token,
+    pass_flops,
+    peak_at_precision,
+    segment_tokens,
+)
 from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
 from neobert.units import SECONDS_PER_HOUR
@@ -36,7 +42,8 @@ def plan_pace(
     world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
     per_token = _flops_per_token(config, shape, batch["max_length"].value)
     attainable = _attainable(config, shape, assumptions)
-    flops = per_token.value * tokens + world * orthogonalization_flops(config, shape)
+    repeated = _repeated_flops_per_token(config, shape, batch["max_length"].value)
+    flops = (per_token.value + repeated) * tokens + world * orthogonalization_flops(config, shape)
     step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
     if measured.step_time_s is None and assumptions.is_cuda:
         step = max(step, _launches(config, shape), key=lambda each: each.value)
@@ -67,14 +74,23 @@ def plan_pace(
 
 
 def _flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> Derived[float]:
-    is_packed = config.datacollator.pack_sequences
+    is_packed, task = config.datacollator.pack_sequences, spec_of(config)
     segment = segment_tokens(config, max_length, is_packed=is_packed)
-    scored = spec_of(config).head(config, shape).scored_positions
+    scored = task.head(config, shape).scored_positions
     kind = "the assumed mean document" if is_packed else "a padded row"
-    return Derived(
-        flops_per_token(config, shape, segment),
-        f"{_products(shape)} + the decoder on {scored} + attention over {segment}, {kind}",
-    )
+    reason = f"{_products(shape)} + the decoder on {scored} + attention over {segment}, {kind}"
+    passes = task.passes(config)
+    if passes.trained > 1:
+        reason += f"; {passes.trained} passes"
+    if passes.repeated:
+        reason += "; a step also repeats the forward pass"
+    return Derived(flops_per_token(config, shape, segment), reason)
+
+
+def _repeated_flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> float:
+    """Return the FLOPs per token of repeated forward passes, which take time and are not useful."""
+    segment = segment_tokens(config, max_length, is_packed=config.datacollator.pack_sequences)
+    return spec_of(config).passes(config).repeated * FORWARD_SHARE * pass_flops(shape, segment)
 
 
 def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
@@ -179,7 +195,7 @@ def plan_evaluations(
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value, held_out)
     if tokens is None:
         return Derived(0.0, "evaluations of unknown size (not included)")
-    count, each_s = num_evaluations(config.trainer), evaluation_s(tokens, tokens_per_second)
+    count, each_s = num_evaluations(config.trainer), evaluation_s(config, tokens, tokens_per_second)
     return Derived(count * each_s, f"{counted(count, 'evaluation')} x {each_s:.3g} s")
 
 
@@ -195,9 +211,11 @@ def evaluations_after(step: int, trainer: TrainerConfig) -> int:
     return between + 1 if step < last else 0
 
 
-def evaluation_s(tokens: float, tokens_per_second: float) -> float:
+def evaluation_s(config: RunConfig, tokens: float, tokens_per_second: float) -> float:
     """Return the seconds of an evaluation of `tokens` tokens, given the throughput of training."""
-    return FORWARD_SHARE * tokens / tokens_per_second
+    passes = spec_of(config).passes(config)
+    share = FORWARD_SHARE * passes.trained / (passes.trained + FORWARD_SHARE * passes.repeated)
+    return share * tokens / tokens_per_second
 
 
 def evaluation_tokens(

@@ -108,10 +108,16 @@ def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> in
 
 
 def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float:
-    """Return the FLOPs per token of forward and backward, with attention over `segment` tokens."""
-    head = spec_of(config).head(config, shape)
+    """Return the FLOPs per token of all trained passes, with attention over `segment` tokens."""
+    task = spec_of(config)
+    head = task.head(config, shape)
     scored = shape.head_flops * head.weights * head.scored(1, segment)
-    return shape.product_flops + scored + shape.attention_flops([segment]) / segment
+    return task.passes(config).trained * pass_flops(shape, segment) + scored
+
+
+def pass_flops(shape: ModelShape, segment: int) -> float:
+    """Return the FLOPs per token of the encoder, forward and backward."""
+    return shape.product_flops + shape.attention_flops([segment]) / segment
 
 
 def ridge_width(assumptions: Assumptions) -> float:

@@ -136,12 +136,19 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 
 def with_fewer_targets(batch: Microbatch, keep_every: int) -> Microbatch:
-    """Return the microbatch with only every `keep_every`-th of its targets."""
-    labels = batch.labels.numpy().copy()
+    """Return the microbatch with only every `keep_every`-th of its targets, and of its masked tokens."""
+    labels, num_targets = _thinned(batch.labels, keep_every)
+    masked = None if batch.masked_labels is None else _thinned(batch.masked_labels, keep_every)[0]
+    return replace(batch, labels=labels, num_targets=num_targets, masked_labels=masked)
+
+
+def _thinned(tensor: Tensor, keep_every: int) -> tuple[Tensor, int]:
+    """Return labels with every `keep_every`-th of their targets, and their number."""
+    labels = tensor.numpy().copy()
     places = np.flatnonzero(is_target(labels))
     kept = places[::keep_every]
     labels.flat[np.setdiff1d(places, kept)] = filler_of(labels)
-    return replace(batch, labels=torch.from_numpy(labels), num_targets=len(kept))
+    return torch.from_numpy(labels), len(kept)
 
 
 def _gradient(trainer: Trainer, batches: Sequence[Microbatch], step: Step) -> tuple[list[Tensor], int]:

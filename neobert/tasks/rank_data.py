@@ -123,7 +123,10 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData], **own: Any) -> Tas
 
 def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:
     """Return the arguments of an objective's forward on `device`."""
-    on_device = batch.to(device)
+    on_device, masked = batch.to(device), dict[str, Any]()
+    if batch.masked_ids is not None:
+        masked = {"num_masked": batch.num_masked, "masked_ids": on_device.masked_ids}
+        masked["masked_labels"] = on_device.masked_labels
     return {
         "num_targets": batch.num_targets,
         "labels": on_device.labels,
@@ -133,6 +136,7 @@ def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:
         "attention_mask": on_device.attention_mask,
         "cu_seqlens": on_device.cu_seqlens,
         "max_seqlen": batch.max_seqlen,
+        **masked,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
-from neobert.families.hf.architecture import HeadPath
+from neobert.families.hf.architecture import BARE, OF_WORDS, HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import Metric, reports_position
@@ -18,7 +18,6 @@ MASKING_KEYS = (
     "datacollator.mlm_probability",
     "datacollator.mlm_probability_eval",
     "datacollator.mask_all",
-    "trainer.masked_logits_only_loss",
 )
 """Keys that only a task with masked tokens reads."""
 
@@ -28,7 +27,7 @@ PIECE_KEYS = (
     "trainer.sequence_length_warmup_length",
 )
 
-NO_MASKS = dict.fromkeys(MASKING_KEYS, "no token is masked")
+NO_MASKS = dict.fromkeys((*MASKING_KEYS, "trainer.masked_logits_only_loss"), "no token is masked")
 NO_CHAT = {"tokenizer.chat_template": "its texts are not conversations"}
 NO_LOGITS = {"trainer.z_loss": "its loss does not use vocabulary logits"}
 UNREAD: Mapping[str, Mapping[str, str]] = {
@@ -142,6 +141,18 @@ class Contradiction(NamedTuple):
     hint: str
 
 
+class Passes(NamedTuple):
+    """Passes over the tokens of a step, for its FLOPs and its time.
+
+    Attributes:
+        trained: forward and backward passes.
+        repeated: forward passes that only compute again what a trained one had: time without useful FLOPs.
+    """
+
+    trained: int = 1
+    repeated: int = 0
+
+
 class PlanRow(NamedTuple):
     """A setting of the task that `plan` shows, with the keys that it comes from."""
 
@@ -159,7 +170,11 @@ class TaskSpec:
         summary: one line for reports.
         auto_class: the transformers class that loads checkpoints of the task; AutoModel has no head.
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
+        by_config: returns the fields of this description that the keys of a run change, see `spec_of`.
         roles: special tokens that the task needs of a tokenizer, such as mask_token.
+        also_reads: keys that a task with these targets does not read otherwise, see `unread`.
+        head_key: key without which the task needs no head; empty: it needs one, or has none.
+        passes: returns the passes over the tokens of a step.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
         stores_targets: the prepared text marks its targets: only its preparation tells whether it has any.
@@ -188,7 +203,11 @@ class TaskSpec:
     predicts: Literal["masked", "next", "labels", "pairs"]
     head: Callable[[RunConfig, ModelShape], Head]
     rows: Callable[[RunConfig], RowFormat]
+    by_config: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     roles: tuple[str, ...] = ()
+    also_reads: tuple[str, ...] = ()
+    head_key: str = ""
+    passes: Callable[[RunConfig], Passes] = lambda _config: Passes()
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
     stores_targets: bool = False
@@ -220,7 +239,8 @@ class TaskSpec:
     @property
     def unread(self) -> Mapping[str, str]:
         """Return the keys of shared sections that the task does not read, with the reason."""
-        return UNREAD[self.predicts]
+        unread = UNREAD[self.predicts]
+        return {key: reason for key, reason in unread.items() if key not in self.also_reads}
 
     @property
     def unread_sections(self) -> frozenset[str]:
@@ -228,6 +248,11 @@ class TaskSpec:
         pretrains = self.reads_text and not self.stores_targets
         has_adapter = self.predicts in ("labels", "next")
         return (frozenset() if has_adapter else ADAPTER) | (frozenset() if pretrains else LOW_PRECISION)
+
+    @property
+    def masks_tokens(self) -> bool:
+        """Return whether tokens are masked, also next to another loss."""
+        return MASKING_KEYS[0] not in self.unread
 
     @property
     def reads_text(self) -> bool:
@@ -249,7 +274,12 @@ class TaskSpec:
     @property
     def has_head(self) -> bool:
         """Return whether the model has a head; else the loss is one of hidden states."""
-        return self.auto_class != "AutoModel"
+        return self.auto_class != BARE
+
+    @property
+    def has_word_head(self) -> bool:
+        """Return whether the model has a head over the vocabulary, which its weights must have, too."""
+        return self.auto_class in OF_WORDS
 
     @property
     def labels_tokens(self) -> bool:

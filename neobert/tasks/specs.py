@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from neobert.config.keys import sections
@@ -16,8 +17,10 @@ SPECS: dict[str, TaskSpec] = {
 
 
 def spec_of(config: RunConfig) -> TaskSpec:
-    """Return the task that a config names."""
-    return SPECS[config.task]
+    """Return the task that a config names, with what the keys of the config change in it."""
+    spec = SPECS[config.task]
+    changed = spec.by_config(config)
+    return replace(spec, **changed) if changed else spec
 
 
 def text_task(*, is_causal: bool) -> TaskSpec:

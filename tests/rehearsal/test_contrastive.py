@@ -27,15 +27,18 @@ def rehearse(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("is_packed", "dropout"), [(True, 0.0), (True, 0.1), (False, 0.0)], ids=["packed", "dropout", "padded"]
+    ("is_packed", "dropout", "weight"),
+    [(True, 0.0, 0.0), (True, 0.1, 0.5), (False, 0.0, 0.0)],
+    ids=["packed", "dropout and masks", "padded"],
 )
-def test_pairs_pass(rehearsal, rehearse, is_packed, dropout):
+def test_pairs_pass(rehearsal, rehearse, is_packed, dropout, weight):
     rows = dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), 24)
     found = rehearse(
         rehearsal,
         datacollator={"pack_sequences": is_packed},
         trainer={} if is_packed else rows,
         model={"dropout": dropout},
+        contrastive={"masked_lm_weight": weight},
     )
     assert found.failed == set(), [found.message(each) for each in found.failed]
     assert found.facts.accumulation.relative_difference < 1e-5

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from threading import Barrier, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedModel
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
+from neobert.families.backbone import Head
+from neobert.objectives import Objective, TokenObjective
+from neobert.tasks.contrastive.masked_lm import MixedEmbedder
 from neobert.tasks.contrastive.objective import Embedder
 from neobert.tasks.contrastive.task import with_every_query
 from neobert.tasks.rank_data import inputs_of
@@ -78,13 +82,37 @@ def batch_of(lengths: Sequence[Sequence[int]], seed: int = 0, ids: Tensor | None
         groups=groups,
         cursor=Cursor(),
     )
-    return with_every_query(built, is_training=True)
+    return with_every_query(built)
+
+
+def with_masks(batch: Microbatch) -> Microbatch:
+    """Return the microbatch with a mask at every third token."""
+    is_target = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids) % 3 == 0
+    is_target &= batch.attention_mask
+    return replace(
+        batch,
+        masked_ids=batch.input_ids.masked_fill(is_target, VOCAB - 1),
+        masked_labels=torch.where(is_target, batch.input_ids, -100),
+    )
 
 
 def embedder(dropout: float) -> Embedder:
     """Return a small BERT with this dropout, the same in every call."""
+    return Embedder(backbone_of(BertModel(settings_of(dropout), add_pooling_layer=False)), "avg")
+
+
+def mixed_embedder(dropout: float) -> MixedEmbedder:
+    """Return a small BERT with a masked-LM head."""
+    model = BertForMaskedLM(settings_of(dropout))
+    head = Head(model.cls.predictions.decoder, model.cls.predictions.transform)
+    backbone = backbone_of(model, head)
+    return MixedEmbedder(backbone, "avg", TokenObjective(backbone, targets_only=True))
+
+
+def settings_of(dropout: float) -> BertConfig:
+    """Return the settings of a small BERT, and seed its weights."""
     torch.manual_seed(7)
-    settings = BertConfig(
+    return BertConfig(
         vocab_size=VOCAB,
         hidden_size=WIDTH,
         num_hidden_layers=2,
@@ -93,20 +121,28 @@ def embedder(dropout: float) -> Embedder:
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    model = BertModel(settings, add_pooling_layer=False).train()
+
+
+def backbone_of(model: PreTrainedModel, head: Head | None = None) -> Any:
+    """Return what objectives need of a backbone."""
 
     def hidden(inputs: dict[str, Any]) -> Tensor:
         read = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
-        return model(**read).last_hidden_state.flatten(0, 1)
+        return model.base_model(**read).last_hidden_state.flatten(0, 1)
 
-    return Embedder(SimpleNamespace(model=model, hidden=hidden, units=[]), "avg")
+    return SimpleNamespace(model=model.train(), hidden=hidden, units=[], head=head)
 
 
-def gradients(step: Step, steps: Sequence[Sequence[Microbatch]], dropout: float = 0.0) -> list[Tensor]:
+def gradients(
+    step: Step,
+    steps: Sequence[Sequence[Microbatch]],
+    dropout: float = 0.0,
+    build: Callable[[float], Objective] = embedder,
+) -> list[Tensor]:
     """Return the gradients of a step over ranks, each with its microbatches, averaged as DDP does."""
     barrier, shared = Barrier(len(steps)), dict[Any, Any]()
     num_targets = sum(batch.num_targets for batches in steps for batch in batches)
-    modules = [embedder(dropout) for _ in steps]
+    modules = [build(dropout) for _ in steps]
 
     def run(rank: int) -> None:
         world = Rank(rank, barrier, shared)

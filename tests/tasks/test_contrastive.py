@@ -241,18 +241,22 @@ def read_truncated(folder: Path, width: int, texts: list[str], work_dir: Path) -
 
 
 @pytest.mark.parametrize(
-    ("model", "pooling", "widths"), [({}, "cls", []), (BERT, "avg", [8])], ids=["neobert", "bert"]
+    ("model", "pooling", "more"),
+    [({}, "cls", {"masked_lm_weight": 0.1}), (BERT, "avg", {"matryoshka_dims": [8]})],
+    ids=["neobert with masks", "bert"],
 )
 def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
-    make_run, file, run, metrics, tmp_path, model, pooling, widths
+    make_run, file, run, metrics, tmp_path, model, pooling, more
 ):
     trainer = {"max_steps": 40, "eval_steps": 20, "save_steps": 40}
-    section = {"query_prompt": "query: ", "pooling": pooling, "matryoshka_dims": widths}
+    section = {"query_prompt": "query: ", "pooling": pooling, **more}
     folder = make_run(**options(file, section, model=model), trainer=trainer)
     assert run(folder) == 0
     lines = metrics(folder)
     evaluated = [line for line in lines if "eval/mrr" in line]
     assert evaluated[-1]["eval/mrr"] > evaluated[0]["eval/mrr"] + 0.1
+    if "masked_lm_weight" in more:
+        assert evaluated[-1]["eval/mlm_loss"] < evaluated[0]["eval/mlm_loss"]
     trained = [line for line in lines if "train/pairs_per_step" in line]
     assert all(line["train/negatives_per_query"] > line["train/pairs_per_step"] for line in trained)
     checkpoint = folder / "checkpoints" / "40"
@@ -265,16 +269,17 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
     vectors = reference.outputs["pooled"]
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(found["pooled"], expected, atol=1e-5)
-    for width in widths:
+    for width in more.get("matryoshka_dims", ()):
         first = read_truncated(checkpoint, width, reference.texts, tmp_path)
         np.testing.assert_allclose(first, expected[:, :width], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["one source", "two sources", "dropout"])
+@pytest.mark.parametrize("kind", ["one source", "two sources", "dropout and masks"])
 def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, kind):
     sections = options(file)
-    if kind == "dropout":
-        sections = options(file, {"positives": "dropout"}, model={"dropout": 0.1})
+    if kind == "dropout and masks":
+        section = {"positives": "dropout", "masked_lm_weight": 0.1}
+        sections = options(file, section, model={"dropout": 0.1})
     if kind == "two sources":
         scores = (row | {"negative": None, "score": number % 6} for number, row in enumerate(pairs(200, 2)))
         mixture = [{"path": str(file)}, {"path": str(write(file.parent / "scored.jsonl", scores))}]
@@ -286,7 +291,7 @@ def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics,
         run(killed)
     run(killed)
     assert exact(killed) == exact(whole)
-    names = ("eval/loss", "eval/mrr", "eval/spearman")
+    names = ("train/loss", "eval/loss", "eval/mrr", "eval/mlm_loss", "eval/spearman")
     found, expected = (
         [[line.get(name) for name in names] for line in metrics(each)] for each in (killed, whole)
     )

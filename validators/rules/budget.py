@@ -199,7 +199,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
 
 
 def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
-    takes_s = evaluation_s(tokens, plan.tokens_per_second.value)
+    takes_s = evaluation_s(run.config, tokens, plan.tokens_per_second.value)
     max_steps = plan.max_steps.value
     steps = min(run.config.trainer.eval_steps or max_steps, max_steps)
     share = takes_s / (steps * plan.step_time_s.value)

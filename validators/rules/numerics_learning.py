@@ -15,7 +15,6 @@ from validators.finding import Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import Violations, rehearsal_rule
 from validators.rules.numerics import INITIAL_LOSS_SHARE
-from validators.tasks import masking
 
 if TYPE_CHECKING:
     from neobert.tasks.spec import TaskSpec
@@ -66,7 +65,7 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     learning = measured(rehearsal_of(facts).learning, facts, "the loss")
     initial, uniform = learning.initial_loss, log(learning.vocab_size)
     task = spec_of(run.config)
-    check = CHECK_THE_MASKS if masking(task) else CHECK_THE_LABELS
+    check = CHECK_THE_MASKS if task.predicts == "masked" else CHECK_THE_LABELS
     is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
     if initial is None:
         yield Violation("model", "the initial loss is not finite", check)
@@ -92,7 +91,7 @@ def _allowed(task: TaskSpec, uniform: float) -> float:
 def _not_learned(overfit: OverfitFacts, task: TaskSpec) -> Violations:
     first, last = overfit.first, overfit.last
     not_finite = "the loss of one batch is not finite before the first update"
-    if first is None and not masking(task):
+    if first is None and task.predicts != "masked":
         yield Violation("model", not_finite, CHECK_THE_LABELS)
     elif first is None:
         yield Violation(

@@ -5,7 +5,7 @@ Shapes: T tokens and K segments (empty ones included) of a packed microbatch, B 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -45,6 +45,8 @@ class Microbatch:
         groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
             texts of an example follow each other.
         scores: score of each segment, float32, laid out like `groups`; NaN without one. None: none is read.
+        masked_ids: the tokens with masks, laid out like `input_ids`. None: the task masks no words besides.
+        masked_labels: targets of `masked_ids`, laid out like it; -100 elsewhere.
         cursor: position in the data after every rank has used its microbatch of this round.
         collate_ms: time to build this microbatch in milliseconds, pinning included.
     """
@@ -63,7 +65,14 @@ class Microbatch:
     cursor: Cursor
     token_type_ids: Tensor | None = None
     scores: Tensor | None = None
+    masked_ids: Tensor | None = None
+    masked_labels: Tensor | None = None
     collate_ms: float = 0.0
+
+    @property
+    def num_masked(self) -> int:
+        """Number of targets in `masked_labels`, on the host."""
+        return 0 if self.masked_labels is None else int((self.masked_labels != IGNORED).sum())
 
     def to(self, device: torch.device | str) -> Microbatch:
         """Copy the tensors to a device; from pinned memory, the host does not wait for the copy."""
@@ -129,7 +138,7 @@ class Assembler:
         self._check(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
-        tensors = layout(targets, gathered.positions, gathered.lengths, self._types(gathered))
+        tensors = layout(targets, gathered.positions, gathered.lengths, self._of_tokens(targets, gathered))
         slots = self.shape.num_slots if self.shape.is_packed else len(tensors["input_ids"])
         scores = gathered.columns.get(SCORE.name)
         return Microbatch(
@@ -152,14 +161,20 @@ class Assembler:
                 "prepare the data again with this tokenizer",
             )
 
-    def _types(self, segments: Segments) -> Ids | None:
-        """Return the type of each token; None if all have type 0."""
-        if not self.types_pairs or SECOND.name not in segments.columns:
-            return None
-        seconds = np.repeat(segments.columns[SECOND.name], segments.lengths)
-        return (segments.positions >= seconds).astype(np.int64)
+    def _of_tokens(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
+        """Return further values of each token, and those of padding: types unless all are 0, and masks."""
+        found = {}
+        if self.types_pairs and SECOND.name in segments.columns:
+            seconds = np.repeat(segments.columns[SECOND.name], segments.lengths)
+            found["token_type_ids"] = (segments.positions >= seconds).astype(np.int64), 0
+        if targets.masked is not None:
+            found["masked_ids"] = targets.masked.input_ids, self.pad_id
+            found["masked_labels"] = targets.masked.labels, IGNORED
+        return found
 
-    def _packed(self, targets: Targets, positions: Ids, lengths: Ids, types: Ids | None) -> dict[str, Any]:
+    def _packed(
+        self, targets: Targets, positions: Ids, lengths: Ids, others: Mapping[str, tuple[Ids, int]]
+    ) -> dict[str, Any]:
         input_ids = targets.input_ids
         total = self.shape.capacity
         padding = total - len(input_ids)
@@ -180,13 +195,15 @@ class Assembler:
                 filler_of(targets.labels),
             ),
             "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
-            "token_type_ids": None if types is None else _filled(types, total, 0),
             "cu_seqlens": torch.from_numpy(cu_seqlens),
             "attention_mask": None,
             "max_seqlen": self.shape.row_length,
+            **{name: _filled(values, total, filler) for name, (values, filler) in others.items()},
         }
 
-    def _padded(self, targets: Targets, positions: Ids, lengths: Ids, types: Ids | None) -> dict[str, Any]:
+    def _padded(
+        self, targets: Targets, positions: Ids, lengths: Ids, others: Mapping[str, tuple[Ids, int]]
+    ) -> dict[str, Any]:
         width = self._width(lengths)
         is_token = np.arange(width)[None, :] < lengths[:, None]
         if len(lengths) == 0:
@@ -203,11 +220,11 @@ class Assembler:
             if self.rule.labels_tokens
             else _filled(targets.labels, len(is_token), filler_of(targets.labels)),
             "position_ids": rows(positions, 0),
-            "token_type_ids": None if types is None else rows(types, 0),
             "cu_seqlens": None,
             # Without a segment there is one row of padding, and it must attend to something.
             "attention_mask": torch.from_numpy(is_token if len(lengths) else ~is_token),
             "max_seqlen": self.shape.row_length,
+            **{name: rows(values, filler) for name, (values, filler) in others.items()},
         }
 
     def _width(self, lengths: Ids) -> int:

@@ -18,10 +18,14 @@ class Targets:
     """Input token ids, int64 [T], and labels, which are -100 or NaN where the loss ignores them.
 
     Labels are int64 or float32, [T] if they are per token, [N] if they are per segment.
+
+    Attributes:
+        masked: the same tokens with masks, and labels [T], for a task that is mixed with masked words.
     """
 
     input_ids: NDArray[np.int64]
     labels: NDArray[Any]
+    masked: Targets | None = None
 
 
 class TargetRule(Protocol):

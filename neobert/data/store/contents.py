@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
@@ -47,9 +46,9 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     # With ids beyond the vocabulary no microbatch can be built; only that is reported.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
-    masks_tokens = isinstance(examples_of(config).target_rule(prepared.tokenizer), MaskingRule)
-    for microbatch in shares.alone if masks_tokens else ():
-        masks.add(microbatch)
+    counts_masks = spec_of(config).masks_tokens and config.plugins.masking is None
+    for microbatch in shares.alone if counts_masks else ():
+        masks.add(_with_masks(microbatch))
     return {
         "folder": str(prepared.folder),
         "fingerprint": prepared.fingerprint,
@@ -213,6 +212,13 @@ def _first(
 
 def _samples(batch: Microbatch) -> list[int]:
     return batch.sample_ids.tolist()
+
+
+def _with_masks(batch: Microbatch) -> Microbatch:
+    """Return a microbatch as the model reads it to predict its masked tokens."""
+    if batch.masked_ids is None or batch.masked_labels is None:
+        return batch
+    return replace(batch, input_ids=batch.masked_ids, labels=batch.masked_labels)
 
 
 class MaskCount:

@@ -29,6 +29,7 @@ from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
 from neobert.families.hf.causal import prepare_causal
+from neobert.families.hf.heads import takes_texts
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
 from neobert.families.hf.quiet import loading_quietly
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
@@ -72,7 +73,7 @@ def build(
     """
     for key, problem, hint in unsupported(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
-    if auto_class == BARE:  # the task pools
+    if not takes_texts(auto_class):  # the task pools
         settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
     own = _without_pooler(auto_class, configuration)

@@ -58,7 +58,7 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     other = [name for name, size in wanted.items() if found.get(name, size) != size]
     # A decoder that is the embedding needs no weights, but what runs before it does.
     task = spec_of(config)
-    needs_head = task.reads_text and shape.parameters.decoder > 0
+    needs_head = task.has_word_head and shape.parameters.decoder > 0
     head = head_parts(architecture.prefix, architecture.heads[task.auto_class])[0] if needs_head else ""
     hint = f"set model.config to {folder}, and remove the sizes from the section model"
     if len(absent) == len(wanted):
@@ -75,6 +75,8 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
             hint = f"set {TIED} to true in config.json of {folder}, or {hint.removeprefix('set ')}"
         if architecture.without_masked_head:
             hint = f"{hint} ({architecture.without_masked_head})"
+        if task.head_key:
+            hint = f"set {task.head_key} to 0, or {hint}"
     elif names := _two_tables(shape, architecture, in_files, folder):
         message = f"the checkpoint has {listed(names)} with other values, but {TIED} makes them one weight"
         hint = f"set {TIED} to false in config.json of {folder}"
@@ -110,7 +112,7 @@ def describe_loading(config: RunConfig, path: Path) -> str:
     unused = sorted(name for name in here if not name.startswith((head.prefix, *head.starts)))
     new = _new_parts(config, head, here)
     text = f"{counted(len(here) - len(unused), 'tensor')} loaded"
-    if new and not spec_of(config).reads_text:
+    if new and not spec_of(config).has_word_head:
         text += f"; new, because the checkpoint lacks them: {listed(new)}"
     if unused:
         text += f"; not used: {len(unused):,} ({printable(listed(unused))})"
@@ -124,7 +126,7 @@ def random_head(config: RunConfig, path: Path) -> tuple[str, ...]:
     for a file that cannot be read.
     """
     spec, folder = spec_of(config), folder_of_weights(path)
-    if spec.reads_text or not spec.has_head:
+    if spec.has_word_head or not spec.has_head:
         return ()
     named = read_json(folder / CONFIG, may_lack=True).get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
@@ -166,8 +168,9 @@ def _named_in_model(shapes: Mapping[str, Shape], prefix: str) -> Mapping[str, Sh
 def _new_parts(config: RunConfig, head: _Head, here: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return the parts of the head that the weights lack, or have for another number of labels."""
     absent = [part for part in head.parts if not any(name.startswith(f"{part}.") for name in here)]
-    width = spec_of(config).head(config, shape_of(config, 1)).width
+    spec = spec_of(config)
+    width = spec.head(config, shape_of(config, 1)).width
     rows = here.get(f"{head.linear}.weight", (width,))[0]
-    if not spec_of(config).reads_text and rows != width:
+    if not spec.has_word_head and rows != width:
         absent.append(f"{head.linear} (of {rows:,} outputs, not {width:,})")
     return tuple(absent)

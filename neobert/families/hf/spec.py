@@ -11,7 +11,7 @@ from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import CAUSAL, Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
-from neobert.families.hf.heads import heads_of
+from neobert.families.hf.heads import heads_of, takes_texts
 from neobert.families.hf.rotation import unsupported_rotation
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
@@ -147,12 +147,15 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
     if task.predicts == "next" and CAUSAL not in heads:
         problem = f"task {task.name} needs a causal model, and a {name} attends in both directions"
         yield Unsupported("task", problem, f"set {WEIGHTS} to a causal model, such as a llama or a qwen2")
+    elif task.auto_class not in heads and task.head_key:
+        problem = f"transformers has no head of this architecture for {task.head_key}"
+        yield Unsupported(task.head_key, problem, f"set {task.head_key} to 0")
     elif task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
         known = [name for name, each in SPECS.items() if each.auto_class in heads]
         hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
         yield Unsupported("task", problem, hint)
-    elif pooling is not None and pooling not in poolings:
+    elif takes_texts(task.auto_class) and pooling not in (None, *poolings):
         key, others = f"{task.name}.pooling", " or ".join(poolings)
         problem = f"transformers' classifier of this architecture pools by {others}, not {pooling}"
         yield Unsupported(key, problem, f"set {key} to {others}")

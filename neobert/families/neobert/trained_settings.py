@@ -16,7 +16,9 @@ from neobert.hub_names import place_of_weights
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 from neobert.runfiles.run_dir import CONFIG
+from neobert.tasks.specs import spec_of
 
+DECODER, START = "decoder.weight", "model.pretrained_checkpoint"
 MAX_BYTES = 2**20
 """A config.json has a few thousand."""
 # A key that config.json lacks has the value of the published model. rope_theta is compared by
@@ -60,6 +62,18 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
             f"model.{next(iter(other))}",
         )
     _refuse_other_base(config, config.model, trained, file.parent)
+    if not config.model.tie_word_embeddings and not trained.get("tie_word_embeddings"):
+        _refuse_headless(config, file.parent)
+
+
+def _refuse_headless(config: RunConfig, folder: Path) -> None:
+    """Raise `ProjectError` EXP005 if a key asks for the head over the vocabulary, which the weights lack."""
+    from neobert.runfiles.weights_header import tensor_shapes  # checkpoints, which `lint` seldom reads
+
+    if (key := spec_of(config).head_key) and DECODER not in tensor_shapes(folder):
+        message = f"{key} is above 0, but the weights in {folder} have no masked-language-model head"
+        hint = f"set {key} to 0, or {START} to a checkpoint with that head"
+        raise ProjectError("EXP005", message, hint, key)
 
 
 def _refuse_other_base(
@@ -167,6 +181,6 @@ def _other_family(kind: str, folder: Path) -> ProjectError:
     return ProjectError(
         "EXP005",
         f"the weights in {folder} are those of a transformers {printable(kind)}, not of a NeoBERT",
-        f"{section}set model.pretrained_checkpoint to the weights of a NeoBERT",
-        "model.pretrained_checkpoint",
+        f"{section}set {START} to the weights of a NeoBERT",
+        START,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.targets import IGNORED, Targets
+from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.store.segments import Segments
@@ -27,6 +27,7 @@ from neobert.tasks.contrastive.rows import (
     rows_of,
 )
 from neobert.tasks.contrastive.section import CONTRASTIVE
+from neobert.tasks.pretraining.examples import Documents
 from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.stored_labels import PLAIN, labelled_texts, refuse_split
 
@@ -53,8 +54,10 @@ class Pairs:
         prompts = section.query_prompt or "", section.document_prompt or ""
         return PairEncoder(texts, *prompts, reads_scores(self.config))
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> Queries:  # noqa: ARG002  (the store has the pairs)
-        """Return the target rule that marks the queries."""
+    def target_rule(self, tokenizer: TokenizerBundle) -> Queries:
+        """Return the target rule that marks the queries; for the mix, that of pretraining masks."""
+        if CONTRASTIVE.of(self.config).masked_lm_weight:
+            return Queries(Documents(self.config).target_rule(tokenizer))
         return Queries()
 
     def synthetic_columns(
@@ -172,14 +175,25 @@ def _count(counts: Counts, kind: str, number: int) -> None:
         counts.left_out[kind] = counts.left_out.get(kind, 0) + number
 
 
+@dataclass(frozen=True, slots=True)
 class Queries:
-    """Target rule: the first text of each example, which is a query, has the label 0; others are ignored."""
+    """Target rule: the first text of each example, which is a query, has the label 0; others are ignored.
 
-    labels_tokens = False
+    Attributes:
+        masking: masks the same tokens once more; None: nothing is masked.
+    """
 
-    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the unchanged tokens, and a label for each text."""
-        return Targets(segments.ids, np.where(segments.columns[GROUP] == 0, 0, IGNORED))
+    masking: TargetRule | None = None
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Return False: labels are per text."""
+        return False
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
+        """Return the unchanged tokens, a label for each text, and the tokens with masks."""
+        masked = None if self.masking is None else self.masking.targets(segments, epoch=epoch, seed=seed)
+        return Targets(segments.ids, np.where(segments.columns[GROUP] == 0, 0, IGNORED), masked)
 
 
 def build_examples(config: RunConfig) -> Examples:

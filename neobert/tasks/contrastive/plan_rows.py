@@ -21,6 +21,10 @@ def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
     prompts = {"query": section.query_prompt, "document": section.document_prompt}
     shown = ", ".join(f"{name} {repr(text) if text else 'none'}" for name, text in prompts.items())
     yield PlanRow("prompts", shown, "contrastive.query_prompt, contrastive.document_prompt")
+    if weight := section.masked_lm_weight:
+        share = config.datacollator.mlm_probability
+        shown = f"{weight:g} x the masked-LM loss, on {share:.0%} of the tokens"
+        yield PlanRow("mixed in", shown, "contrastive.masked_lm_weight")
 
 
 def _other_pooling(config: RunConfig) -> str:

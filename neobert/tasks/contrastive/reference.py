@@ -25,20 +25,29 @@ from neobert.training.loop.task import StepServices
 
 @dataclass(frozen=True, slots=True)
 class ReferenceStep:
-    """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
+    """Forward and backward of a step; returns the loss of all ranks, summed over the queries.
+
+    Attributes:
+        masked_lm_weight: weight of the mean loss of masked tokens, next to that of the queries.
+    """
 
     loss: Loss
     of_scores: ScoreLoss | None = None
+    masked_lm_weight: float = 0.0
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
-        """Add the gradients of the mean loss of `num_targets` queries to the weights."""
+        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
         world, module = trainer.world, trainer.module
         run: Any = partial(checkpoint, trainer.task.objective, use_reentrant=False)
-        vectors = []
+        if world.is_sharded:
+            run = module
+        inputs = [trainer.task.inputs(batch, world.device) for batch in batches]
+        of_words = torch.zeros((), device=world.device)
         with world.holding_gradients(module, is_last=world.is_sharded), world.autocast():
-            for batch in batches:
-                inputs = trainer.task.inputs(batch, world.device)
-                vectors.append(module(**inputs) if world.is_sharded else run(**inputs))
+            vectors = [run(**each) for each in inputs]
+            if self.masked_lm_weight:
+                of_words = torch.stack([run(**each, predicts_words=True) for each in inputs]).sum()
+        (num_masked,) = world.sum_over_ranks([sum(batch.num_masked for batch in batches)])
         texts = [Texts.of(without_scored(batch)) for batch in batches]
         numbers = [
             torch.where(batch.groups < 0, -1, batch.groups + (index * world.size + world.rank << 32))
@@ -78,8 +87,9 @@ class ReferenceStep:
                 of_all([number[each.documents] for _, number, each in parts]),
                 of_all([each.scores for each in scored]),
             )
+        mean = total / max(num_targets, 1) + self.masked_lm_weight * of_words / max(num_masked, 1)
         with world.holding_gradients(module, is_last=world.is_sharded):
-            (total * (world.dp_size if world.is_sharded else 1) / max(num_targets, 1)).backward()
+            (mean * (world.dp_size if world.is_sharded else 1)).backward()
         if not world.is_sharded:
             for parameter in module.parameters():
                 if parameter.grad is not None:

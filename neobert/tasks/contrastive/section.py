@@ -5,7 +5,17 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, PositiveInt, ge, key, le
+from neobert.schema_fields import (
+    STRICT,
+    Fraction,
+    NonEmpty,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ge,
+    key,
+    le,
+)
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 
@@ -78,6 +88,12 @@ class ContrastiveConfig:
         "Divisor of a teacher's scores: 1 for logits of a cross-encoder, about 0.05 for cosine similarities.",
         affects="numerics",
     )
+    masked_lm_weight: NonNegativeFloat = key(
+        0.0,
+        "Weight of the masked-LM loss of the same texts, added against forgetting; 0: none. Above 0, the "
+        "model has the masked-LM head, and each microbatch another pass.",
+        affects="model",
+    )
     alpha: Fraction = key(
         0.5,
         "Sources of a mixture are drawn in proportion to weight x pairs^alpha, one in each optimizer step: 1 "
@@ -86,12 +102,13 @@ class ContrastiveConfig:
     )
 
 
+MASKED_LM_LOSS = Metric("eval/mlm_loss", is_higher_better=False)
 OF_RANKS = (ACCURACY, Metric("eval/mrr", is_higher_better=True))
 
 CONTRASTIVE = TaskKeys(
     name="contrastive",
     package="neobert.tasks.contrastive",
-    metrics=(LOSS, *OF_RANKS, *CORRELATIONS),
+    metrics=(LOSS, *OF_RANKS, *CORRELATIONS, MASKED_LM_LOSS),
     section=ContrastiveConfig,
     about="Task contrastive: pairs of texts and their vectors.",
 )

@@ -7,15 +7,16 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
+from neobert.families.hf.architecture import BARE, MASKED
 from neobert.families.shape import ModelShape
 from neobert.tasks.contrastive.declared import declared, undeclared
 from neobert.tasks.contrastive.plan_rows import plan_rows
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
-from neobert.tasks.contrastive.section import CONTRASTIVE, OF_RANKS
+from neobert.tasks.contrastive.section import CONTRASTIVE, MASKED_LM_LOSS, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
-from neobert.tasks.spec import Contradiction, Head, TaskSpec
+from neobert.tasks.spec import MASKING_KEYS, NO_LOGITS, Contradiction, Head, Passes, TaskSpec
 
-MAX_SETTING = "contrastive.max_negatives"
+MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_lm_weight"
 
 
 def texts_of(config: RunConfig) -> int:
@@ -36,6 +37,31 @@ def no_head(_config: RunConfig, shape: ModelShape) -> Head:
     return Head(0, 0, shape.hidden_size, 1.0, is_per_document=True)
 
 
+def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
+    """Return the size of the head over the vocabulary, which runs on masked tokens only."""
+    share = config.datacollator.mlm_probability
+    return Head(shape.parameters.decoder, shape.decoder_products, shape.vocab_size, share)
+
+
+def by_config(config: RunConfig) -> Mapping[str, Any]:
+    """Return what the masked-LM loss changes: the head, the mask token, and keys that are read."""
+    if not CONTRASTIVE.of(config).masked_lm_weight:
+        return {}
+    return {
+        "auto_class": MASKED,
+        "head": masked_lm_head,
+        "head_key": WEIGHT_SETTING,
+        "roles": ("mask_token",),
+        "also_reads": (*MASKING_KEYS, *NO_LOGITS),
+    }
+
+
+def passes(config: RunConfig) -> Passes:
+    """Return the passes of a step: with several microbatches, GradCache repeats the forward pass."""
+    is_cached = config.trainer.gradient_accumulation_steps > 1
+    return Passes(2 if CONTRASTIVE.of(config).masked_lm_weight else 1, int(is_cached))
+
+
 def model_settings(config: RunConfig) -> Mapping[str, Any]:
     """Return the pooling, which a NeoBERT keeps in its config.json."""
     return {"pooling": CONTRASTIVE.of(config).pooling}
@@ -52,6 +78,8 @@ def reports(config: RunConfig, metric: Metric) -> bool:
     has_pairs = section.score_column is not None and (
         section.max_negatives == 0 or bool(config.dataset.mixture)
     )
+    if metric == MASKED_LM_LOSS:
+        return section.masked_lm_weight > 0
     if metric in CORRELATIONS:
         return has_pairs or section.scored_eval_path is not None
     return metric not in OF_RANKS or not has_pairs or bool(config.dataset.mixture)
@@ -102,9 +130,11 @@ def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
 SPEC = TaskSpec(
     keys=CONTRASTIVE,
     summary="embeddings of texts, trained on pairs",
-    auto_class="AutoModel",
+    auto_class=BARE,
     predicts="pairs",
     head=no_head,
+    by_config=by_config,
+    passes=passes,
     model_settings=model_settings,
     rows=rows_of,
     texts=texts_of,

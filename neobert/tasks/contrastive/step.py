@@ -22,6 +22,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.scored_texts import without_scored
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import Loss, gathered
+from neobert.tasks.contrastive.masked_lm import MaskedTerm
 from neobert.tasks.contrastive.scored import Scored, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
@@ -100,19 +101,24 @@ class ContrastiveStep:
 
     Attributes:
         of_scores: loss of scored documents; None: no scores are read.
+        masked: term of the masked tokens; None: none is added.
     """
 
     loss: Loss
     of_scores: ScoreLoss | None = None
+    masked: MaskedTerm | None = None
     tally: Tally = field(default_factory=Tally)
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
-        """Add the gradients of the mean loss of `num_targets` queries to the weights."""
+        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
         world = trainer.world
         with trainer.stopwatch.section("copy"):
             passes = [Pass(trainer, trainer.task.inputs(batch, world.device)) for batch in batches]
         is_single = len(passes) == 1  # its graph is kept: there is no second pass
-        with nullcontext() if is_single else torch.no_grad():
+        # Ranks exchange gradients in the last pass of the step, that of masked tokens if there is one.
+        ends = self.masked is None
+        first = nullcontext() if is_single else torch.no_grad()
+        with world.holding_gradients(trainer.module, is_last=ends), first:
             vectors = [each.first() for each in passes]
         found = [each.detach() for each in vectors]
         self.tally.add_step(sum(batch.num_targets for batch in batches))
@@ -124,12 +130,21 @@ class ContrastiveStep:
             total, gradient = total + of_scores, gradient + more
         gradients = gradient.split([len(each) for each in found])
         scale = world.dp_size / max(num_targets, 1)  # ranks average their gradients
+        masked_scale = 0.0 if self.masked is None else self.masked.scale_of(world, batches)
         for index, (each, gradient) in enumerate(zip(passes, gradients, strict=True)):
-            with world.holding_gradients(trainer.module, is_last=index == len(passes) - 1):
+            is_last = index == len(passes) - 1
+            with world.holding_gradients(trainer.module, is_last=is_last and ends):
                 replayed = vectors[0] if is_single else each.again()
                 with trainer.stopwatch.section("backward"):
                     replayed.backward(gradient * scale)
+            if self.masked is not None:
+                with world.holding_gradients(trainer.module, is_last=is_last):
+                    self.masked.add_gradients(trainer, each.inputs, masked_scale)
         return world.add_up(total)
+
+    def logged(self, world: World) -> dict[str, float]:
+        """Return the metrics of training since the last call, over all ranks."""
+        return self.tally.take(world) | ({} if self.masked is None else self.masked.take(world))
 
     def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
         """Return the loss of this rank's queries, and the gradient of all ranks' loss by its vectors."""

@@ -10,12 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from neobert.config.schedules import MaskingRates, masking_rates
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
+from neobert.objectives import token_objective_for
 from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.masked_lm import MaskedTerm, MixedEmbedder, MixedMetrics
 from neobert.tasks.contrastive.metrics import PairMetrics
 from neobert.tasks.contrastive.objective import Embedder
 from neobert.tasks.contrastive.reference import ReferenceStep
@@ -24,26 +27,31 @@ from neobert.tasks.contrastive.scored import ScoreLoss
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.contrastive.step import ContrastiveStep
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.token_task import with_most_targets
 from neobert.training.loop.task import Task, TaskInputs
 
 
 def build(run: TaskInputs) -> EmbeddingTask:
     """Build objective, step, metrics and data of a contrastive run."""
-    section = CONTRASTIVE.of(run.config)
+    config, section = run.config, CONTRASTIVE.of(run.config)
     widths = section.matryoshka_dims
     loss, of_scores = Loss(section.temperature, widths), None
-    if reads_scores(run.config):
+    if reads_scores(config):
         of_scores = ScoreLoss(section.temperature, section.teacher_temperature, widths)
-    step = ContrastiveStep(loss, of_scores)
+    objective = objective_of(run)
+    masked = MaskedTerm(section.masked_lm_weight) if section.masked_lm_weight else None
+    metrics = MixedMetrics if masked else PairMetrics
+    step = ContrastiveStep(loss, of_scores, masked)
     task = task_over(
         run,
         ContrastiveData,
-        objective=Embedder(run.backbone, section.pooling),
-        metrics=partial(PairMetrics, section.temperature, of_scores),
-        worst_case=with_every_query,
+        objective=objective,
+        metrics=partial(metrics, section.temperature, of_scores),
+        worst_case=partial(with_every_target, objective, masking_rates(config.datacollator)),
         step=step,
-        reference_step=ReferenceStep(loss, of_scores),
-        logged=step.tally.take,
+        reference_step=ReferenceStep(loss, of_scores, section.masked_lm_weight),
+        logged=step.logged,
+        num_classes=1,
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )
     own = {each.name: getattr(task, each.name) for each in fields(task)}
@@ -52,9 +60,18 @@ def build(run: TaskInputs) -> EmbeddingTask:
     own["tokenizer_files"] = with_plain_texts(task.tokenizer_files)
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
     files = EmbeddingFiles(
-        section.pooling, task.model.config.hidden_size, segment_length(run.config), prompts, normalizes=True
+        section.pooling, task.model.config.hidden_size, segment_length(config), prompts, normalizes=True
     )
     return EmbeddingTask(**own, files=files)
+
+
+def objective_of(run: TaskInputs) -> Embedder:
+    """Build the vectors of a run, and its head over the vocabulary if masked words are mixed in."""
+    config, section, rates = run.config, CONTRASTIVE.of(run.config), masking_rates(run.config.datacollator)
+    if not section.masked_lm_weight:
+        return Embedder(run.backbone, section.pooling)
+    words = token_objective_for(config, run.backbone, run.world.device.type, rates, targets_only=True)
+    return MixedEmbedder(run.backbone, section.pooling, words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +90,26 @@ class ContrastiveData(RankData):
     """Microbatches of one rank, with their FLOPs."""
 
     def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward, without padding and second passes."""
-        return self.shape.block_flops(segment_lengths(batch).tolist())
+        """Count the FLOPs of a microbatch, forward and backward, without padding and repeated passes."""
+        once = self.shape.block_flops(segment_lengths(batch).tolist())
+        if batch.masked_ids is None:
+            return once
+        return 2 * once + self.shape.head_flops * self.shape.decoder_products * batch.num_masked
 
 
-def with_every_query(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
-    """Label the first text of every example, for the worst case of time and memory."""
+def with_every_query(batch: Microbatch) -> Microbatch:
+    """Label the first text of every example."""
     before = torch.cat([batch.groups.new_tensor([-1]), batch.groups[:-1]])
     is_first = (batch.groups >= 0) & (batch.groups != before)
     return replace(batch, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
+
+
+def with_every_target(
+    objective: Embedder, rates: MaskingRates, batch: Microbatch, *, is_training: bool
+) -> Microbatch:
+    """Label every query, and the most tokens that may be masked, for the worst case of time and memory."""
+    labelled = with_every_query(batch)
+    if not isinstance(objective, MixedEmbedder):
+        return labelled
+    masked = with_most_targets(objective.words, rates, batch, is_training=is_training)
+    return replace(labelled, masked_ids=batch.input_ids, masked_labels=masked.labels)
