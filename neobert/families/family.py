@@ -37,7 +37,8 @@ class Family(NamedTuple):
         attention_key: key that may name the kernel of packed attention.
         attention_reason: why `requested_kernels` names a kernel of packed attention and not auto.
         attention_hint: edit after which attention does not run in a loop.
-        dropout: returns the largest probability of dropout in the blocks; `dropout_key` sets one.
+        dropout: returns the largest probability of dropout in the blocks.
+        dropout_key: returns the key that sets one.
         modules: description of the block implementation, if the section has no key for kernels; else empty.
         padded_attention: returns the attention kernel of padded rows.
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
@@ -57,7 +58,7 @@ class Family(NamedTuple):
     attention_reason: str = "model.attn_backend as given"
     attention_hint: str = "set model.attn_backend to auto"
     dropout: Callable[[Any], float] = lambda _section: 0.0
-    dropout_key: str = "model.dropout"
+    dropout_key: Callable[[Any], str] = lambda _section: "model.dropout"
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
     has_numerics_probes: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.families.backbone import build_backbone
+from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.model import NeoBERT
 from tests.families.layouts import SMALL
 from tests.families.test_hf import TOKENIZER, WORLD, described
@@ -71,6 +73,23 @@ def test_a_bare_encoder_refuses_a_checkpoint_that_lacks_its_weights(build, tmp_p
     write_hf_folder(trained.model, None, tmp_path)
     with pytest.raises(ProjectError, match="lacks weights of the model"):
         build("bert", "AutoModel").load(tmp_path)
+
+
+def test_masked_words_are_mixed_in_only_with_a_trained_head(build, tmp_path):
+    section = {"masked_lm_weight": 0.1}
+    config = from_dict({"task": "contrastive", "contrastive": section, "model": TINY["model"]})
+    for name, auto_class in (("whole", MASKED), ("bare", "AutoModel")):
+        write_hf_folder(build("neobert", auto_class).model, None, tmp_path / name)
+    refuse_other_model(config, tmp_path / "whole")
+    with pytest.raises(ProjectError, match="have no masked-language-model head") as caught:
+        refuse_other_model(config, tmp_path / "bare")
+    assert caught.value.hint.startswith("set contrastive.masked_lm_weight to 0, or")
+    without = replace(config, contrastive=replace(config.contrastive, masked_lm_weight=0.0))
+    refuse_other_model(without, tmp_path / "bare")
+    # A tied head is the embedding, which every folder has.
+    refuse_other_model(
+        replace(config, model=replace(config.model, tie_word_embeddings=True)), tmp_path / "bare"
+    )
 
 
 def test_weights_without_a_gradient_are_refused_at_step_1(make_run, run, monkeypatch):

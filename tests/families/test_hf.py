@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -116,6 +117,16 @@ def padded_batch():
     return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}, labels
 
 
+def test_dropout_of_the_section_is_that_of_the_blocks(section):
+    architecture = ARCHITECTURES[json.loads(Path(section["config"]).read_text())["model_type"]]
+    batch, _ = padded_batch()
+    for probability in (0.0, 0.3):
+        own = {} if architecture.dropout is None else {"dropout": probability}
+        backbone = build(section | own | {"attention_dropout": 0.0})
+        one, other = (backbone.hidden(batch) for _ in range(2))
+        assert torch.equal(one, other) == (not own or not probability)
+
+
 @pytest.mark.parametrize("masked_only", [True, False])
 def test_the_loss_and_gradients_are_those_of_transformers(section, masked_only):
     built = build(section)
@@ -179,8 +190,9 @@ def test_weights_of_a_smaller_model_are_refused(tmp_path):
     assert caught.value.code == "EXP005"
 
 
-def compared(section, folder):
-    refuse_other_weights(from_dict({"model": section | {"pretrained_checkpoint": str(folder)}}), folder)
+def compared(section, folder, **more):
+    model = section | {"pretrained_checkpoint": str(folder)}
+    refuse_other_weights(from_dict({"model": model, **more}), folder)
 
 
 def test_the_headers_of_fitting_weights_are_accepted(section, tmp_path):
@@ -194,6 +206,10 @@ def test_the_headers_of_fitting_weights_are_accepted(section, tmp_path):
     with pytest.raises(ProjectError, match=r"lacks weights of the model: [a-z_]+\.\* ") as caught:
         compared({"type": "hf", "config": str(tmp_path / "base")}, tmp_path / "base")
     assert "a checkpoint with a masked-language-model head" in caught.value.hint
+    of_pairs = {"task": "contrastive", "contrastive": {"masked_lm_weight": 0.1}}
+    with pytest.raises(ProjectError, match=r"lacks weights of the model: [a-z_]+\.\* ") as caught:
+        compared({"type": "hf", "config": str(tmp_path / "base")}, tmp_path / "base", **of_pairs)
+    assert caught.value.hint.startswith("set contrastive.masked_lm_weight to 0, or set model.pretrained_ch")
 
 
 def test_the_headers_of_other_weights_are_refused_before_a_launch(section, tmp_path):

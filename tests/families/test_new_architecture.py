@@ -51,6 +51,17 @@ def test_attention_without_dropout_leaves_the_kernel_of_packed_rows_to_auto(name
     assert spec.requested_kernels(replace(section, attention_dropout=0.1)) == ("torch", with_dropout)
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_dropout_of_the_outputs_is_that_of_the_architecture_or_refused(name):
+    has_it = ARCHITECTURES[name].dropout is not None
+    section = HfModelConfig(architecture=name, attention_dropout=0.0, dropout=0.3)
+    assert spec.dropout(section) == (0.3 if has_it else 0.0)
+    assert spec.dropout(replace(section, dropout=0.0)) == 0.0
+    assert spec.dropout_key(section) == ("model.dropout" if has_it else "model.attention_dropout")
+    refused = {each.key for each in spec.unsupported(replace(CONFIG, model=section))}
+    assert ("model.dropout" in refused) == (not has_it)
+
+
 @pytest.mark.parametrize(
     ("written", "hint"),
     [

@@ -183,6 +183,11 @@ class HfModelConfig:
         "Maximum sequence length of the model in tokens; null: that of the config.json, else "
         "dataset.max_seq_length.",
     )
+    dropout: Beta | None = key(
+        None,
+        "Dropout of the outputs of attention and feed-forward in training (in a ModernBERT, inside the "
+        "feed-forward); null: that of the config.json (0.1 in a BERT).",
+    )
     attention_dropout: Beta | None = key(
         None,
         "Dropout of attention probabilities in training; null: that of the config.json (0.1 in a BERT). "

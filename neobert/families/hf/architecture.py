@@ -64,6 +64,7 @@ class Architecture(NamedTuple):
         added_norms: norms of a block whose output, of the type of their weights, is added to the stream.
         heads: heads by the auto class of the model.
         attention_dropout: setting of the dropout of attention, and its default.
+        dropout: setting of the dropout of the outputs of blocks, and its default; None: they have none.
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of
             `classifier_pooling`, which is empty if there is one pooling only; empty without a classifier.
         names: settings of the architecture by the names of other architectures' settings.
@@ -82,6 +83,7 @@ class Architecture(NamedTuple):
     embedding: str
     heads: Mapping[str, HeadPath]
     attention_dropout: tuple[str, float]
+    dropout: tuple[str, float] | None = None
     positions: str = ""
     added_norms: tuple[str, ...] = ()
     poolings: Mapping[str, str] = {"cls": ""}

@@ -18,6 +18,7 @@ from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
 
 DROPOUT_KEY, WEIGHTS = "model.attention_dropout", "model.pretrained_checkpoint"
+OUTPUTS_KEY = "model.dropout"
 
 
 def section_of(config: RunConfig) -> HfModelConfig:
@@ -46,6 +47,8 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
         values[architecture.named(POSITIONS)] += architecture.first_position(given)
     if section.attention_dropout is not None:
         values[architecture.attention_dropout[0]] = section.attention_dropout
+    if section.dropout is not None and architecture.dropout is not None:
+        values[architecture.dropout[0]] = section.dropout
     if not architecture.packs:
         values["attn_implementation"] = "eager"  # the only one that the code of the model has
     return given._replace(values=values), architecture
@@ -96,8 +99,14 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
 def dropout(section: HfModelConfig) -> float:
     """Return the largest probability of dropout of attention or of the outputs of blocks."""
     settings, architecture = settings_of(section)
-    attention = settings.number(*architecture.attention_dropout)
-    return max(attention, settings.number("hidden_dropout_prob", 0.0))
+    known = (architecture.attention_dropout, architecture.dropout)
+    return max(settings.number(*each) for each in known if each is not None)
+
+
+def dropout_key(section: HfModelConfig) -> str:
+    """Return the key that sets dropout in the blocks: of their outputs where the architecture has it."""
+    _, architecture = settings_of(section)
+    return DROPOUT_KEY if architecture.dropout is None else OUTPUTS_KEY
 
 
 def padded_attention(section: HfModelConfig) -> str:
@@ -118,6 +127,9 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     elif config.datacollator.pack_sequences and section.attention != "sdpa":
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
+    if section.dropout is not None and architecture.dropout is None:
+        problem = f"transformers has no dropout of the outputs of blocks for a {name}"
+        yield Unsupported(OUTPUTS_KEY, problem, f"remove {OUTPUTS_KEY}, or set {DROPOUT_KEY} instead")
     yield from _unsupported_head(config, name)
     longest = config.datacollator.max_length or config.dataset.max_seq_length
     yield from unsupported_rotation(settings, longest)
@@ -168,7 +180,7 @@ HF = Family(
     requested_rows=requested_rows,
     requested_kernels=requested_kernels,
     dropout=dropout,
-    dropout_key=DROPOUT_KEY,
+    dropout_key=dropout_key,
     padded_attention=padded_attention,
     attention_key=DROPOUT_KEY,
     attention_reason="the model has dropout of attention, which only sdpa computes",

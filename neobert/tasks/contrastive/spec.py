@@ -119,7 +119,9 @@ def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
     section, family = CONTRASTIVE.of(config), family_of(config)
     if not family.dropout(config.model):
         problem = "positives is dropout, but the model has no dropout: a text would have the vector of itself"
-        yield Contradiction("contrastive.positives", problem, f"set {family.dropout_key} to 0.1")
+        yield Contradiction(
+            "contrastive.positives", problem, f"set {family.dropout_key(config.model)} to 0.1"
+        )
     for name in ("positive_column", "negative_columns", "score_column"):
         if getattr(section, name) is not None:
             problem = f"{name} is not read, because positives is dropout"

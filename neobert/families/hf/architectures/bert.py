@@ -33,4 +33,5 @@ BERT = Architecture(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     attention_dropout=("attention_probs_dropout_prob", 0.1),
+    dropout=("hidden_dropout_prob", 0.1),
 )

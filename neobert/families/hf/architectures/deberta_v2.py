@@ -103,6 +103,7 @@ DEBERTA_V2 = Architecture(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     attention_dropout=("attention_probs_dropout_prob", 0.1),
+    dropout=("hidden_dropout_prob", 0.1),
     packs=False,
     without_masked_head="that of a published DeBERTa-v3 is not one which transformers loads",
 )

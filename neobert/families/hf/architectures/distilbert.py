@@ -51,6 +51,7 @@ DISTILBERT = Architecture(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     attention_dropout=("attention_dropout", 0.1),
+    dropout=("dropout", 0.1),
     names={
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",

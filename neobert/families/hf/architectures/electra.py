@@ -41,6 +41,7 @@ ELECTRA = Architecture(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     attention_dropout=("attention_probs_dropout_prob", 0.1),
+    dropout=("hidden_dropout_prob", 0.1),
     # A discriminator gets no new head: it would be a worse generator than the published one, and its own
     # objective, the detection of replaced tokens, is not what task pretrain continues.
     without_masked_head="an ELECTRA discriminator has none, its generator has one",

@@ -54,4 +54,5 @@ GPT2 = model_of_blocks(
     embedding="wte",
     positions="wpe",
     attention_dropout=("attn_pdrop", 0.1),
+    dropout=("resid_pdrop", 0.1),
 )

@@ -31,5 +31,6 @@ GPT_NEOX = model_of_blocks(
     describe,
     prefix="gpt_neox.",
     embedding="embed_in",
+    dropout=("hidden_dropout", 0.0),
     file_names={"embed_out.": "lm_head."},
 )

@@ -22,6 +22,8 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     decoder_bias = vocab_size if settings.flag("decoder_bias", True) else 0
     window = _window(settings, layers)
     attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads, window=window)
+    has_dropout = settings.number("mlp_dropout", 0.0) > 0
+    values = (6 if settings.is_eager else 8) * hidden + (4 + has_dropout) * width
     own_decoder = 0 if is_tied else vocab_size * hidden
     return ModelShape(
         architecture="modernbert",
@@ -48,7 +50,7 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
         ),
         decoder_products=hidden * (hidden + vocab_size),
         initial_rms=settings.number("initializer_range", 0.02),
-        kept=kept(settings, heads, (6 if settings.is_eager else 8) * hidden + 4 * width, 2 * hidden),
+        kept=kept(settings, heads, values, 2 * hidden),
     )
 
 
@@ -71,6 +73,7 @@ MODERNBERT = Architecture(
         TOKENS: HeadPath("classifier", ("head", "dropout")),
     },
     attention_dropout=("attention_dropout", 0.0),
+    dropout=("mlp_dropout", 0.0),
     poolings={"avg": "mean", "cls": "cls"},
     # Two kinds of blocks, each with and without gradients, for fixed and for varying lengths.
     compiles_padded=False,

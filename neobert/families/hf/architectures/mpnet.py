@@ -46,6 +46,7 @@ MPNET = Architecture(
     positions="embeddings.position_embeddings",
     heads=HEADS,
     attention_dropout=("attention_probs_dropout_prob", 0.1),
+    dropout=("hidden_dropout_prob", 0.1),
     padding=PADDING,
     packs=False,
     recomputes=False,

@@ -50,4 +50,5 @@ OPT = model_of_blocks(
     names={"intermediate_size": "ffn_dim", "initializer_range": "init_std"},
     blocks="decoder.layers",
     embedding="decoder.embed_tokens",
+    dropout=("dropout", 0.1),
 )

@@ -25,4 +25,4 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
     return Blocks(causal_attention(sizes, window=window), attention | joined_gate(sizes), stored=STORED)
 
 
-PHI3 = model_of_blocks("phi3", Sizes(3072, 32, 32, 32, 0, 8192), describe)
+PHI3 = model_of_blocks("phi3", Sizes(3072, 32, 32, 32, 0, 8192), describe, dropout=("resid_pdrop", 0.0))

@@ -39,6 +39,7 @@ ROBERTA, XLM_ROBERTA, CAMEMBERT = (
         positions="embeddings.position_embeddings",
         heads=HEADS,
         attention_dropout=("attention_probs_dropout_prob", 0.1),
+        dropout=("hidden_dropout_prob", 0.1),
         padding=PADDING,
     )
     for name in ("roberta", "xlm-roberta", "camembert")
