@@ -34,7 +34,7 @@ from launcher.probes.trials import (
     probe_inspection,
 )
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.tasks.specs import SPECS
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.core import levels_with_rules
 from validators.finding import Level
@@ -96,15 +96,16 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """Return the default levels: all for a production run; static, host and gpu for other runs.
 
     The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
-    because data with a single class trains to 100 % accuracy, and so is data that stores its targets, because
-    only its preparation tells which tokens these are. Small texts on this machine are prepared for a
-    GPU run while its GPU is measured, so that the trainer finds them ready.
+    because data with a single class trains to 100 % accuracy, and so are the scores of pairs, and data that
+    stores its targets, because only its preparation tells which tokens these are. Small texts on this machine
+    are prepared for a GPU run while its GPU is measured, so that the trainer finds them ready.
     """
     if run.is_production:
         return JUDGED
     is_prepared_early = run.device == "cuda" and is_small_text(run.config.dataset)
-    spec = SPECS[run.config.task]
-    return (*QUICK, Level.DATA) if spec.labels or spec.stores_targets or is_prepared_early else QUICK
+    spec = spec_of(run.config)
+    has_targets = spec.labels is not None or spec.stores_targets or bool(spec.score_key(run.config))
+    return (*QUICK, Level.DATA) if has_targets or is_prepared_early else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

@@ -173,7 +173,7 @@ class TaskSpec:
         by_config: returns the fields of this description that the keys of a run change, see `spec_of`.
         roles: special tokens that the task needs of a tokenizer, such as mask_token.
         also_reads: keys that a task with these targets does not read otherwise, see `unread`.
-        head_key: key without which the task needs no head; empty: it needs one, or has none.
+        mix_key: key of the weight of a masked-LM loss that is added, which needs the head; empty: none is.
         passes: returns the passes over the tokens of a step.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
@@ -193,6 +193,7 @@ class TaskSpec:
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         temperature: returns the temperature of a loss that compares pairs.
+        score_key: returns the key that names the scores of pairs; empty: none are trained on.
         predicted: columns that a prediction adds to its row, besides those of each class.
         card: model card of a NeoBERT with the head; None: that of `neobert.export.card`.
     """
@@ -206,7 +207,7 @@ class TaskSpec:
     by_config: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     roles: tuple[str, ...] = ()
     also_reads: tuple[str, ...] = ()
-    head_key: str = ""
+    mix_key: str = ""
     passes: Callable[[RunConfig], Passes] = lambda _config: Passes()
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
@@ -223,6 +224,7 @@ class TaskSpec:
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
     temperature: Callable[[RunConfig], float] = lambda _config: 1.0
+    score_key: Callable[[RunConfig], str] = lambda _config: ""
     predicted: tuple[str, ...] = ("prediction", "probability")
     card: Card | None = None
 
@@ -252,7 +254,7 @@ class TaskSpec:
     @property
     def masks_tokens(self) -> bool:
         """Return whether tokens are masked, also next to another loss."""
-        return MASKING_KEYS[0] not in self.unread
+        return self.predicts == "masked" or bool(self.mix_key)
 
     @property
     def reads_text(self) -> bool:

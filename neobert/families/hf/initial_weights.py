@@ -75,8 +75,8 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
             hint = f"set {TIED} to true in config.json of {folder}, or {hint.removeprefix('set ')}"
         if architecture.without_masked_head:
             hint = f"{hint} ({architecture.without_masked_head})"
-        if task.head_key:
-            hint = f"set {task.head_key} to 0, or {hint}"
+        if task.mix_key:
+            hint = f"set {task.mix_key} to 0, or {hint}"
     elif names := _two_tables(shape, architecture, in_files, folder):
         message = f"the checkpoint has {listed(names)} with other values, but {TIED} makes them one weight"
         hint = f"set {TIED} to false in config.json of {folder}"

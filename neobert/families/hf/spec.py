@@ -159,9 +159,9 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
     if task.predicts == "next" and CAUSAL not in heads:
         problem = f"task {task.name} needs a causal model, and a {name} attends in both directions"
         yield Unsupported("task", problem, f"set {WEIGHTS} to a causal model, such as a llama or a qwen2")
-    elif task.auto_class not in heads and task.head_key:
-        problem = f"transformers has no head of this architecture for {task.head_key}"
-        yield Unsupported(task.head_key, problem, f"set {task.head_key} to 0")
+    elif task.auto_class not in heads and task.mix_key:
+        problem = f"transformers has no head of this architecture for {task.mix_key}"
+        yield Unsupported(task.mix_key, problem, f"set {task.mix_key} to 0")
     elif task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
         known = [name for name, each in SPECS.items() if each.auto_class in heads]

@@ -70,7 +70,7 @@ def _refuse_headless(config: RunConfig, folder: Path) -> None:
     """Raise `ProjectError` EXP005 if a key asks for the head over the vocabulary, which the weights lack."""
     from neobert.runfiles.weights_header import tensor_shapes  # checkpoints, which `lint` seldom reads
 
-    if (key := spec_of(config).head_key) and DECODER not in tensor_shapes(folder):
+    if (key := spec_of(config).mix_key) and DECODER not in tensor_shapes(folder):
         message = f"{key} is above 0, but the weights in {folder} have no masked-language-model head"
         hint = f"set {key} to 0, or {START} to a checkpoint with that head"
         raise ProjectError("EXP005", message, hint, key)

@@ -26,6 +26,7 @@ from neobert.tasks.contrastive.rows import (
     reads_scores,
     rows_of,
 )
+from neobert.tasks.contrastive.score_sources import require_scores
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.pretraining.examples import Documents
 from neobert.tasks.row_encoder import RowEncoder
@@ -47,8 +48,12 @@ class Pairs:
     config: RunConfig
 
     def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
+        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector.
+
+        Raises DAT011 for scores that no source of a mixture has.
+        """
         refuse_split(self.config, "each text has one vector")
+        require_scores(self.config)
         section = CONTRASTIVE.of(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         prompts = section.query_prompt or "", section.document_prompt or ""

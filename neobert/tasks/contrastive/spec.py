@@ -12,6 +12,7 @@ from neobert.families.shape import ModelShape
 from neobert.tasks.contrastive.declared import declared, undeclared
 from neobert.tasks.contrastive.plan_rows import plan_rows
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
+from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import CONTRASTIVE, MASKED_LM_LOSS, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
 from neobert.tasks.spec import MASKING_KEYS, NO_LOGITS, Contradiction, Head, Passes, TaskSpec
@@ -50,7 +51,7 @@ def by_config(config: RunConfig) -> Mapping[str, Any]:
     return {
         "auto_class": MASKED,
         "head": masked_lm_head,
-        "head_key": WEIGHT_SETTING,
+        "mix_key": WEIGHT_SETTING,
         "roles": ("mask_token",),
         "also_reads": (*MASKING_KEYS, *NO_LOGITS),
     }
@@ -144,6 +145,7 @@ SPEC = TaskSpec(
     declared=declared,
     undeclared=undeclared,
     temperature=lambda config: CONTRASTIVE.of(config).temperature,
+    score_key=lambda config: SCORE_SETTING if CONTRASTIVE.of(config).score_column else "",
     contradictions=contradictions,
     plan_rows=plan_rows,
     has_one_loss=has_one_loss,
