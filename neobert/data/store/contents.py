@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
-from neobert.data.examples import examples_of
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepare import PreparedData
