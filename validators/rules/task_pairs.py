@@ -25,7 +25,7 @@ FEW_SHARED, MANY_SHARED = 0.01, 0.1
 MAX_FALSE = 0.1
 """Share of the documents of a step that are masked, which is what its batch is smaller by."""
 MAX_WEIGHT = 10.0
-"""At this weight of masked words, pairs were learned a third as well as without (the page of TSK017)."""
+"""Weight of masked words; the page of TSK017 has the figures."""
 
 
 def counts_of(facts: Facts) -> dict[str, float]:
