@@ -133,6 +133,9 @@ def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) ->
         yield "cost", "unknown (guard.price_per_gpu_hour is not set)", reason
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
+    if plan.reshards.value is not None:
+        gathered = "one block at a time" if plan.reshards.value else "all blocks at once"
+        yield _row("weights gathered", gathered, plan.reshards)
     yield _kernels(plan)
     reported = predicted or plan
     speed = f"{show_count(reported.tokens_per_second.value)} tokens/s, MFU {reported.mfu.value:.1%}"

@@ -71,7 +71,7 @@ class Backbone:
         head_parts: name prefixes of the weights that a checkpoint of another task may lack.
         first_position: position id that the model receives for the first token of a document.
         token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
-        overlaps_exchange: ranks may exchange gradients during the backward pass.
+        kernels: name of the kernels of its blocks in a step.
         identity: digests of inputs of the model other than the config; they must be equal on resume.
     """
 
@@ -88,7 +88,7 @@ class Backbone:
     head_parts: tuple[str, ...] = ()
     first_position: int = 0
     token_objective: Callable[..., Any] | None = None
-    overlaps_exchange: bool = True
+    kernels: str = "torch"
     identity: Mapping[str, str] = field(default_factory=dict)
 
     @property

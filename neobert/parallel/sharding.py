@@ -24,7 +24,13 @@ from neobert.precision.recipe import Recipe
 
 
 def shard(
-    objective: Any, mesh: DeviceMesh, recipe: Recipe, *, overlaps_exchange: bool, reshards: bool
+    objective: Any,
+    mesh: DeviceMesh,
+    recipe: Recipe,
+    *,
+    overlaps_exchange: bool,
+    reshards: bool,
+    gathers_copies: bool = False,
 ) -> nn.Module:
     """Shard every parameter over the ranks of a mesh with FSDP2, in place; return the objective.
 
@@ -36,12 +42,18 @@ def shard(
             whole objective is one unit, gathered before its forward and reduced after its backward.
         reshards: free a unit's parameters after its forward, and gather them again for its backward. Else
             they stay gathered in between, and each is gathered once per step. The root unit always does.
+        gathers_copies: gather the units in the recipe's type and not as they are; the root unit has
+            embeddings, whose gradients are sums over many tokens, and stays as it is.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
-    policy = MixedPrecisionPolicy(_dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype))
-    for unit in [*units, objective]:
-        is_freed = reshards and unit is not objective
-        fully_shard(unit, mesh=mesh, reshard_after_forward=is_freed, mp_policy=policy)
+    as_it_is = MixedPrecisionPolicy(None, _dtype(recipe.reduced_dtype))
+    in_low = MixedPrecisionPolicy(
+        _dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype), cast_forward_inputs=False
+    )
+    for unit in units:
+        policy = in_low if gathers_copies else as_it_is
+        fully_shard(unit, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is)
     for work in works:
         work.function = _between_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")

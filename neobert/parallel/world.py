@@ -44,12 +44,12 @@ class World:
     Attributes:
         mesh: the ranks of several processes by their kind of parallelism; None in a single process. Its only
             dimension is `dp`: ranks that read different data, and average their gradients.
-        reshards: sharded parameters are freed after their forward (see `sharding.shard`).
+        reshards: sharded parameters are freed after their forward (see `prepare`).
         dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
             named by `rank`.
     """
 
-    def __init__(self, recipe: Recipe, mode: str = "replicated", *, reshards: bool = False) -> None:
+    def __init__(self, recipe: Recipe, mode: str = "replicated") -> None:
         refuse_foreign_strategies(os.environ)
         self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
@@ -61,7 +61,7 @@ class World:
         self.rank = self._accelerator.process_index
         self.size = self._accelerator.num_processes
         self.mode = mode if self.size > 1 else "replicated"
-        self.recipe, self.reshards = recipe, reshards
+        self.recipe, self.reshards = recipe, False
         self.compute_dtype: torch.dtype = getattr(torch, recipe.dtype)
         is_on_gpu = self.device.type == "cuda"
         self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
@@ -77,8 +77,7 @@ class World:
     @classmethod
     def of(cls, config: RunConfig) -> World:
         """Return the world of a run."""
-        sharing = config.distributed
-        return cls(recipe_of(config), sharing.mode, reshards=sharing.reshard_after_forward)
+        return cls(recipe_of(config), config.distributed.mode)
 
     @property
     def is_main(self) -> bool:
@@ -95,6 +94,13 @@ class World:
         """Return whether parameters are sharded over the ranks (FSDP2), not replicated."""
         return self.mode == "fsdp2"
 
+    @property
+    def device_memory_mib(self) -> float | None:
+        """Return the memory of the GPU; None on a CPU."""
+        if not self.is_on_gpu:
+            return None
+        return torch.cuda.get_device_properties(self.device).total_memory / BYTES_PER_MIB
+
     def deferring_weights(self) -> AbstractContextManager[DeferredWeights | None]:
         """Return the context in which a model is built: without memory for weights that will be sharded."""
         return deferring_weights() if self.is_sharded else nullcontext()
@@ -104,6 +110,8 @@ class World:
         module: nn.Module,
         *,
         overlaps_exchange: bool = True,
+        reshards: bool = False,
+        gathers_copies: bool = False,
         weights: DeferredWeights | None = None,
         is_fresh: bool = True,
     ) -> nn.Module:
@@ -113,6 +121,7 @@ class World:
 
         Args:
             overlaps_exchange: reduce gradients during the backward pass, and not all at once after it.
+            reshards, gathers_copies: see `sharding.shard`.
             weights: initial weights of a module that was built without memory; each rank takes its rows.
                 None: the module has weights, equal on all ranks if it is to be sharded.
             is_fresh: fill these weights in; else they are uninitialized, and a checkpoint is loaded next.
@@ -131,8 +140,14 @@ class World:
         else:
             weights.hold(module)
         self._accelerator.prepare_model(module, device_placement=False, evaluation_mode=True)
+        self.reshards = reshards
         sharding.shard(
-            module, self.mesh, self.recipe, overlaps_exchange=overlaps_exchange, reshards=self.reshards
+            module,
+            self.mesh,
+            self.recipe,
+            overlaps_exchange=overlaps_exchange,
+            reshards=reshards,
+            gathers_copies=gathers_copies,
         )
         if weights is not None:
             sharding.place(module, self.device)

@@ -60,6 +60,7 @@ class Plan(NamedTuple):
     minutes_at_risk: Derived[float]
     checkpoint_mib: Derived[float]
     checkpoint_tree_mib: Derived[float]
+    reshards: Derived[bool | None]
     weights_mib: Derived[float]
     gradients_mib: Derived[float]
     optimizer_mib: Derived[float]

@@ -13,7 +13,8 @@ from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values, mib
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
-from neobert.plan.size import MEAN_DOCUMENT_TOKENS, num_processes
+from neobert.plan.sharding import kept_share, state_bytes
+from neobert.plan.size import MEAN_DOCUMENT_TOKENS
 from neobert.precision.table import recipe_of
 from neobert.tasks.specs import spec_of
 
@@ -26,6 +27,9 @@ WHOLE_VALUES = 2**28
 
 IN_PLACE_VALUES = 2**29
 """Logits of a chunk of this project's Triton kernel, which needs no copy in fp32: 1 GiB in bf16."""
+
+KEPT_SHARE = 0.8
+"""Share of the device's memory up to which fsdp2 keeps all blocks gathered: an estimate may be low."""
 
 MIN_ROWS, MAX_ROWS = 1024, 8192
 """Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""
@@ -57,8 +61,13 @@ def plan_memory(
     kernels: str,
 ) -> Values:
     """Derive each memory component of one device, and the total: their sum, or the measured peak."""
-    parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
+    device_mib, is_cuda = assumptions.device_memory_mib, assumptions.is_cuda
+    reshards = choose_resharding(config, shape, device_mib, is_cuda=is_cuda, kernels=kernels)
+    parts = predict_memory(
+        config, shape, microbatch_tokens, is_cuda=is_cuda, kernels=kernels, reshards=bool(reshards.value)
+    )
     shared = "" if kept_share(config) == 1 else ", sharded over the ranks (fsdp2)"
+    gathered = f"; gathered {reshards.reason}" if shared else ""
     weights = shape.parameters.total + shape.adapter_parameters
     trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
@@ -67,8 +76,9 @@ def plan_memory(
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {
+        "reshards": reshards,
         "weights_mib": Derived(
-            parts.weights_mib, f"{weights:,} fp32 weights, and a bf16 copy in bf16 runs{shared}"
+            parts.weights_mib, f"{weights:,} fp32 weights, and a bf16 copy in bf16 runs{shared}{gathered}"
         ),
         "gradients_mib": Derived(parts.gradients_mib, f"{trained} fp32 gradients{shared}"),
         "optimizer_mib": Derived(parts.optimizer_mib, moments.reason),
@@ -82,8 +92,33 @@ def plan_memory(
         ),
         "runtime_mib": Derived(parts.runtime_mib, "runtime context, kernels and workspaces (assumed)"),
         "memory_mib": total,
-        "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
+        "device_memory_mib": Derived(device_mib, assumptions.source),
     }
+
+
+def choose_resharding(
+    config: RunConfig, shape: ModelShape, device_memory_mib: float | None, *, is_cuda: bool, kernels: str
+) -> Derived[bool | None]:
+    """Derive whether ranks free the gathered weights of a block after its forward; None without fsdp2.
+
+    The plan asks with the memory that is declared for the device, the trainer with that of its own.
+    """
+    requested = config.distributed.reshard_after_forward
+    if kept_share(config) == 1:
+        return Derived(None, "the model is not sharded")
+    if not exchange_overlaps(kernels):
+        return Derived(False, f"kernels {kernels} read the whole model at once")
+    if requested is not None:
+        return Derived(requested, f"distributed.reshard_after_forward is {str(requested).lower()}")
+    if device_memory_mib is None:
+        return Derived(False, "all blocks at once, because the memory of the device is unknown")
+    tokens = config.trainer.per_device_train_batch_size * longest_row(config)
+    needed = predict_memory(config, shape, tokens, is_cuda=is_cuda, kernels=kernels, reshards=False).total_mib
+    limit = KEPT_SHARE * device_memory_mib
+    with_all = f"with all blocks at once a step needs {needed:,.0f} MiB"
+    if needed > limit:
+        return Derived(True, f"one block at a time, because {with_all} (limit {limit:,.0f})")
+    return Derived(False, f"all blocks at once, because {with_all} (limit {limit:,.0f})")
 
 
 def predict_memory(
@@ -93,32 +128,23 @@ def predict_memory(
     *,
     is_cuda: bool,
     kernels: str,
+    reshards: bool = False,
 ) -> Memory:
     """Predict the peak memory of a training step on one device, by component."""
-    counts, recipe = shape.trained, recipe_of(config)
-    weights = shape.parameters.total + shape.adapter_parameters
-    share = kept_share(config)
-    gathered = FP32_BYTES if share < 1 else 0
-    leaves_by_block = exchange_overlaps(kernels) and config.trainer.gradient_accumulation_steps == 1
-    gradients_kept = share if leaves_by_block else 1.0
+    recipe, state = recipe_of(config), state_bytes(config, shape, kernels, reshards=reshards)
+    activations = activation_bytes(config, shape, kernels) * microbatch_tokens
     logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)
+    # Two moments compete for the peak: in the blocks, and after them, when the activations are gone.
+    exchange = max(state.exchange, state.last_exchange - activations - logits)
+    moments = optimizer_values(config.optimizer, shape.trained).value * FP32_BYTES
     return Memory(
-        weights_mib=mib(weights * (FP32_BYTES * share + gathered + recipe.weight_copy_bytes)),
-        gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
-        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
-        activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
+        weights_mib=mib(state.weights),
+        gradients_mib=mib(state.gradients + exchange),
+        optimizer_mib=mib(moments * kept_share(config)),
+        activations_mib=mib(activations),
         logits_mib=mib(logits),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
-
-
-def kept_share(config: RunConfig) -> float:
-    """Return the share of weights and optimizer state that a rank stores: 1 / world size with FSDP2, else 1.
-
-    Within a step, a rank also has the full gathered weights. Gradients are reduced block by block or, with
-    accumulation or the fused kernels, at the end.
-    """
-    return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:

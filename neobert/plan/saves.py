@@ -7,7 +7,8 @@ import math
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values, mib
-from neobert.plan.memory import kept_share, optimizer_values
+from neobert.plan.memory import optimizer_values
+from neobert.plan.sharding import kept_share
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_MINUTE
 

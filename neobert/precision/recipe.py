@@ -26,7 +26,8 @@ class Recipe(NamedTuple):
         activation_bytes: bytes of an activation in that type.
         weight_copy_bytes: bytes of the copy of a weight in that type; 0 without a copy.
         min_capability: compute capability from which GPUs have units for that type.
-        gathered_dtype: type in which FSDP2 gathers weights; None: as they are.
+        gathered_dtype: type in which FSDP2 gathers the weights of blocks whose residual stream has that type
+            (`neobert.plan.sharding`); None: as they are.
         reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
         convert: replaces modules in the blocks of a backbone in place. `prepare_model` says when.
         low_products: types of the matrix products of converted modules; empty without conversion.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from neobert.families.attention import AttentionSpec
@@ -42,7 +44,7 @@ def probed_model(
 
     @torch.no_grad()
     def plain(document: Tensor) -> Tensor:
-        with exact_products(), torch.autocast(world.device.type, enabled=False):
+        with exact_products(), in_fp32(backbone.blocks), torch.autocast(world.device.type, enabled=False):
             return backbone.plain(document)
 
     @torch.no_grad()
@@ -98,6 +100,35 @@ def recorded_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
         yield received
     finally:
         handle.remove()
+
+
+class _Call(nn.Module):
+    """A block's forward, without the hooks that gather the block."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block, self.function = block, block.forward
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+
+@contextmanager
+def in_fp32(blocks: Sequence[nn.Module]) -> Iterator[None]:
+    """Compute blocks that were gathered in bf16 by fp32 copies of these weights, inside the `with` block."""
+
+    def computed(call: _Call, *arguments: Any, **named: Any) -> Any:
+        wide = {name: each.float() for name, each in call.named_parameters() if each.dtype == torch.bfloat16}
+        return functional_call(call, wide, arguments, named)
+
+    calls = [_Call(block) for block in blocks]
+    for call in calls:
+        call.block.forward = partial(computed, call)
+    try:
+        yield
+    finally:
+        for call in calls:
+            call.block.forward = call.function
 
 
 @contextmanager

@@ -18,9 +18,13 @@ from neobert.data.store.prepare import PreparedData
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone, build_backbone
 from neobert.families.hf.saved_tokenizer import refuse_other_reading
+from neobert.families.table import shape_of
 from neobert.objectives.compile import compile_objective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
+from neobert.plan.kernels import exchange_overlaps
+from neobert.plan.memory import choose_resharding
+from neobert.plan.sharding import gathers_copies
 from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
 from neobert.tasks.weights import load_initial_weights, vocabulary_rows
@@ -76,10 +80,24 @@ def prepare_model(
     task = build_task(TaskInputs(config, prepared, world, backbone, on_sign))
     compile_objective(config, task.objective, num_ranks=world.size)
     module = world.prepare(
-        task.objective, overlaps_exchange=backbone.overlaps_exchange, weights=weights, is_fresh=is_fresh
+        task.objective,
+        overlaps_exchange=exchange_overlaps(backbone.kernels),
+        **sharding_options(config, backbone, world),
+        weights=weights,
+        is_fresh=is_fresh,
     )
     vary_dropout_by_rank(config, world)
     return ReadyModel(task, module, build_optimizer(config.optimizer, backbone.model, backbone.layouts))
+
+
+def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dict[str, bool]:
+    """Return how `World.prepare` gathers blocks: by the rule of the plan, with the memory of this device."""
+    shape = shape_of(config, backbone.model.config.vocab_size)
+    memory_mib, is_cuda = world.device_memory_mib, world.is_on_gpu
+    reshards = choose_resharding(config, shape, memory_mib, is_cuda=is_cuda, kernels=backbone.kernels)
+    if world.is_sharded:
+        log.info("weights: gathered %s", reshards.reason)
+    return {"reshards": bool(reshards.value), "gathers_copies": gathers_copies(world.recipe, shape)}
 
 
 def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> Backbone:

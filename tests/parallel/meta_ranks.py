@@ -44,7 +44,7 @@ def start(
             if files is not None:
                 backbone.load(files)
         objective = TokenObjective(backbone, targets_only=True)
-        module = world.prepare(objective, overlaps_exchange=not in_one_piece, weights=weights)
+        module = world.prepare(objective, overlaps_exchange=not in_one_piece, reshards=True, weights=weights)
     begun = whole(objective.model)
     units = [sum(each.numel() for each in unit.parameters()) for unit in objective.units()]
     largest_unit = max(*units, sum(each.numel() for each in objective.parameters()) - sum(units))
@@ -104,7 +104,7 @@ def whole(model: Any) -> dict[str, Tensor]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    world = World(FP32, "fsdp2", reshards=True)
+    world = World(FP32, "fsdp2")
     found = {}
     for name in MODELS:
         files = folder.parent / f"{name}-files"

@@ -34,11 +34,11 @@ class DistributedConfig:
         "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 shards "
         "parameters, gradients and optimizer state.",
     )
-    reshard_after_forward: bool = key(
-        False,
+    reshard_after_forward: bool | None = key(
+        None,
         "fsdp2: free the gathered parameters of a block after its forward, and gather them again for its "
         "backward. A rank then holds one block at a time and not the whole model, for 1.5 times the "
-        "communication.",
+        "communication. Null: only if the whole model does not fit.",
     )
 
 

@@ -25,7 +25,6 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
 from neobert.parallel import World
-from neobert.plan.kernels import exchange_overlaps
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
         matrix_layouts={"qkv.weight": Layout(QKV, model.config.num_attention_heads)} | OTHER_MATRICES,
         head_parts=model.fresh_parts,
         token_objective=partial(KernelObjective, kernels=kernels) if kernels.replace_blocks else None,
-        overlaps_exchange=exchange_overlaps(kernels.name),
+        kernels=kernels.name,
     )
 
 

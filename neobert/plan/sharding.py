@@ -1,0 +1,70 @@
+"""Weights and gradients that one rank holds in a step, replicated or sharded (FSDP2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from neobert.config.schema import RunConfig
+from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape
+from neobert.plan.kernels import exchange_overlaps
+from neobert.plan.size import num_processes
+from neobert.precision.recipe import Recipe
+from neobert.precision.table import recipe_of
+
+BLOCKS_AT_ONCE = 3
+"""Gathered blocks of a rank that frees them: the current one, the next, and the buffer of a message."""
+
+
+class StateBytes(NamedTuple):
+    """Bytes of weights with their gathered and converted copies, and of gradients.
+
+    Attributes:
+        exchange: gradients of one block and their messages, during the backward pass.
+        last_exchange: the same of the embeddings and the head, after the activations are gone.
+    """
+
+    weights: float
+    gradients: float
+    exchange: float = 0.0
+    last_exchange: float = 0.0
+
+
+def kept_share(config: RunConfig) -> float:
+    """Return the share of weights, gradients and optimizer state that a rank stores between steps."""
+    return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
+
+
+def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:
+    """Return whether ranks gather blocks in the type of the computation and not in fp32.
+
+    Only if the residual stream has that type too: else norms compute in fp32 with the weights as they are.
+    """
+    return recipe.gathered_dtype is not None and not shape.has_fp32_stream
+
+
+def state_bytes(config: RunConfig, shape: ModelShape, kernels: str, *, reshards: bool) -> StateBytes:
+    """Return the bytes of weights and gradients on one rank, in a step.
+
+    Blocks that are gathered in the type of the computation need no converted copies; copies of others are
+    kept for the backward pass, also if the gathered weights are freed.
+    """
+    recipe, share = recipe_of(config), kept_share(config)
+    counts, trained = shape.parameters, shape.trained.total
+    blocks = counts.linear + counts.vectors + shape.adapter_parameters
+    ends = counts.embeddings + counts.decoder
+    copy = recipe.weight_copy_bytes
+    if share == 1:
+        return StateBytes((blocks + ends) * (FP32_BYTES + copy), trained * FP32_BYTES)
+    overlaps = exchange_overlaps(kernels)
+    is_low = overlaps and gathers_copies(recipe, shape)
+    gathered, copied = (BF16_BYTES, 0) if is_low else (FP32_BYTES, copy)
+    frees = reshards and overlaps
+    held = blocks * min(1.0, BLOCKS_AT_ONCE / shape.num_layers) if frees else blocks
+    weights = (blocks + ends) * FP32_BYTES * share
+    weights += held * gathered + blocks * copied + ends * (FP32_BYTES + copy)
+    if not frees and not (overlaps and config.trainer.gradient_accumulation_steps == 1):
+        return StateBytes(weights, trained * FP32_BYTES)
+    # A gradient, the message in fp32 that is sent, and the one before it.
+    exchange = min(blocks, trained) / shape.num_layers * (gathered + 2 * FP32_BYTES)
+    last = 0 if shape.adapter_parameters else ends * 2 * FP32_BYTES
+    return StateBytes(weights, trained * FP32_BYTES * share, exchange, last)
