@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neobert.config.schema import RunConfig
 from neobert.families.table import requested_kernels, with_kernels
 from neobert.kernel_table import OWN_KERNELS
-from neobert.plan import Plan, build_plan
+from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -16,6 +15,14 @@ from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
+from validators.rules.model_memory import (
+    as_sharded,
+    device_is_unknown,
+    fits,
+    is_too_large,
+    sharding_hint,
+    state_mib,
+)
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
@@ -29,16 +36,12 @@ GROWTH_SHARE = 0.01
 PATH = "trainer.per_device_train_batch_size"
 
 
-def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
-    return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
-
-
 @rule(
     "MEM001",
     "memory-beyond-device",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=_device_is_unknown,
+    inapplicable=device_is_unknown,
 )
 def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A step that needs more than 90 % of the device memory.
@@ -73,9 +76,9 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(PATH, message, _memory_hint(run, plan))
         return
     device, needed = plan.device_memory_mib.value, plan.memory_mib
-    if device is not None and needed.value > MEMORY_SHARE * device:
+    if device is not None and needed.value > MEMORY_SHARE * device and not is_too_large(plan):
         parts = (
-            f"state {plan.weights_mib.value + plan.gradients_mib.value + plan.optimizer_mib.value:,.0f}, "
+            f"state {state_mib(plan):,.0f}, "
             f"activations {plan.activations_mib.value:,.0f}, logits {plan.logits_mib.value:,.0f}"
         )
         yield Violation(
@@ -93,16 +96,14 @@ def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
     if blocks in OWN_KERNELS:
         recomputed = with_kernels(recomputed, "torch")
     changes = []
-    if trainer.per_device_train_batch_size > 1 and _fits(smallest, plan):
+    if trainer.per_device_train_batch_size > 1 and fits(smallest, plan):
         changes.append(f"lower {PATH} and raise trainer.gradient_accumulation_steps")
-    if not trainer.gradient_checkpointing and _fits(recomputed, plan):
+    if not trainer.gradient_checkpointing and fits(recomputed, plan):
         changes.append(recomputation_hint(run.config))
+    sharded = as_sharded(run.config, plan.world_size.value)
+    if plan.world_size.value > 1 and sharded != run.config and fits(sharded, plan):
+        changes.append(sharding_hint(run.config, sharded))
     return ", or ".join(changes) or "lower dataset.max_seq_length, or use a smaller model"
-
-
-def _fits(config: RunConfig, plan: Plan) -> bool:
-    device = plan.device_memory_mib.value
-    return device is None or build_plan(config, plan.assumptions).memory_mib.value <= MEMORY_SHARE * device
 
 
 @rule("MEM004", "implicit-recomputation", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
