@@ -32,7 +32,7 @@ def shard(
     reshards: bool,
     gathers_copies: bool = False,
 ) -> nn.Module:
-    """Shard every parameter over the ranks of a mesh with FSDP2, in place; return the objective.
+    """Shard every parameter over the last dimension of a mesh with FSDP2, in place; return the objective.
 
     Args:
         objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
@@ -96,11 +96,15 @@ def _between_hooks(module: nn.Module, function: Any) -> Any:
     return module.sharded_step
 
 
-def hold_back(module: FSDPModule, *, is_last: bool) -> None:
-    """Enable gradient reduction and resharding only for the last microbatch of a step."""
-    module.set_is_last_backward(is_last)
-    module.set_requires_gradient_sync(is_last)
-    module.set_reshard_after_backward(is_last)
+def hold_back(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
+    """Enable what a microbatch of a step sends: gradients over shards, and after the last one over replicas.
+
+    `reduces`: reduce gradients over the shards and free gathered parameters.
+    """
+    module.set_is_last_backward(reduces)
+    module.set_requires_gradient_sync(reduces)
+    module.set_requires_all_reduce(is_last)
+    module.set_reshard_after_backward(reduces)
 
 
 @contextmanager
@@ -141,10 +145,13 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [each.grad for each in parameters if each.grad is not None]
 
 
-def total_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the total norm of sharded tensors over all ranks. All ranks must call it."""
+def total_norm(tensors: Sequence[Tensor], group: Any) -> Tensor:
+    """Return the total norm of sharded tensors over the ranks of a group, which have all shards once.
+
+    All ranks must call it.
+    """
     square = get_total_norm([own_part(each) for each in tensors]).square()
-    dist.all_reduce(square)
+    dist.all_reduce(square, group=group)
     return square.sqrt()
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from math import ceil
+from math import ceil, gcd
 from typing import Any, TypeVar
 
 import torch
@@ -42,14 +42,16 @@ class World:
     device. All ranks must call the same methods in the same order, and none after a failure.
 
     Attributes:
-        mesh: the ranks of several processes by their kind of parallelism; None in a single process. Its only
-            dimension is `dp`: ranks that read different data, and average their gradients.
+        mesh: the ranks of several processes, which read different data and average their gradients; None in
+            a single process. With replicas of a sharded model, its dimensions are `replica` and `shard`, else
+            it has only `dp`.
+        is_first_replica: this rank's shards are those that a save writes.
         reshards: sharded parameters are freed after their forward (see `prepare`).
         dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
             named by `rank`.
     """
 
-    def __init__(self, recipe: Recipe, mode: str = "replicated") -> None:
+    def __init__(self, recipe: Recipe, mode: str = "replicated", replicas: int = 1) -> None:
         refuse_foreign_strategies(os.environ)
         self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
@@ -69,15 +71,20 @@ class World:
             dist.new_group(backend="gloo", timeout=PREPARATION_LIMIT) if self.size > 1 else None
         )
         self.mesh: DeviceMesh | None = None
-        self.dp_rank, self.dp_size = 0, 1
-        if self.size > 1:
+        self.dp_rank, self.dp_size = self.rank, self.size
+        self.is_first_replica = True
+        replicas = gcd(replicas, self.size)  # checks of one node have a part of the run's ranks
+        if self.size > 1 and self.is_sharded and 1 < replicas < self.size:
+            sizes = (replicas, self.size // replicas)
+            self.mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=("replica", "shard"))
+            self.is_first_replica = self.mesh.get_local_rank("replica") == 0
+        elif self.size > 1:
             self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("dp",))
-            self.dp_rank, self.dp_size = self.mesh.get_local_rank("dp"), self.mesh["dp"].size()
 
     @classmethod
     def of(cls, config: RunConfig) -> World:
         """Return the world of a run."""
-        return cls(recipe_of(config), config.distributed.mode)
+        return cls(recipe_of(config), config.distributed.mode, config.distributed.replicas)
 
     @property
     def is_main(self) -> bool:
@@ -163,21 +170,24 @@ class World:
     def holding_gradients(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Return a context that reduces gradients only if `is_last`: in the last microbatch of a step."""
         if isinstance(module, FSDPModule):
-            sharding.hold_back(module, is_last=is_last or self.reshards)
+            sharding.hold_back(module, is_last=is_last, reduces=is_last or self.reshards)
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
 
     def gradient_norm(self, module: nn.Module) -> Tensor:
         """Return the total norm of all gradients of the module, equal on all ranks."""
-        gradients = sharding.gradients_of(module.parameters())
-        return sharding.total_norm(gradients) if self.is_sharded else get_total_norm(gradients)
+        return self._total_norm(sharding.gradients_of(module.parameters()))
 
     @torch.no_grad()
     def weight_norm(self, module: nn.Module) -> Tensor:
         """Return the total norm of all parameters of the module, equal on all ranks."""
-        parameters = list(module.parameters())
-        return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
+        return self._total_norm(list(module.parameters()))
+
+    def _total_norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        if self.mesh is None or not self.is_sharded:
+            return get_total_norm(tensors)
+        return sharding.total_norm(tensors, self.mesh.get_group(-1))
 
     def evaluating(self, module: nn.Module) -> AbstractContextManager[None]:
         """Return the context of evaluations by `Objective.evaluate`, which all ranks call equally often.

@@ -31,7 +31,8 @@ class StateBytes(NamedTuple):
 
 def kept_share(config: RunConfig) -> float:
     """Return the share of weights, gradients and optimizer state that a rank stores between steps."""
-    return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
+    sharing = config.distributed
+    return min(1.0, sharing.replicas / num_processes(config)) if sharing.mode == "fsdp2" else 1.0
 
 
 def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:

@@ -94,6 +94,7 @@ def rehearsal_values(
         "watchdog.heartbeat_interval_s": BEAT_S,
         "guard.on_degradation": "warn",  # ATT002 and PRF002 judge the measurements
         "distributed.nnodes": 1,
+        "distributed.replicas": max(1, config.distributed.replicas // config.distributed.nnodes),
     }
 
 

@@ -1,5 +1,7 @@
 """Save on 1 to 4 ranks, whole and in parts, and load every checkpoint on 1 to 4 ranks, whole and in parts.
 
+Four ranks hold two replicas of two shards.
+
 python -m tests.faults.pairs_of_ranks FOLDER
 
 Prints a JSON list: what differs from the state at the save, for each pair.
@@ -50,6 +52,7 @@ def main(folder: Path) -> None:
     corpus = write_corpus(folder)
     for ranks, mode in WAYS:
         sharing = {"nproc_per_node": ranks, "mode": mode, "reshard_after_forward": mode == "fsdp2"}
+        sharing["replicas"] = 2 if (ranks, mode) == (4, "fsdp2") else 1
         sizes = {"gradient_accumulation_steps": MICROBATCHES // ranks, "per_device_train_batch_size": 1}
         write_run(folder / name_of(ranks, mode), corpus, {"trainer": sizes, "distributed": sharing})
     for way in WAYS:

@@ -46,6 +46,8 @@ LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.4, 0.0)
 @dataclass(frozen=True)
 class Options:
     mode: str = "replicated"
+    replicas: int = 1
+    reshards: bool = False
     kernels: str = "torch"
     tied: bool = False
     recompute: bool = False
@@ -153,7 +155,7 @@ def plain_formulas() -> Any:
 
 def prepare(options: Options, folder: Path) -> SimpleNamespace:
     """Build what the loop takes for a trainer; replicas draw weights of their own, which DDP replaces."""
-    world = World(FP32, options.mode)
+    world = World(FP32, options.mode, options.replicas)
     torch.manual_seed(0 if world.is_sharded else world.rank)
     with world.deferring_weights() as weights:
         objective = build_objective(options)
@@ -162,7 +164,9 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
             compile_encoder(objective.backbone, options.backend, is_alone=False)
         else:
             objective.compile_parts(options.backend)
-    module = world.prepare(objective, overlaps_exchange=not options.behind, weights=weights)
+    module = world.prepare(
+        objective, overlaps_exchange=not options.behind, reshards=options.reshards, weights=weights
+    )
     config = from_dict({"optimizer": {"lr": 0.01, "eps": 1e-3}, "trainer": {"gradient_clipping": 0.5}})
     optimizer = build_optimizer(config.optimizer, objective.model)
     return SimpleNamespace(

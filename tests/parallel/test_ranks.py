@@ -24,13 +24,18 @@ FAULTY = {"fault": "mean of each rank"}
 ALONE = [PLAIN, TIED, RECOMPUTED, IN_REGIONS, BEHIND]
 SHARED = [{**options, "mode": mode} for options in [*ALONE, FAULTY] for mode in MODES]
 MICROBATCHES = 2
+REPLICAS = [
+    {"mode": "fsdp2", "replicas": 2, "reshards": reshards, **options}
+    for options in (PLAIN, BEHIND)
+    for reshards in (False, True)
+]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory, warm_python):
     """Say what came of a run; all of one rank happen in one process, all of two in another pair."""
     reports = {}
-    for num_ranks, runs in ((1, ALONE), (2, SHARED)):
+    for num_ranks, runs in ((1, ALONE), (2, SHARED), (4, REPLICAS)):
         folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
         launch(warm_python, folder, num_ranks, [with_traced_backward(options) for options in runs])
         for number, options in enumerate(runs):
@@ -59,7 +64,17 @@ def launch(python: str, folder: Path, num_ranks: int, runs: list[dict[str, Any]]
 @pytest.mark.parametrize("options", ALONE, ids=["plain", "tied", "rows", "regions", "behind"])
 @pytest.mark.parametrize("mode", MODES)
 def test_two_ranks_train_as_one(seen, mode, options):
-    alone, shared = seen(1, **options), seen(2, mode=mode, **options)
+    assert_equal(seen(2, mode=mode, **options), seen(1, **options))
+
+
+@pytest.mark.parametrize("options", REPLICAS, ids=["kept", "freed", "behind", "behind, freed"])
+def test_two_replicas_of_two_shards_train_as_one_rank(seen, options):
+    alone = {name: value for name, value in options.items() if name in BEHIND}
+    assert_equal(seen(4, **options), seen(1, **alone))
+    assert 0.5 <= seen(4, **options)["held"] / seen(1)["held"] < 0.51
+
+
+def assert_equal(shared, alone):
     assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert shared["norms"] == pytest.approx(alone["norms"], rel=1e-5)
     assert shared["weight_norms"] == pytest.approx(alone["weight_norms"], rel=1e-5)

@@ -317,3 +317,42 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         elif abs(together - alone) > tolerance * abs(alone):
             message = f"{name} is {together:.6g} over {distributed.world_size} ranks and {alone:.6g} on one"
             yield Violation(PATH, message, "check how losses and gradients are reduced over ranks")
+
+
+@rule("DST007", "replicas-that-do-not-divide", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
+def replicas_that_do_not_divide(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Copies of a sharded model that the processes cannot hold.
+
+    ## What it does
+    With `distributed.replicas` above 1, requires `distributed.mode: fsdp2`, and that the processes divide
+    into that many groups of at least two.
+
+    ## Why is this bad?
+    Each copy is sharded over processes / replicas ranks. With `replicated`, each process has a copy already.
+
+    ## Example
+    ```yaml
+    distributed:
+      nproc_per_node: 8
+      mode: fsdp2
+      replicas: 3
+    ```
+
+    ## Use instead
+    ```yaml
+    distributed:
+      nproc_per_node: 8
+      mode: fsdp2
+      replicas: 2
+    ```
+    """
+    replicas, world, path = run.config.distributed.replicas, plan.world_size.value, "distributed.replicas"
+    if replicas == 1:
+        return
+    if run.config.distributed.mode != "fsdp2":
+        message = f"{path} is {replicas}, but distributed.mode {run.config.distributed.mode} shards nothing"
+        yield Violation(path, message, f"set {path} to 1, or distributed.mode to fsdp2")
+    elif world % replicas or world == replicas:
+        possible = max(each for each in range(1, replicas + 1) if world % each == 0 and each < max(2, world))
+        message = f"{world} processes cannot hold {replicas} copies, each sharded over at least 2 of them"
+        yield Violation(path, message, f"set {path} to {possible}")

@@ -41,7 +41,7 @@ def is_too_large(plan: Plan) -> bool:
 
 def as_sharded(config: RunConfig, ranks: int) -> RunConfig:
     """Return the config with its model sharded over `ranks` processes, freed as the plan chooses."""
-    sharing = replace(config.distributed, mode="fsdp2", reshard_after_forward=None)
+    sharing = replace(config.distributed, mode="fsdp2", replicas=1, reshard_after_forward=None)
     if ranks != num_processes(config):
         sharing = replace(sharing, nproc_per_node=ranks, nnodes=1)
     return replace(config, distributed=sharing)
@@ -53,6 +53,8 @@ def sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
     edits = []
     if before.mode != after.mode:
         edits.append(f"distributed.mode to {after.mode}")
+    if before.replicas != after.replicas:
+        edits.append("distributed.replicas to 1")
     if before.reshard_after_forward is False:
         edits.append("distributed.reshard_after_forward to null")
     if before.nproc_per_node != after.nproc_per_node:

@@ -34,6 +34,11 @@ class DistributedConfig:
         "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 shards "
         "parameters, gradients and optimizer state.",
     )
+    replicas: PositiveInt = key(
+        1,
+        "fsdp2: copies of the model, each sharded over processes / replicas neighbours. With one copy per "
+        "node, only gradients cross the network.",
+    )
     reshard_after_forward: bool | None = key(
         None,
         "fsdp2: free the gathered parameters of a block after its forward, and gather them again for its "

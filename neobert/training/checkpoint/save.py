@@ -277,11 +277,15 @@ def _is_to_stop(trainer: Trainer) -> bool:
 
 
 def _weights(trainer: Trainer) -> dict[str, Tensor]:
-    """Return the weights that this rank copies: its rows of sharded ones, and on rank 0 all others."""
+    """Return the weights that this rank copies: its rows of sharded ones, and on rank 0 all others.
+
+    Of several replicas of a sharded model, the first one is copied.
+    """
+    world = trainer.world
     return {
         name: own_part(each.detach())
         for name, each in own_weights(trainer.task.model).items()
-        if trainer.world.is_main or isinstance(each, DTensor)
+        if world.is_main or (world.is_first_replica and isinstance(each, DTensor))
     }
 
 
