@@ -60,8 +60,8 @@ class World:
             kwargs_handlers=[self._buckets],
         )
         self.device = self._accelerator.device
-        self.rank = self._accelerator.process_index
-        self.size = self._accelerator.num_processes
+        self.rank: int = self._accelerator.process_index
+        self.size: int = self._accelerator.num_processes
         self.mode = mode if self.size > 1 else "replicated"
         self.recipe, self.reshards = recipe, False
         self.compute_dtype: torch.dtype = getattr(torch, recipe.dtype)
