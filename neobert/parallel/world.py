@@ -71,7 +71,8 @@ class World:
             dist.new_group(backend="gloo", timeout=PREPARATION_LIMIT) if self.size > 1 else None
         )
         self.mesh: DeviceMesh | None = None
-        self.dp_rank, self.dp_size = self.rank, self.size
+        self.dp_rank: int = self.rank
+        self.dp_size: int = self.size
         self.is_first_replica = True
         replicas = gcd(replicas, self.size)  # checks of one node have a part of the run's ranks
         if self.size > 1 and self.is_sharded and 1 < replicas < self.size:
