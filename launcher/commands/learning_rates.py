@@ -14,8 +14,9 @@ CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
 EMBEDDER_RATE = 2e-5 * 384
 """Product for embeddings that are trained already: that of all-MiniLM-L6-v2 (its model card)."""
-CHAT_RATE = 2e-5 * 4096
-"""Product for conversations, of Llama 2 (arXiv:2307.09288)."""
+CHAT_RATE, CHAT_WIDTH = 2e-5, 4096
+"""Rate for conversations, of Llama 2 with its width (arXiv:2307.09288): falls with the root of the width. Of
+2e-5, 5e-5 and 1e-4, 5e-5 was the best of SmolLM2-135M, with a width of 576, and 1e-4 by far the worst."""
 
 
 def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
@@ -28,3 +29,8 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
     else:
         product = EMBEDDER_RATE if spec.declared(folder) else FINE_TUNING_RATE
     return float(f"{product / shape.hidden_size:.0e}")
+
+
+def rate_of_conversations(hidden_size: int) -> float:
+    """Return an estimate of the learning rate for conversations; adapters take about ten times as much."""
+    return float(f"{CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size):.0e}")

@@ -9,10 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.context_extension import context_keys
-from launcher.commands.learning_rates import CHAT_RATE, rate_from_weights
+from launcher.commands.learning_rates import rate_from_weights, rate_of_conversations
 from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
 from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
-from launcher.commands.starter_file import BYTES_PER_TOKEN, MIN_STEPS, TRAINED_SHARE, Device, rounded
+from launcher.commands.starter_file import (
+    BYTES_PER_TOKEN,
+    COMPILED,
+    COMPILED_FLOPS,
+    MIN_STEPS,
+    TRAINED_SHARE,
+    Device,
+    rounded,
+)
 from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
 from launcher.commands.text_lengths import covering_length, lost_share, max_tokens, mean_tokens
 from neobert.config import ConfigError, to_dict
@@ -40,9 +48,6 @@ CHAT_FACTOR = 8
 """Length of conversations, relative to that of texts."""
 MAX_LOST = 0.1
 """Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
-COMPILED_FLOPS = 3e16
-"""Work that repays the compilation: on an H100, a ModernBERT of 149M parameters compiles in 62 s, trains 1.9
-times as fast, and saves them within 2e16. Measured for packed rows and masked words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +138,10 @@ def _entries(request: Content) -> Iterator[Entry]:
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     steps = _steps(request, config, per_pass)
     yield from _of_trainer(request, config, steps, per_pass)
-    is_measured = is_packed and request.weights is not None and spec_of(config).predicts == "masked"
+    is_measured = is_packed and request.weights is not None and spec_of(config).reads_text
     work = 6 * shape.parameters.total * rows * length * steps
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
-        yield Entry("trainer.torch_compile", True, "a minute before the first step, then about twice as fast")
+        yield Entry("trainer.torch_compile", True, COMPILED)
     if request.table is not None:
         size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
         yield Entry("trainer.per_device_train_batch_size", rows // batch.microbatches, size)
@@ -178,9 +183,8 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
-    rate = float(f"{CHAT_RATE / shape.hidden_size:.0e}")
     of_width = f"for a width of {shape.hidden_size:,}; adapters take about ten times as much"
-    yield Entry("optimizer.lr", rate, of_width)
+    yield Entry("optimizer.lr", rate_of_conversations(shape.hidden_size), of_width)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
     yield Entry("scheduler.name", "cosine")

@@ -45,7 +45,7 @@ def test_conversations_are_recognized_for_a_causal_model(
     assert written["task"] == "sft"
     assert written.get("sft", {}).get("messages_column") == column
     assert written["tokenizer"]["chat_template"] == "turns"
-    assert written["optimizer"]["lr"] == "1e-3"
+    assert written["optimizer"]["lr"] == "2e-4"
     assert command("lint", "run.yaml", "--strict").code == 0
 
 

@@ -46,6 +46,8 @@ def test_every_file_lints_clean(
     assert run.config.task == task
     assert run.config.model.hidden_size == SIZES[size].hidden_size  # type: ignore[index]
     assert run.device == ("cpu" if device == "cpu" else "cuda")
+    # Only the base decoder trains long enough to repay its compilation.
+    assert run.config.trainer.torch_compile == ((task, device, size) == ("causal", "gpu", "base"))
 
 
 def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any]) -> None:
