@@ -442,6 +442,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP007", RESUME | WEIGHTS | {"facts.data.weights_damage": "config.json changed"}),
         ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
+        ("PRE001", {"profile": "gpu", "config.trainer.mixed_precision": "fp32"}),
         ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo", "w12"]}),
         ("PRE011", CONVERTED | {"profile": "gpu", "facts.rehearsal.low_precision": SLOWER}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),

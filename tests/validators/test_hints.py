@@ -10,7 +10,7 @@ import pytest
 from neobert.config import to_dict
 from neobert.config.canonical import to_json
 from profiles.registry import resolve_run
-from tests.validators.judging import found, run_of, with_facts
+from tests.validators.judging import found, run_of, with_facts, with_part
 from validators.planning import plan_run
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
@@ -108,6 +108,26 @@ def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path: Path) -> No
     file = tmp_path / "resolved.json"
     file.write_text(to_json(to_dict(run_of(profile="cpu-demo").config)), encoding="utf-8")
     assert found("OPT003", resolve_run(None, [str(file)])) == []
+
+
+@pytest.mark.parametrize(("length", "advised"), [(1000, 992), (31, 32)])
+def test_the_length_that_is_advised_fits_the_products(length: int, advised: int) -> None:
+    emulated = ("torchao.enable=true", "torchao.recipe=mxfp8_emulated")
+    run = run_of(*emulated, f"dataset.max_seq_length={length}", "trainer.per_device_train_batch_size=1")
+    (one,) = found("PRE009", run)
+    assert one.hint.startswith(f"set dataset.max_seq_length to {advised}, or")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        ((), "divide the summed loss"),
+        (("task=contrastive", "dataset.long_documents=truncate"), "repeat the forward pass"),
+    ],
+)
+def test_an_unequal_gradient_of_pairs_has_another_cause(overrides: tuple[str, ...], hint: str) -> None:
+    (one,) = found("SCH003", run_of(*overrides), with_part("accumulation", relative_difference=0.06))
+    assert one.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(
