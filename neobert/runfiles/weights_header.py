@@ -106,7 +106,7 @@ def _header(file: Path) -> dict[str, Any]:
 
 def _unreadable(file: Path, error: Exception) -> ProjectError:
     message = f"is not a readable safetensors file: {printable(str(error))}"
-    return ProjectError(CODE, message, place=str(file))
+    return ProjectError(CODE, message, "copy the file again, or use another checkpoint", place=str(file))
 
 
 def _shape(tensor: Any) -> Shape:

@@ -180,6 +180,10 @@ def test_a_run_starts_from_the_weights_of_a_folder(section, tmp_path):
     with pytest.raises(ProjectError, match="the weights cannot be loaded") as caught:
         started.load(folder)
     assert caught.value.code == "EXP005"
+    cut = (folder / "other.safetensors").read_bytes()[:-9]
+    (folder / "model.safetensors").write_bytes(cut)
+    with pytest.raises(ProjectError, match=rf"model.safetensors: .* it has {len(cut):,} of"):
+        started.load(folder)
 
 
 def test_weights_of_a_smaller_model_are_refused(tmp_path):
@@ -257,7 +261,7 @@ def test_a_header_is_data_and_is_checked(tmp_path, content):
 
 
 def test_an_index_names_files_of_its_folder(tmp_path):
-    (tmp_path / "other.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER)
+    (tmp_path / "other.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER + b"1234")
     index = tmp_path / "at" / "model.safetensors.index.json"
     index.parent.mkdir()
     index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}), encoding="utf-8")

@@ -54,6 +54,7 @@ TWO_HEALTHY = TWO_PROCESSES | {"facts.gpu_health": [HEALTH, HEALTH]}
 SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
 TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
 
+SHORT_ON_GPU = {"profile": "gpu", "config.trainer.max_steps": 100}
 CONVERTED = {"config.torchao.enable": True}
 SLOWER = {"recipe_step_s": 0.2, "bf16_step_s": 0.1, "recipe_loss": 7.0, "bf16_loss": 7.0}
 EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
@@ -442,7 +443,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP007", RESUME | WEIGHTS | {"facts.data.weights_damage": "config.json changed"}),
         ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
-        ("PRE001", {"profile": "gpu", "config.trainer.mixed_precision": "fp32"}),
+        ("PRE001", SHORT_ON_GPU | {"config.trainer.mixed_precision": "fp32"}),
         ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo", "w12"]}),
         ("PRE011", CONVERTED | {"profile": "gpu", "facts.rehearsal.low_precision": SLOWER}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),

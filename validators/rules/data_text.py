@@ -223,8 +223,7 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
         if labels_words:
             changes.append((text.lowered_words, text.lowered_example, "lower-cases", "lowercase"))
         for number, example, verb, key in changes:
-            share = number / max(1, text.words)
-            if share > MAX_ALTERED:
+            if text.words and (share := number / text.words) > MAX_ALTERED:
                 word, read = map(printable, example)
                 yield Violation(
                     "tokenizer",

@@ -23,7 +23,7 @@ def from_path(path: Path, config: TokenizerConfig) -> Any:
         raise unreadable(str(path), "does not exist", "set tokenizer.path to a folder or a tokenizer.json")
     file = path / "tokenizer.json" if path.is_dir() else path
     if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
-        return _from_pretrained(str(path), config, "check tokenizer.path")
+        return _from_pretrained(str(path), config, "copy the tokenizer again, or use another one")
     return from_file(file)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
@@ -42,6 +43,7 @@ from neobert.model.backends import Backend
 from neobert.parallel import World
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.runfiles.weights_header import tensor_shapes
 
 log = logging.getLogger(__name__)
 
@@ -294,6 +296,8 @@ def read_model(
                 output_loading_info=True,
             )
     except Exception as error:  # a setting that no class checks raises errors of every kind
+        if isinstance(error, SafetensorError):
+            tensor_shapes(folder)  # raises for a file that ends early, and names the file
         message = f"the weights cannot be loaded: {reason_of(error)}"
         raise ProjectError("EXP005", message, hint, str(folder)) from error
     reshaped = {str(each[0]) if isinstance(each, tuple) else str(each) for each in report["mismatched_keys"]}
