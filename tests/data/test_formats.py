@@ -321,6 +321,7 @@ TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He
         ("a.json", [{"id": "1", "turns": ["a"]}], "; or set dataset.text_column to one of the columns: 'id'"),
         ("a.jsonl", {"meta": {"body": "long"}}, "{text: (.meta.body)}"),
         ("a.jsonl", {"body": "x", "n": {"k": 1}}, "set dataset.text_column to one of the columns: 'body'"),
+        ("a.jsonl", {}, "correct or remove the row"),
     ],
 )
 def test_the_hint_for_a_missing_column_names_only_what_can_be_read(tmp_path, name, content, hint):

@@ -101,9 +101,10 @@ def column_error(message: str, columns: Mapping[str, object], place: str, settin
         found = (_way_to_text(name, value, place) for name, value in columns.items())
         ways = [way for way in found if way and NO_TEXT not in way][:1]
         names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
-    if names or not ways:
-        listed = ", ".join(map(repr, names or columns)) or "none"
-        ways.append(f"set {setting} to one of the columns: {listed}")
+    if not columns:
+        ways = ["correct or remove the row"]
+    elif names or not ways:
+        ways.append(f"set {setting} to one of the columns: {', '.join(map(repr, names or columns))}")
     return ProjectError("DAT011", message, "; or ".join(ways), place)
 
 
