@@ -181,6 +181,8 @@ class PreparedFacts:
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
         labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
+        rows_without: labelled rows that are left out, by what they lack: text or label.
+        documents: training documents, with those that are left out.
         scores, eval_scores: mean, min and max of the scores of a regression; empty for other tasks.
         words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
         eval_documents: documents of the evaluation; `eval_copies` of them are in the training text too.
@@ -230,6 +232,8 @@ class PreparedFacts:
     eval_scores: dict[str, float] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
     eval_words: dict[str, int] = field(default_factory=dict)
+    rows_without: dict[str, int] = field(default_factory=dict)
+    documents: int = 0
     eval_documents: int = 0
     eval_copies: int = 0
     microbatches: int | None = None

@@ -25,6 +25,8 @@ from neobert.tasks.row_encoder import RowEncoder
 log = logging.getLogger(__name__)
 PLAIN = {"special_tokens": "plain text"}
 """Part of the identity of texts that are plain: earlier prepared data has special tokens in them."""
+UNLABELLED = "label"
+"""Kind of `Counts.left_out`: a row without a label."""
 OF_PAIRS = PLAIN | {"token_types": "stored"}
 
 
@@ -63,13 +65,14 @@ class LabelledRows(ABC):
         return StoredLabels(self.label)
 
     def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text, and about pairs with one text.
+        """Warn about rows without text or label, and about pairs with one text.
 
         Labels are validated when rows are read; rules check the classes.
         """
-        if counts.empty:
-            verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
-            log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)
+        for number, what in ((counts.empty, "text"), (counts.left_out.get(UNLABELLED, 0), "label")):
+            if number:
+                verbs = "has no {} and is left out" if number == 1 else "have no {} and are left out"
+                log.warning("%s: %s %s", label, counted(number, "row"), verbs.format(what))
         if counts.one_sided:
             verbs = "has" if counts.one_sided == 1 else "have"
             log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)

@@ -309,6 +309,8 @@ ROWS: list[Row] = [
     ("DAT004", {}, "facts.inspection.prepared.epochs", 4.01, 4.0, "4.0 times"),
     ("DAT005", {}, "facts.inspection.prepared.truncation_share", 0.0501, 0.05, "at most 1,024 tokens"),
     ("DAT005", {}, "facts.inspection.prepared.dropped_share", 0.0501, 0.05, "are dropped"),
+    ("DAT005", {"facts.inspection.prepared.documents": 100}, "facts.inspection.prepared.rows_without",
+     {"label": 2}, {}, "2 of 100 training rows left out: no label"),
     ("NUM006", {}, "facts.inspection.prepared.special_targets", 1, 0, "special tokens"),
     ("NUM006", {}, "facts.inspection.prepared.padding_targets", 1, 0, "are padding"),
     ("NUM006", {}, "facts.inspection.prepared.wrong_labels", 1, 0, "differ from the text"),

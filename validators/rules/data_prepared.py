@@ -204,8 +204,9 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Warns if less than 90 % of a microbatch is text, if truncation loses more than 5 % of the tokens, or if
-    more than 5 % of the documents are dropped. Reports the median document length. Smoke runs are exempt, and
-    from the first limit models that cannot be packed.
+    more than 5 % of the documents are dropped. Reports the median document length. Warns of labelled rows
+    that are left out because they have no text or no label. Smoke runs are exempt, and from the first limit
+    models that cannot be packed.
 
     ## Why is this bad?
     Padding costs as much as text and teaches nothing, and truncated text was paid for when it was collected.
@@ -230,6 +231,10 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if prepared.truncation_share > MAX_LOST:
         message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, _way_to_keep(run))
+    for name, number in prepared.rows_without.items():
+        rows = counted(prepared.documents, "training row")
+        message = f"{number:,} of {rows} left out: no {name}"
+        yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
         message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
         keep = _way_to_keep(run)

@@ -290,6 +290,7 @@ def empty_text(label: str, counts: Counts) -> ProjectError:
     return ProjectError(
         "DAT004",
         f"every document is left out: {counted(counts.documents, 'document')} ({counts.empty:,} empty, "
+        f"{sum(counts.left_out.values()):,} incomplete, "
         f"{counts.too_short:,} too short, {counts.dropped:,} dropped as too long)",
         "check the source, dataset.min_length and dataset.long_documents",
         label,

@@ -65,6 +65,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "fill": prepared.report["microbatch"].get("fill"),
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
+        "rows_without": _rows_without(config, train),
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
@@ -72,6 +73,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "eval_scores": _scores(prepared.eval),
         "words": train.get("words", {}),
         "eval_words": evaluation.get("words", {}),
+        "documents": train["documents"],
         "eval_documents": evaluation.get("documents", 0),
         "eval_copies": evaluation.get("copies_in_training", 0),
         **_tokens_of_weights(config, prepared.tokenizer),
@@ -85,6 +87,14 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def _rows_without(config: RunConfig, counts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of rows of a table that are left out, by what they lack: text or label."""
+    if not spec_of(config).reads_table:
+        return {}
+    number = {"text": counts["empty"], "label": counts.get("left_out", {}).get("label", 0)}
+    return {name: each for name, each in number.items() if each}
 
 
 def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_la
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.stored_labels import (
     OF_PAIRS,
+    UNLABELLED,
     LabelEncoder,
     LabelledRows,
     labelled_texts,
@@ -88,6 +89,10 @@ class LabelledEncoder(LabelEncoder):
         too_long = None
         for place, row in enumerate(rows):
             parts = [next(ids) for _ in names]
+            if any(parts) and row[LABEL] is None:
+                counts.documents += 1
+                counts.left_out[UNLABELLED] = counts.left_out.get(UNLABELLED, 0) + 1
+                continue
             length = sum(map(len, parts)) + self.texts.framing.size
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)

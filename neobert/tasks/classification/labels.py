@@ -22,9 +22,11 @@ class ClassLabel:
     num_labels: int
     names: tuple[str, ...]
 
-    def __call__(self, value: object, place: str) -> int:
-        """Return the class number. Raises DAT020 for an unknown label."""
+    def __call__(self, value: object, place: str) -> int | None:
+        """Return the class number; None without a label. Raises DAT020 for an unknown label."""
         text = _text_of(value, place, self.setting)
+        if text is None:
+            return None
         if self.names:
             if text in self.names:
                 return self.names.index(text)
@@ -48,9 +50,11 @@ class Score:
 
     setting: str
 
-    def __call__(self, value: object, place: str) -> float:
-        """Return the score. Raises DAT020 unless the value is a finite number."""
+    def __call__(self, value: object, place: str) -> float | None:
+        """Return the score; None without one. Raises DAT020 unless the value is a finite number."""
         text = _text_of(value, place, self.setting)
+        if text is None:
+            return None
         number = _number_of(text)
         if number is None:
             hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
@@ -61,10 +65,10 @@ class Score:
         return number
 
 
-def _text_of(value: object, place: str, setting: str) -> str:
-    """Normalize a label to text: 1, 1.0 and "1" are the same label."""
-    if value is None or value == "":
-        raise ProjectError(CODE, "the row has no label", f"remove the row, or set {setting}", place)
+def _text_of(value: object, place: str, setting: str) -> str | None:
+    """Normalize a label to text: 1, 1.0 and "1" are the same label. None for a cell that is null or blank."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str | int | float):
