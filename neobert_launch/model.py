@@ -20,7 +20,7 @@ TEXT, PAIR = "text", "pair"
 
 def predict(
     folder: str | Path,
-    texts: Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | pd.DataFrame,
+    texts: Iterable[str] | Iterable[tuple[str, str]] | Iterable[Sequence[str]] | pd.DataFrame,
     *,
     column: str | None = None,
     pair_column: str | None = None,
@@ -30,8 +30,8 @@ def predict(
     """Return the rows with the columns `prediction` and `probability`, as `predict` does.
 
     Args:
-        texts: texts, pairs of texts as tuples, lists of words, or a table with the columns that the model
-            reads.
+        texts: texts (a list, an array or a column of pandas), pairs of texts as tuples, lists of words, or
+            a table with the columns that the model reads. A missing value is an empty text.
         every_class: add the probability of each class.
         dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
 
@@ -53,7 +53,7 @@ def predict(
 
 def encode(
     folder: str | Path,
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     pooling: str | None = None,
     max_length: int | None = None,
@@ -69,7 +69,7 @@ def encode(
     options = _options(pooling=pooling, max_length=max_length, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.npy")
-        _write(source, ({TEXT: text} for text in texts))
+        _write(source, _rows(texts)[0])
         report_of("encode", str(folder), str(source), "--output", str(output), *options)
         embeddings: NDArray[np.float32] = np.load(output, allow_pickle=False)
     return embeddings
@@ -87,17 +87,26 @@ def _require_list(texts: object) -> None:
 
 
 def _rows(texts: Any) -> tuple[Iterable[dict[str, Any]], bool]:
-    """Return the rows of texts, pairs or a table, and whether they are pairs."""
-    if hasattr(texts, "to_dict"):
-        return texts.to_dict("records"), False
-    if texts and isinstance(texts[0], tuple):
-        return ({TEXT: first, PAIR: second} for first, second in texts), True
-    return ({TEXT: text} for text in texts), False
+    """Return the rows of texts, pairs or a table, and whether they are pairs. Missing values are None."""
+    import pandas as pd
+
+    if isinstance(texts, pd.DataFrame):
+        return texts.astype(object).where(texts.notna(), None).to_dict("records"), False
+    column = pd.Series(list(texts), dtype=object)
+    known = column.where(column.notna(), None).tolist()
+    if known and isinstance(known[0], tuple):
+        return ({TEXT: first, PAIR: second} for first, second in known), True
+    return ({TEXT: text} for text in known), False
+
+
+def _as_json(value: Any) -> object:
+    """Return a value of numpy as a number, and any other, such as a date, as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.writelines(json.dumps(row, default=_as_json) + "\n" for row in rows)
 
 
 def _options(**values: object) -> list[str]:

@@ -94,8 +94,13 @@ def test_a_run_from_config_to_embeddings(in_folder):
     assert np.isfinite(embeddings).all()
     found = nl.predict(done.path, ["return the [MASK]"])
     assert list(found.columns) == ["text", "prediction", "probability"]
-    table = pd.DataFrame({"id": [7], "sentence": ["a [MASK]"]})
-    assert list(nl.predict(done.path, table).columns) == ["id", "sentence", "prediction", "probability"]
+    day = pd.Timestamp("2026-01-02")
+    table = pd.DataFrame({"id": [7, None], "day": [day, pd.NaT], "sentence": ["a [MASK]", "the [MASK]"]})
+    answered = nl.predict(done.path, table)
+    assert list(answered.columns) == [*table.columns, "prediction", "probability"]
+    assert (answered["day"][0], answered["day"].isna().tolist()) == ("2026-01-02 00:00:00", [False, True])
+    assert len(nl.predict(done.path, table["sentence"])) == 2
+    assert nl.encode(done.path, pd.Series(["the", float("nan")]), pooling="avg").shape == (2, 32)
 
 
 @pytest.mark.e2e
