@@ -8,8 +8,11 @@ from pathlib import Path
 from neobert.families.shape import ModelShape
 from neobert.tasks.spec import TaskSpec
 
-FINE_TUNING_RATE = 0.03
-"""Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
+FINE_TUNING_RATE, BASE_WIDTH, TOP_RATE = 4e-5, 768, 3e-4
+"""For labels: between the published rates for BERT-base. Those fall with the square of the width (1e-5 to
+3e-5 at 1,024, 3e-4 at 256: OPT006), up to TOP_RATE. Measured with MiniLM, of width 384, on three tables of 600
+to 800 texts (sentences of SST-2, tweets, reviews), one seed: Matthews correlation 0.65, 0.67 and 0.76 at
+2.4e-4; 0.64, 0.55 and 0.70 at 8e-5, which falls with the width alone."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
 EMBEDDER_RATE = 2e-5 * 384
@@ -24,11 +27,14 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
 
     Weights that declare keys of the task were trained for it, and need no more than that rate.
     """
+    width = shape.hidden_size
     if spec.reads_text or spec.stores_targets:
-        product = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
+        rate = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS) / width
+    elif spec.predicts == "pairs":
+        rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
     else:
-        product = EMBEDDER_RATE if spec.declared(folder) else FINE_TUNING_RATE
-    return float(f"{product / shape.hidden_size:.0e}")
+        rate = min(TOP_RATE, FINE_TUNING_RATE * (BASE_WIDTH / width) ** 2)
+    return float(f"{rate:.0e}")
 
 
 def rate_of_conversations(hidden_size: int) -> float:

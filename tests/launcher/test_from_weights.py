@@ -8,17 +8,21 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
+from launcher.commands.learning_rates import rate_from_weights
 from neobert.config import ConfigError, to_dict
 from neobert.errors import ProjectError
 from neobert.families.hf.architecture import CAUSAL
 from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.shape import ModelShape
 from neobert.runfiles.weights_header import tensor_shapes
 from neobert.tasks import labelled_table
+from neobert.tasks.specs import SPECS
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_header, write_model
 
@@ -122,14 +126,20 @@ def test_each_architecture_in_the_table_has_a_run_file(
 
 def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> None:
     rates = {}
-    for width in (64, 256):
+    for width in (64, 512):
         write_model(Path(f"w{width}"), "modernbert", hidden_size=width)
         for task, text in (("pretrain", "notes"), ("classification", "reviews.csv")):
             file = f"{task}-{width}.yaml"
             command("init", file, "--from", f"w{width}", "--task", task, "--text", text, "--device", "cpu")
             rates[task, width] = resolve_run(None, [file]).config.optimizer.lr
     for task in ("pretrain", "classification"):
-        assert rates[task, 64] > 3 * rates[task, 256]
+        assert rates[task, 64] > 3 * rates[task, 512]
+
+
+@pytest.mark.parametrize(("width", "rate"), [(192, 3e-4), (384, 2e-4), (768, 4e-5), (1024, 2e-5)])
+def test_the_rate_for_labels_is_a_published_one(width: int, rate: float) -> None:
+    shape = cast("ModelShape", SimpleNamespace(hidden_size=width))
+    assert rate_from_weights(SPECS["classification"], Path(), shape, 2048) == rate
 
 
 def test_a_model_of_this_program_keeps_its_sizes(command: Callable[..., Any]) -> None:
