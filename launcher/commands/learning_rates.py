@@ -10,8 +10,8 @@ from neobert.tasks.spec import TaskSpec
 
 FINE_TUNING_RATE, BASE_WIDTH, TOP_RATE = 4e-5, 768, 3e-4
 """For labels: between the published rates for BERT-base. Those fall with the square of the width (1e-5 to
-3e-5 at 1,024, 3e-4 at 256: OPT006), up to TOP_RATE. Measured with MiniLM, of width 384, on three tables of 600
-to 800 texts (sentences of SST-2, tweets, reviews), one seed: Matthews correlation 0.65, 0.67 and 0.76 at
+3e-5 at 1,024, 3e-4 at 256: OPT006), up to TOP_RATE. Measured with MiniLM, of width 384, on three tables of
+600 to 800 texts (sentences of SST-2, tweets, reviews), one seed: Matthews correlation 0.65, 0.67 and 0.76 at
 2.4e-4; 0.64, 0.55 and 0.70 at 8e-5, which falls with the width alone."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""

@@ -411,7 +411,7 @@ def test_epochs_end_the_run(make_run, run, metrics, reviews):
     assert "trainer.max_steps 1 ends the run before trainer.max_epochs 0.5" in beats
 
 
-def test_rows_without_text_or_label_are_left_out_of_training_and_evaluation(make_run, run, tmp_path, caplog):
+def test_rows_without_text_or_label_are_left_out(make_run, run, metrics, tmp_path, caplog):
     text = tmp_path / "text"
     text.mkdir()
     rows = [{"sentence": text, "label": label} for text, label in labelled(80, 5)]
@@ -427,6 +427,8 @@ def test_rows_without_text_or_label_are_left_out_of_training_and_evaluation(make
     assert re.search(r"\(train, 1 file\): 2 rows have no text and are left out", caplog.text)
     assert re.search(r"\(train, 1 file\): 1 row has no label and is left out", caplog.text)
     assert re.search(r"\(dev, 1 file\): 1 row has no text and is left out", caplog.text)
+    assert metrics(run_dir)[-1]["eval/mcc"] == 0.0
+    assert "every text is predicted as the same class" in caplog.text
     prepared = prepare(from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8"))))
     for split, store, kept in (("train", prepared.train, 60), ("eval", prepared.eval, 20)):
         counts = prepared.report[split]
