@@ -147,7 +147,7 @@ def _launches(config: RunConfig, shape: ModelShape) -> Derived[float]:
         return Derived(GRAPHED_STEP_S, "estimate: replays of CUDA graphs and launches of the optimizer")
     blocks = shape.num_layers * trainer.gradient_accumulation_steps
     return Derived(
-        LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks,
+        LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks * _time_of_passes(config),
         f"estimate: launches of the kernels of {counted(blocks, 'block')}, longer than the kernels take",
     )
 
@@ -213,9 +213,14 @@ def evaluations_after(step: int, trainer: TrainerConfig) -> int:
 
 def evaluation_s(config: RunConfig, tokens: float, tokens_per_second: float) -> float:
     """Return the seconds of an evaluation of `tokens` tokens, given the throughput of training."""
-    passes = spec_of(config).passes(config)
-    share = FORWARD_SHARE * passes.trained / (passes.trained + FORWARD_SHARE * passes.repeated)
+    share = FORWARD_SHARE * spec_of(config).passes(config).trained / _time_of_passes(config)
     return share * tokens / tokens_per_second
+
+
+def _time_of_passes(config: RunConfig) -> float:
+    """Return the time of the passes over the tokens of a step, in that of one forward and backward pass."""
+    passes = spec_of(config).passes(config)
+    return passes.trained + FORWARD_SHARE * passes.repeated
 
 
 def evaluation_tokens(
