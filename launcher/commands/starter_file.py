@@ -193,10 +193,10 @@ def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
     per_pass = starter.num_bytes * TRAINED_SHARE / BYTES_PER_TOKEN / tokens_per_step
     steps = min(pace.max_steps, max(MIN_STEPS, round(MAX_PASSES * per_pass)))
-    one_pass = rounded(max(1.0, per_pass))
     if steps <= per_pass:
-        return steps, f"a pass over this text takes about {one_pass}"
-    return steps, f"about {rounded(steps / per_pass)} passes over this text, each of about {one_pass}"
+        return steps, f"one pass over this text takes about {rounded(per_pass)} steps"
+    of_steps = f" of {rounded(per_pass)} steps" if per_pass > 1.5 else ""
+    return steps, f"about {rounded(steps / per_pass)} passes{of_steps} over this text"
 
 
 def rounded(number: float) -> str:

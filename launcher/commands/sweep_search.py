@@ -120,7 +120,7 @@ class SearchedTrials:
                     pass
 
     def next(self) -> Candidate | None:
-        """Return a trial that a stopped search left behind, or a new one; tells of those that are refused."""
+        """Return an unfinished trial of a stopped search, or a new one; None at the end."""
         while not self.gave_up and (trial := self._trial()) is not None:
             if (candidate := self._accepted(trial)) is not None:
                 self._running[candidate.folder] = trial

@@ -172,7 +172,7 @@ def _summary(examination: Examination) -> str:
 
 
 def text_rows(plan: Plan, facts: Facts) -> Iterator[Row]:
-    """Yield the rows of the files of the text, and of epochs, estimated if the data was not inspected."""
+    """Yield the rows about the text: its files, and the number of epochs."""
     yield from files_rows([asdict(each) for each in facts.text or ()])
     found = facts.prepared
     if found is not None and found.epochs is not None:

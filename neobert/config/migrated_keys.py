@@ -64,7 +64,7 @@ def translated_choice(target: str, value: Scalar) -> Scalar:
 
 
 def no_effect_of(name: str, value: Any) -> str:
-    """Return the reason for which an entry has no effect here; empty if it has one."""
+    """Return the reason that an entry has no effect; empty if it has one."""
     return "it has no value" if value is None else table()["without_effect"].get(_entry(name, value), "")
 
 

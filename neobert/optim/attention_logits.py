@@ -158,7 +158,7 @@ def whole_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
-    """Return (first token, end) of each document in the flattened tokens, without padding if it has an id."""
+    """Return (first token, end) of each document in the flattened tokens; rows of `pad_id` are left out."""
     ids, bounds = inputs["input_ids"], inputs["cu_seqlens"]
     if bounds is None:
         lengths = inputs["attention_mask"].sum(1).tolist()

@@ -91,9 +91,13 @@ class RankData(ABC):
 
 
 def task_over(run: TaskInputs, kind: Callable[..., RankData], **own: Any) -> Task:
-    """Build a task over data of a kind; `own` are its objective, metrics, probe, worst case and targets.
+    """Build a task that reads its microbatches through `kind`.
 
-    Unless stated, the classes of a target are the outputs of the head.
+    Args:
+        run: arguments of the task.
+        kind: subclass of `RankData`.
+        own: fields of `Task`: objective, metrics, probe, worst case, targets. `num_classes` defaults to the
+            number of outputs of the head.
     """
     prepared, backbone = run.prepared, run.backbone
     data = kind(run.config, prepared, run.world, backbone.model.config.vocab_size, run.on_sign)

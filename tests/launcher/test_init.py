@@ -121,9 +121,9 @@ def test_a_text_without_blank_lines_is_named(
 @pytest.mark.parametrize(
     ("num_bytes", "max_steps", "comment"),
     [
-        (20_000, 20, "about 69 passes over this text, each of about 1"),
-        (4_000_000, 1160, "about 20 passes over this text, each of about 58"),
-        (700_000_000, 5000, "a pass over this text takes about 10,000"),
+        (20_000, 20, "about 69 passes over this text"),
+        (4_000_000, 1160, "about 20 passes of 58 steps over this text"),
+        (700_000_000, 5000, "one pass over this text takes about 10,000 steps"),
     ],
 )
 def test_the_steps_are_bounded_by_the_text(

@@ -13,7 +13,7 @@ from neobert.data.sources.file_digests import FOLDER, FileDigests
 def altered_files(folder: Path, files: Mapping[str, Mapping[str, Any]], cache: Path) -> list[str]:
     """Return the files whose size or SHA-256 differs from their entry in a manifest, by name.
 
-    The digests are kept below `cache`, so that only files that changed since are read again.
+    Digests are cached in `cache`: only files that changed since are read again.
     """
     digests = FileDigests(cache / FOLDER / "sha256", sha256)
     return [name for name, file in sorted(files.items()) if not _is_intact(folder / name, file, digests)]

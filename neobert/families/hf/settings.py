@@ -157,6 +157,6 @@ def _unreadable(file: Path, key: str, problem: str) -> ProjectError:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of an error that a config.json caused in a library; most name no setting."""
+    """Return the first line of the error that a library raised for a config.json."""
     line = (str(error).splitlines() or [""])[0]
     return printable(line if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {line}")

@@ -79,7 +79,7 @@ class Pass:
     generators: list[Tensor] = field(default_factory=list)
 
     def first(self) -> Tensor:
-        """Return the vectors [K, D], and note the state of the generators before."""
+        """Return the vectors [K, D]; record the state of the random generators before."""
         self.generators = states_of_generators(self.trainer.world.device)
         return self.forward()
 
