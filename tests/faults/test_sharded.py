@@ -73,7 +73,6 @@ def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path)
 
 
 def test_an_adapter_in_parts_is_that_of_one_process(report, tmp_path):
-    """TSK008 refuses it until it has run on several GPUs; a waiver allows it."""
     pytest.importorskip("peft", reason="adapters need the extra lora")
     found = report("sharded_adapters", tmp_path)
     assert set(found["codes"]) == {0}

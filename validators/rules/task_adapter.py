@@ -20,21 +20,19 @@ MAX_SCALE = 64
 
 @rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=with_adapter)
 def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An adapter that the model's layers, its weights, the optimizer or the distributed mode do not support.
+    """An adapter that the model's layers, its weights or the optimizer do not support.
 
     ## What it does
     With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks (`qkv`
     of a NeoBERT, `query` of a BERT), that `adapter.r` is below the smaller side of each of them, that
-    `model.pretrained_checkpoint` is set, that the optimizer is not Muon, and that the ranks hold replicas of
-    the model. Warns if `adapter.alpha / adapter.r`
-    is above 64.
+    `model.pretrained_checkpoint` is set, and that the optimizer is not Muon. Warns if
+    `adapter.alpha / adapter.r` is above 64.
 
     ## Why is this bad?
     An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
     they change. Muon orthogonalizes the update of a whole matrix, and a low-rank factor is only a part of
-    one. Sharded adapters have run on CPUs only, not on several GPUs. `alpha / r` multiplies the output of the
-    adapter, so a large ratio diverges at any usual learning rate. The weights of the encoder are frozen:
-    random ones stay random, and the adapter cannot replace them.
+    one. `alpha / r` multiplies the output of the adapter, so a large ratio diverges at any usual learning
+    rate. The weights of the encoder are frozen: random ones stay random, and the adapter cannot replace them.
 
     ## Example
     ```yaml
@@ -79,6 +77,3 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         message = "adapter.type is lora, but the frozen encoder starts from random weights"
         hint = "set model.pretrained_checkpoint to a checkpoint of a pretraining run, or adapter.type to null"
         yield Violation("model.pretrained_checkpoint", message, hint)
-    if config.distributed.mode != "replicated":
-        message = f"distributed.mode is {config.distributed.mode}, which does not support adapters"
-        yield Violation("distributed.mode", message, "set distributed.mode to replicated")
