@@ -1,11 +1,13 @@
-"""One rank of models that are built without memory for their weights: `meta_ranks.py FOLDER`.
+"""One rank of models that are built without memory for their weights: `meta_ranks.py FOLDER [bf16]`.
 
-Rank 0 writes what came of each model in `DECODERS` that `MODELS` names, and of a start from its files.
+Rank 0 writes what came of each model in `DECODERS` that `MODELS` names, and of a start from its files; with
+`bf16`, of blocks that are gathered as they are, and in bf16.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
+from neobert.precision.bf16 import BF16
 from neobert.precision.fp32 import FP32
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.attention_suite import full_of_random_text
@@ -34,7 +37,13 @@ STEPS = 2
 
 
 def start(
-    world: World, architecture: str, folder: Path, files: Path | None, *, in_one_piece: bool = False
+    world: World,
+    architecture: str,
+    folder: Path,
+    files: Path | None = None,
+    *,
+    in_one_piece: bool = False,
+    gathers_copies: bool = False,
 ) -> dict[str, Any]:
     """Build, prepare and train a model; return its weights before and after, its losses and messages."""
     folder.mkdir(exist_ok=True)
@@ -44,7 +53,13 @@ def start(
             if files is not None:
                 backbone.load(files)
         objective = TokenObjective(backbone, targets_only=True)
-        module = world.prepare(objective, overlaps_exchange=not in_one_piece, reshards=True, weights=weights)
+        module = world.prepare(
+            objective,
+            overlaps_exchange=not in_one_piece,
+            reshards=True,
+            gathers_copies=gathers_copies,
+            weights=weights,
+        )
     begun = whole(objective.model)
     units = [sum(each.numel() for each in unit.parameters()) for unit in objective.units()]
     largest_unit = max(*units, sum(each.numel() for each in objective.parameters()) - sum(units))
@@ -102,23 +117,35 @@ def whole(model: Any) -> dict[str, Tensor]:
     return {name: full_tensor(each.detach()).clone() for name, each in model.state_dict().items()}
 
 
-def main(folder: Path) -> None:
-    torch.set_num_threads(1)
-    world = World(FP32, "fsdp2")
-    found = {}
+def in_fp32(folder: Path) -> tuple[World, dict[Any, Any]]:
+    world, found = World(FP32, "fsdp2"), {}
     for name in MODELS:
-        files = folder.parent / f"{name}-files"
-        found[name] = start(world, name, folder / f"{name}-{world.rank}", None)
-        found[f"{name} from files"] = start(world, name, folder / f"{name}-{world.rank}", files)
+        files, own = folder.parent / f"{name}-files", folder / f"{name}-{world.rank}"
+        found[name] = start(world, name, own)
+        found[f"{name} from files"] = start(world, name, own, files)
     if world.size > 1:
         name = MODELS[0]
         own = folder / f"{name}-{world.rank}"
-        found[f"{name} in one piece"] = start(world, name, own, None, in_one_piece=True)
+        found[f"{name} in one piece"] = start(world, name, own, in_one_piece=True)
+    return world, found
+
+
+def in_bf16(folder: Path) -> tuple[World, dict[Any, Any]]:
+    world, found = World(BF16, "fsdp2"), {}
+    for name, is_low in product(MODELS, (False, True)):
+        one = start(world, name, folder / f"{name}-{world.rank}", gathers_copies=is_low)
+        found[name, is_low] = {key: one[key] for key in ("losses", "norm", "answers")}
+    return world, found
+
+
+def main(folder: Path, *more: str) -> None:
+    torch.set_num_threads(1)
+    world, found = (in_bf16 if more else in_fp32)(folder)
     if world.is_main:
         torch.save(found, folder / "found.pt")
     world.wait_for_all()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
     leave(0)

@@ -33,11 +33,15 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.precision.fp32 import FP32
+from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.step import ContrastiveStep
+from neobert.tasks.rank_data import inputs_of
 from neobert.train import leave
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.state.train_state import TrainState
 from neobert.training.telemetry.stopwatch import Stopwatch
+from tests.tasks.contrastive_steps import TEMPERATURE, batch_of, embedder
 
 VOCAB, STEPS, HEADS, PER_STEP = 61, 3, 2, 4
 LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.4, 0.0)
@@ -55,6 +59,7 @@ class Options:
     behind: bool = False
     backend: str = ""
     fault: str = ""
+    pairs: bool = False
 
 
 @dataclass
@@ -284,6 +289,25 @@ def run(options: Options, folder: Path, number: int) -> None:
                    folder / f"{number}.pt")  # fmt: skip
 
 
+def contrast(options: Options, folder: Path, number: int) -> None:
+    """Do a step of pairs over eight microbatches, shared by the ranks; rank 0 writes its gradient."""
+    world = World(FP32, options.mode, options.replicas)
+    objective = embedder(0.0)
+    module = world.prepare(objective, reshards=options.reshards)
+    batches = [batch_of([(3, 5), (4, 6, 2), (7, 3)][: 1 + seed % 3], seed) for seed in range(8)]
+    services = SimpleNamespace(
+        world=world,
+        task=SimpleNamespace(inputs=inputs_of, objective=objective),
+        module=module,
+        stopwatch=Stopwatch(world.device),
+    )
+    num_targets = sum(batch.num_targets for batch in batches)
+    loss = ContrastiveStep(Loss(TEMPERATURE))(services, batches[world.rank :: world.size], num_targets)
+    gradients = {name: full_tensor(each.grad) for name, each in objective.model.named_parameters()}
+    if world.is_main:
+        torch.save({"loss": loss, "gradients": gradients}, folder / f"{number}.pt")
+
+
 def local_part(parameter: Tensor) -> Tensor:
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
@@ -291,8 +315,9 @@ def local_part(parameter: Tensor) -> Tensor:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with plain_formulas():
-        for number, options in enumerate(json.loads(sys.argv[2])):
-            run(Options(**options), Path(sys.argv[1]), number)
+        for number, values in enumerate(json.loads(sys.argv[2])):
+            options = Options(**values)
+            (contrast if options.pairs else run)(options, Path(sys.argv[1]), number)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     leave(0)

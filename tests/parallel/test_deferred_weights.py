@@ -75,10 +75,11 @@ def found(tmp_path_factory, warm_python):
     return {ranks: trained(folder / str(ranks), warm_python, ranks) for ranks in (1, NUM_RANKS)}
 
 
-def trained(folder: Path, python: str, num_ranks: int):
+def trained(folder: Path, python: str, num_ranks: int, *more: str):
     folder.mkdir()
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    command = [python, *(torchrun if num_ranks > 1 else []), "-m", "tests.parallel.meta_ranks", str(folder)]
+    command = [python, *(torchrun if num_ranks > 1 else []), "-m", "tests.parallel.meta_ranks"]
+    command += [str(folder), *more]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert not ended.returncode, ended.stderr
     return torch.load(folder / "found.pt")
@@ -112,3 +113,17 @@ def test_no_rank_gathers_more_than_a_unit(found):
         gathered, unit = each["largest"]
         assert 0 < gathered <= 1.05 * unit  # shards are padded to equal sizes
         assert each["held"] < 0.36 * sum(weight.numel() for weight in each["begun"].values())
+
+
+@pytest.mark.e2e
+def test_blocks_that_are_gathered_in_bf16_train_as_gathered_in_fp32(tmp_path, warm_python):
+    """Under autocast: products read bf16 weights anyway, and only the weights of norms are rounded."""
+    found = trained(tmp_path / "bf16", warm_python, 2, "bf16")
+    for name in MODELS:
+        exact, low = found[name, False], found[name, True]
+        assert low["losses"][0] == exact["losses"][0]  # initial weights of norms are whole numbers
+        assert low["losses"] == pytest.approx(exact["losses"], rel=5e-4)
+        assert low["norm"] == pytest.approx(exact["norm"], rel=2e-2)
+        answers = dict(low["answers"])
+        assert (answers["isolation"], answers["causal"], answers["positions"]) == (0, 0, 0)
+        assert answers["equality"] < 2  # of the rounding of bf16

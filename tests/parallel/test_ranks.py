@@ -13,7 +13,6 @@ import torch
 
 pytestmark = pytest.mark.e2e
 
-HERE = Path(__file__).parent
 MODES = ("replicated", "fsdp2")
 PLAIN: dict[str, Any] = {}
 TIED = {"kernels": "fused", "tied": True}
@@ -23,6 +22,7 @@ BEHIND = {"kernels": "fused", "behind": True}
 FAULTY = {"fault": "mean of each rank"}
 ALONE = [PLAIN, TIED, RECOMPUTED, IN_REGIONS, BEHIND]
 SHARED = [{**options, "mode": mode} for options in [*ALONE, FAULTY] for mode in MODES]
+PAIRS = {"pairs": True}
 MICROBATCHES = 2
 REPLICAS = [
     {"mode": "fsdp2", "replicas": 2, "reshards": reshards, **options}
@@ -35,7 +35,7 @@ REPLICAS = [
 def seen(tmp_path_factory, warm_python):
     """Say what came of a run; all of one rank happen in one process, all of two in another pair."""
     reports = {}
-    for num_ranks, runs in ((1, ALONE), (2, SHARED), (4, REPLICAS)):
+    for num_ranks, runs in ((1, [*ALONE, PAIRS]), (2, SHARED), (4, [*REPLICAS, REPLICAS[1] | PAIRS])):
         folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
         launch(warm_python, folder, num_ranks, [with_traced_backward(options) for options in runs])
         for number, options in enumerate(runs):
@@ -50,7 +50,7 @@ def with_traced_backward(options: dict[str, Any]) -> dict[str, Any]:
 
 def launch(python: str, folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    command = [python, *(torchrun if num_ranks > 1 else []), str(HERE / "ranks.py")]
+    command = [python, *(torchrun if num_ranks > 1 else []), "-m", "tests.parallel.ranks"]
     ended = subprocess.run(
         [*command, str(folder), json.dumps(runs)],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": python},
@@ -72,6 +72,13 @@ def test_two_replicas_of_two_shards_train_as_one_rank(seen, options):
     alone = {name: value for name, value in options.items() if name in BEHIND}
     assert_equal(seen(4, **options), seen(1, **alone))
     assert 0.5 <= seen(4, **options)["held"] / seen(1)["held"] < 0.51
+
+
+def test_pairs_on_two_replicas_of_two_shards_have_the_gradients_of_one_rank(seen):
+    alone, shared = seen(1, **PAIRS), seen(4, **REPLICAS[1], **PAIRS)
+    assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+    for name, gradient in alone["gradients"].items():
+        torch.testing.assert_close(shared["gradients"][name], gradient, rtol=1e-4, atol=1e-6)
 
 
 def assert_equal(shared, alone):

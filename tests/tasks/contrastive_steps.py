@@ -130,7 +130,9 @@ def backbone_of(model: PreTrainedModel, head: Head | None = None) -> Any:
         read = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
         return model.base_model(**read).last_hidden_state.flatten(0, 1)
 
-    return SimpleNamespace(model=model.train(), hidden=hidden, units=[], head=head)
+    return SimpleNamespace(
+        model=model.train(), hidden=hidden, units=list(model.base_model.encoder.layer), head=head
+    )
 
 
 def gradients(
