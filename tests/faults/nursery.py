@@ -64,9 +64,14 @@ def run_ranks(
     run_dir: Path, size: int, prepare: Callable[[], None] | None = None, prepared: int = -1
 ) -> list[int]:
     """Run a session of several ranks, one of them prepared (the last); return their exit codes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     faults: list[Callable[[], None] | None] = [None] * size
     faults[prepared] = prepare
     return [end(pid) for pid in [begin(run_dir, rank, size, port, faults[rank]) for rank in range(size)]]
+
+
+def free_port() -> int:
+    """Return a port on which the ranks of a session can meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
