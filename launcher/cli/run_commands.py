@@ -137,7 +137,7 @@ def _train(
     Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep and --search train several runs.
     """
-    from launcher.commands import run_file_options, several_runs, train
+    from launcher.commands import run_file_options, several_options, several_runs, train
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
@@ -166,7 +166,7 @@ def _train(
         quiet=quiet,
         verbose=verbose,
     )
-    several = several_runs.Options(
+    several = several_options.Options(
         sweep=tuple(sweep or ()),
         search=tuple(search or ()),
         trials=trials,

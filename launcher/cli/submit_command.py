@@ -118,7 +118,7 @@ def _submit(
     --sweep queues an array of jobs, one for each point; --search one whose jobs share the trials. For
     SkyPilot and Kubernetes it writes a file.
     """
-    from launcher.commands import several_runs, submit
+    from launcher.commands import several_options, submit
     from launcher.run.batch.node_range import parse_nodes
 
     named = {"--partition": partition, "--account": account, "--qos": qos}
@@ -138,7 +138,7 @@ def _submit(
         options=(*given, *(extra or ())),
         is_printed=print_,
         output=output,
-        several=several_runs.Options(
+        several=several_options.Options(
             sweep=tuple(sweep or ()),
             search=tuple(search or ()),
             trials=trials,

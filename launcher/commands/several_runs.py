@@ -1,106 +1,20 @@
-"""Options of `train` that train several runs: a sweep, or a search."""
+"""`train`, which trains the points of a sweep, the trials of a search, or one run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from launcher.commands import train
-from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.metric_names import EVAL_LOSS
-
-TRIALS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Arguments of a sweep or a search; without either, `train` trains one run.
-
-    Attributes:
-        sweep: `KEY=VALUES` arguments.
-        search: `KEY=RANGE` arguments.
-        parallel: runs that train at the same time.
-        point: train only this point of the sweep.
-        collects: train nothing, and write the results of runs that were trained apart.
-    """
-
-    sweep: tuple[str, ...] = ()
-    search: tuple[str, ...] = ()
-    trials: int | None = None
-    metric: str | None = None
-    parallel: int | None = None
-    point: int | None = None
-    collects: bool = False
-    allows_unequal_tokens: bool = False
-
-    @property
-    def as_arguments(self) -> tuple[str, ...]:
-        """The options of a command that trains the same runs."""
-        words = [word for value in self.sweep for word in ("--sweep", value)]
-        words += [word for value in self.search for word in ("--search", value)]
-        words += ["--trials", str(self.trials)] if self.trials else []
-        words += ["--metric", self.metric] if self.metric else []
-        return (*words, *["--allow-unequal-tokens"] * self.allows_unequal_tokens)
+from launcher.commands.several_options import Options, require_consistent
 
 
 def run(request: train.Request, options: Options, output_format: str) -> int:
     """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
     require_consistent(options)
-    allows = options.allows_unequal_tokens
     if options.search:
-        return search(request, options, output_format)
+        from launcher.commands import sweep_search
+
+        return sweep_search.run(request, options, output_format)
     if options.sweep:
         from launcher.commands import sweep
 
-        return sweep.run(
-            request,
-            options.sweep,
-            output_format,
-            allows_unequal_tokens=allows,
-            parallel=options.parallel,
-            point=options.point,
-            collects=options.collects,
-        )
+        return sweep.run(request, options, output_format)
     return train.run(request, output_format)
-
-
-def search(request: train.Request, options: Options, output_format: str) -> int:
-    """Train the trials of a search; in a dry run, check its corners. Returns the exit code."""
-    from launcher.commands import sweep_search
-
-    searched = sweep_search.Options(
-        space=options.search,
-        trials=options.trials or TRIALS,
-        metric=options.metric or EVAL_LOSS,
-        parallel=options.parallel,
-        allows_unequal_tokens=options.allows_unequal_tokens,
-        collects=options.collects,
-    )
-    return sweep_search.run(request, searched, output_format)
-
-
-def require_consistent(options: Options) -> None:
-    """Raise ProjectError for an option without the one that it belongs to."""
-    of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
-    of_sweep = {"--point": options.point is not None}
-    of_both = {
-        "--allow-unequal-tokens": options.allows_unequal_tokens,
-        "--collect": options.collects,
-        "--parallel": options.parallel is not None,
-    }
-    if options.sweep and options.search:
-        message = "--sweep and --search exclude each other"
-        raise ProjectError("sweep", message, "search the swept keys: KEY=VALUE,VALUE", "--search", EXIT_USAGE)
-    if options.parallel is not None and options.point is not None:
-        message = "--point trains a single point"
-        raise ProjectError("sweep", message, "leave out --parallel", "--parallel", EXIT_USAGE)
-    if not options.search:
-        _refuse(of_search, "search", "KEY=RANGE")
-    if not options.sweep:
-        _refuse(of_sweep if options.search else {**of_both, **of_sweep}, "sweep", "KEY=VALUES")
-
-
-def _refuse(given: Mapping[str, bool], missing: str, values: str) -> None:
-    if place := next((option for option, is_given in given.items() if is_given), ""):
-        hint = f"add --{missing} {values}, or leave out {place}"
-        raise ProjectError("sweep", f"no --{missing} is given", hint, place, EXIT_USAGE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands import several_runs, sweep, train
+from launcher.commands import several_options, sweep, sweep_search, train
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_checks import check
 from launcher.commands.sweep_results import listing
@@ -86,7 +86,7 @@ class Options:
     options: tuple[str, ...] = ()
     is_printed: bool = False
     output: Path | None = None
-    several: several_runs.Options = field(default_factory=several_runs.Options)
+    several: several_options.Options = field(default_factory=several_options.Options)
     parallel: int = 0
     strict: bool = False
 
@@ -180,7 +180,7 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
     several = options.several
     with redirect_stdout(sys.stderr if options.is_printed else sys.stdout):
         if several.search:
-            return several_runs.search(options.request, several, "text"), max(1, options.parallel)
+            return sweep_search.run(options.request, several, "text"), max(1, options.parallel)
         if several.sweep:
             candidates = sweep.candidates_of(
                 options.request, several.sweep, allows_unequal_tokens=several.allows_unequal_tokens
@@ -220,7 +220,7 @@ def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
 
 def _require_consistent(options: Options) -> None:
     """Raise ProjectError for options that the engine does not have, or that it needs."""
-    several_runs.require_consistent(replace(options.several, parallel=options.parallel or None))
+    several_options.require_consistent(replace(options.several, parallel=options.parallel or None))
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
     if engine == "slurm":
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.selection import Selection
+from launcher.commands.several_options import Options
 from launcher.commands.sweep_checks import check, require_comparable
 from launcher.commands.sweep_results import Candidate, Result, collect, deliver, listing, write_results
 from launcher.io.files import make_folder
@@ -48,33 +49,19 @@ class ListedPoints:
         write_results(self.results, self._base)
 
 
-def run(
-    request: train.Request,
-    sweeps: Sequence[str],
-    output_format: str,
-    *,
-    allows_unequal_tokens: bool,
-    parallel: int | None = None,
-    point: int | None = None,
-    collects: bool = False,
-) -> int:
+def run(request: train.Request, options: Options, output_format: str) -> int:
     """Check every point, then train them; return the first exit code that is not 0.
 
     The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
     resumes it.
-
-    Args:
-        parallel: points that train at the same time; None for one after another.
-        point: train only this point, from 0, as a task of a job array does.
-        collects: train nothing, and write the results of points that were trained apart.
     """
-    candidates = candidates_of(request, sweeps, allows_unequal_tokens=allows_unequal_tokens)
+    candidates = candidates_of(request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens)
     base = candidates[0].folder.parent
-    if collects:
+    if options.collects:
         return collect([*map(Result, candidates)], base, output_format)
-    if point is not None:
-        return train_apart(request, candidates, point, output_format)
-    slots = slots_for(candidates[0].run, request, parallel)
+    if options.point is not None:
+        return train_apart(request, candidates, options.point, output_format)
+    slots = slots_for(candidates[0].run, request, options.parallel)
     if (code := check(request, candidates, output_format, listing(candidates))) != EXIT_OK or request.dry_run:
         return code
     make_folder(base)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
+from launcher.commands.several_options import Options
 from launcher.commands.sweep import candidate_of, require_one_start
 from launcher.commands.sweep_checks import check, refuse_begun_otherwise, require_comparable
 from launcher.commands.sweep_results import (
@@ -42,26 +42,6 @@ from neobert.tasks.specs import metric_named, metrics_of
 
 MAX_REFUSED = 3
 """Launches in a row that the preflight may refuse: then the machine is the reason, and not the trial."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Arguments of a search.
-
-    Attributes:
-        space: `KEY=RANGE` arguments.
-        trials: number of trials, with those of earlier commands.
-        metric: metric of the last evaluation that is optimized.
-        parallel: trials that train at the same time; None for one after another.
-        collects: train nothing, and write the results of the trials so far.
-    """
-
-    space: tuple[str, ...]
-    trials: int
-    metric: str
-    parallel: int | None = None
-    allows_unequal_tokens: bool = False
-    collects: bool = False
 
 
 class SearchedTrials:
@@ -137,14 +117,14 @@ class SearchedTrials:
         trial = self._running.pop(candidate.folder)
         self._refused = self._refused + 1 if summary is None else 0
         self.results[trial.number].summary = summary
-        write_results(self.results.values(), self._base, self._options.metric)
+        write_results(self.results.values(), self._base, self._options.optimized_metric)
         if summary is None or summary.status in ("finished", "failed"):
             self._study.tell(trial, self._metric(summary))
 
     def _metric(self, summary: Summary | None) -> float | None:
         if summary is None or summary.status != "finished":
             return None
-        value = summary.last_evaluation.get(self._options.metric)
+        value = summary.last_evaluation.get(self._options.optimized_metric)
         return value if isinstance(value, int | float) and math.isfinite(value) else None
 
     def _trial(self) -> Trial | None:
@@ -154,10 +134,10 @@ class SearchedTrials:
                 return trial
             self._study.tell(trial, None)
         asked = [trial for trial in self._study.trials() if trial.state != WAITING]
-        if len(asked) >= self._options.trials:
+        if len(asked) >= self._options.num_trials:
             return None
         trial = self._study.ask()
-        if trial.number <= self._options.trials:
+        if trial.number <= self._options.num_trials:
             return trial
         self._study.tell(trial, None)  # another task of an array asked for the last one at the same moment
         return None
@@ -172,7 +152,7 @@ class SearchedTrials:
 
     def _accepted(self, trial: Trial) -> Candidate | None:
         """Return a trial that passes the checks of a dry run; prints the findings of one that fails."""
-        title = f"trial {trial.number} of {self._options.trials}"
+        title = f"trial {trial.number} of {self._options.num_trials}"
         try:
             candidate = self._candidate(trial)
         except ProjectError as error:
@@ -195,9 +175,9 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     Raises ProjectError for a search whose trials are not comparable.
     """
     require_optuna()
-    space = parse_space(options.space)
+    space = parse_space(options.search)
     resolved = require_one_start(request)
-    _require_metric(resolved.config, options.metric)
+    _require_metric(resolved.config, options.optimized_metric)
     base = run_directory(resolved)
     ends = [candidate_of(request.selection, point, base) for point in corners(space)]
     if not options.allows_unequal_tokens:
@@ -208,8 +188,8 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
         study = Study(
             base / FILE,
             space,
-            options.metric,
-            is_higher_better=_is_higher_better(resolved.config, options.metric),
+            options.optimized_metric,
+            is_higher_better=_is_higher_better(resolved.config, options.optimized_metric),
             seed=resolved.config.seed,
         )
         return SearchedTrials(study, space, request, base, options)
@@ -221,11 +201,11 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     trials = trials_so_far() if is_begun else None
     earlier = [] if trials is None else [*trials.results.values()]
     if trials is not None and options.collects:
-        return collect(earlier, base, output_format, options.metric)
+        return collect(earlier, base, output_format, options.optimized_metric)
     if not options.allows_unequal_tokens:
         refuse_begun_otherwise([result.candidate for result in earlier])
     slots = slots_for(resolved, request, options.parallel)
-    code = check(request, ends, output_format, _most(ends, options.trials, len(earlier)))
+    code = check(request, ends, output_format, _most(ends, options.num_trials, len(earlier)))
     if code != EXIT_OK or request.dry_run:
         return code
     make_folder(base)
@@ -233,7 +213,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     with nullcontext() if trials.is_shared else claimed(base):
         trials.begin(_own_values(space, resolved.config, ends))
         code = train_points(trials, request, output_format, slots)
-    deliver([*trials.results.values()], base, output_format, options.metric)
+    deliver([*trials.results.values()], base, output_format, options.optimized_metric)
     is_over = trials.has_result and not trials.gave_up and code not in STOPPED
     return EXIT_OK if is_over else code
 
