@@ -19,7 +19,8 @@ from neobert import __version__
 from neobert.errors import EXIT_OK
 
 DECLARATIONS = (
-    ".config_commands", ".run_commands", ".submit_command", ".use_commands", ".chat_commands",
+    ".config_commands", ".run_commands", ".submit_command", ".use_commands", ".evaluate_commands",
+    ".chat_commands",
 )  # fmt: skip
 """Modules that add their commands to the app, in the order of the help text."""
 
