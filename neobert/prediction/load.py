@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from neobert.encoding.placement import placement
 from neobert.prediction.kinds import task_of_model
@@ -17,13 +18,13 @@ def load_predictor(
     dtype: str | None = None,
     max_length: int | None = None,
     every_class: bool = False,
-) -> Predictor:
+) -> Predictor[Any]:
     """Load a model with the predictor of its task. Raises `ProjectError` for an unusable folder.
 
     Args:
         every_class: add the probability of each class, where a text has a class.
     """
     module = import_module(f"{task_of_model(folder).keys.package}.prediction")
-    predictor: Predictor = module.load(folder, *placement(device, dtype), max_length)
+    predictor: Predictor[Any] = module.PREDICTOR.load(folder, *placement(device, dtype), max_length)
     predictor.every_class = every_class
     return predictor

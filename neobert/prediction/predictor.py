@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,8 +26,10 @@ from neobert.prediction.model import HeadModel, load_head_model
 from neobert.progress import OnProgress
 from neobert.runfiles.model_folder import CODE
 
+Model = TypeVar("Model", HeadModel, InferenceModel)
 
-class Predictor(ABC):
+
+class Predictor(ABC, Generic[Model]):
     """A model with its tokenizer, and what it predicts for texts.
 
     Attributes:
@@ -37,8 +39,9 @@ class Predictor(ABC):
         names: names of the fields that the texts of an item are of.
     """
 
-    def __init__(self, model: HeadModel | InferenceModel, tokenizer: TextTokenizer, folder: Path) -> None:
-        self.tokenizer, self.folder, self._outputs = tokenizer, str(folder), model
+    def __init__(self, model: Model, tokenizer: TextTokenizer, folder: Path) -> None:
+        self.model: Model = model
+        self.tokenizer, self.folder = tokenizer, str(folder)
         self.counts = TextCounts()
         self.every_class = False
         self.names: tuple[str, ...] = ()
@@ -46,11 +49,10 @@ class Predictor(ABC):
     @property
     def settings(self) -> dict[str, Any]:
         """Length limit, device and kernels, for reports."""
-        model = self._outputs
         return {
             "max_length": self.tokenizer.max_length,
-            "device": str(model.device),
-            "kernels": model.kernels,
+            "device": str(self.model.device),
+            "kernels": self.model.kernels,
         }
 
     def seconds_of(self, seconds: Sequence[int], places: Sequence[int]) -> list[int] | None:
@@ -76,10 +78,10 @@ class Predictor(ABC):
         on_progress: OnProgress,
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield the places of each run's sequences, and `compute(run, places)` on the CPU."""
-        device, filler = self._outputs.device, self.tokenizer.bundle.filler_id
+        device, filler = self.model.device, self.tokenizer.bundle.filler_id
         for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             places: list[int] = indices.tolist()
-            run = pack([sequences[place] for place in places], filler, self._outputs.multiple).to(device)
+            run = pack([sequences[place] for place in places], filler, self.model.multiple).to(device)
             values = compute(run, places).cpu()
             if not bool(values.isfinite().all()):
                 raise not_finite("the model's outputs are NaN or infinite", self.folder)
@@ -95,10 +97,18 @@ def length_limit(requested: int | None, positions: int, folder: Path) -> int:
     return requested or positions
 
 
-def load_head(
-    folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype, max_length: int | None
-) -> tuple[HeadModel, TextTokenizer]:
-    """Load a model with a head, and its tokenizer. Raises `ProjectError` for an unusable folder."""
-    model = load_head_model(folder, auto_class, device, dtype)
-    length = length_limit(max_length, model.max_length, folder)
-    return model, TextTokenizer.load(folder, length, model.settings.vocab_size)
+class HeadPredictor(Predictor[HeadModel]):
+    """A predictor by a model with a head.
+
+    Attributes:
+        auto_class: the transformers class that loads the model.
+    """
+
+    auto_class: ClassVar[str]
+
+    @classmethod
+    def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
+        """Load model and tokenizer from a folder. Raises `ProjectError` for an unusable one."""
+        model = load_head_model(folder, cls.auto_class, device, dtype)
+        length = length_limit(max_length, model.max_length, folder)
+        return cls(model, TextTokenizer.load(folder, length, model.settings.vocab_size), folder)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neobert.encoding.runs import Run
-from neobert.encoding.tokens import TextTokenizer
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.model import HeadModel
-from neobert.prediction.predictor import Predictor, load_head
+from neobert.prediction.predictor import HeadPredictor
 from neobert.progress import OnProgress
 from neobert.tasks.classification.spec import SPEC
 
 
-class TextPredictor(Predictor):
+class TextPredictor(HeadPredictor):
     """Predicts the class and its probability, or the score, of each text or pair."""
 
-    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
-        super().__init__(model, tokenizer, folder)
-        self.model = model
+    auto_class = SPEC.auto_class
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, seconds, counts = self.tokenizer.tokenize_items(items)
@@ -53,6 +48,4 @@ class TextPredictor(Predictor):
         ]
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> TextPredictor:
-    """Load a classifier or regression model from a folder. Raises `ProjectError` for an unusable one."""
-    return TextPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)
+PREDICTOR = TextPredictor

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from neobert.encoding.runs import Run
-from neobert.encoding.tokens import TextTokenizer
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
-from neobert.prediction.model import HeadModel
-from neobert.prediction.predictor import Predictor, load_head
+from neobert.prediction.predictor import HeadPredictor
 from neobert.progress import OnProgress
 from neobert.tasks.multiple_choice.examples import pairs_of
 from neobert.tasks.multiple_choice.labels import CHOICES, choices_of
@@ -21,12 +18,10 @@ from neobert.tasks.multiple_choice.rows import choice_names
 from neobert.tasks.multiple_choice.spec import SPEC
 
 
-class ChoicePredictor(Predictor):
+class ChoicePredictor(HeadPredictor):
     """Predicts the index of the best choice, its probability, and the probabilities of all."""
 
-    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
-        super().__init__(model, tokenizer, folder)
-        self.model = model
+    auto_class = SPEC.auto_class
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         rows = [dict(zip(self.names, item, strict=True)) for item in items]
@@ -55,6 +50,4 @@ def _prediction(scores: Tensor) -> Prediction:
     return dict(zip(SPEC.predicted, (best, share, shares.tolist()), strict=True))
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> ChoicePredictor:
-    """Load a model for multiple choice from a folder. Raises `ProjectError` for an unusable one."""
-    return ChoicePredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)
+PREDICTOR = ChoicePredictor

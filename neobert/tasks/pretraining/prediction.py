@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -21,15 +22,19 @@ from neobert.printable import printable
 from neobert.progress import OnProgress
 
 
-class MaskPredictor(Predictor):
+class MaskPredictor(Predictor[InferenceModel]):
     """Predicts the most probable token at the mask of each text, which has one mask, and its probability.
 
     `predict` raises `ProjectError` for a text without a mask, or with several, after truncation.
     """
 
-    def __init__(self, model: InferenceModel, tokenizer: TextTokenizer, folder: Path) -> None:
-        super().__init__(model, tokenizer, folder)
-        self.model = model
+    @classmethod
+    def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
+        """Load a masked-language model from a folder. Raises `ProjectError` for an unusable one."""
+        model = load_model(folder, device, dtype, needs_decoder=True)
+        length = length_limit(max_length, model.max_length, folder)
+        tokenizer = TextTokenizer.load(folder, length, model.num_rows, roles=("mask_token",))
+        return cls(model, tokenizer, folder)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, _, counts = self.tokenizer.tokenize_items(items)
@@ -60,9 +65,4 @@ class MaskPredictor(Predictor):
                 raise ProjectError("predict-mask", message, hint, exit_code=EXIT_USAGE)
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> MaskPredictor:
-    """Load a masked-language model from a folder. Raises `ProjectError` for an unusable one."""
-    model = load_model(folder, device, dtype, needs_decoder=True)
-    length = length_limit(max_length, model.max_length, folder)
-    tokenizer = TextTokenizer.load(folder, length, model.num_rows, roles=("mask_token",))
-    return MaskPredictor(model, tokenizer, folder)
+PREDICTOR = MaskPredictor

@@ -21,7 +21,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
 from neobert.prediction.model import HeadModel
-from neobert.prediction.predictor import Predictor, load_head
+from neobert.prediction.predictor import HeadPredictor
 from neobert.progress import OnProgress
 from neobert.runfiles.model_folder import CODE
 from neobert.tasks.question_answering.answers import best_window
@@ -31,15 +31,16 @@ from neobert.tasks.question_answering.spec import SETTINGS, SPEC
 from neobert.tasks.question_answering.windows import Windowed, Windows
 
 
-class AnswerPredictor(Predictor):
+class AnswerPredictor(HeadPredictor):
     """Predicts the answer to each question: a span of its context, with its probability and characters.
 
     The probability is that of the first token times that of the last one, in the window with the best span.
     """
 
+    auto_class = SPEC.auto_class
+
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
-        self.model = model
         self.section = _section_of(getattr(model.settings, SETTINGS, {}), folder)
         self.windows = Windows(tokenizer.pairs, self.section.doc_stride)
 
@@ -97,6 +98,4 @@ def _section_of(saved: object, folder: Path) -> QuestionAnsweringConfig:
         raise ProjectError(CODE, f"config.json: {error.message}", hint, str(folder), EXIT_USAGE) from error
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> AnswerPredictor:
-    """Load a model for question answering from a folder. Raises `ProjectError` for an unusable one."""
-    return AnswerPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)
+PREDICTOR = AnswerPredictor

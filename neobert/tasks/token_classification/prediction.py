@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-import torch
 
 from neobert.data.tokenize.offsets import with_offsets
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
-from neobert.encoding.tokens import TextTokenizer
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.model import HeadModel
-from neobert.prediction.predictor import Predictor, load_head
+from neobert.prediction.predictor import HeadPredictor
 from neobert.progress import OnProgress
 from neobert.tasks.token_classification.examples import split_between_words, words_of
 from neobert.tasks.token_classification.labels import SEPARATOR
@@ -24,16 +20,14 @@ from neobert.tasks.token_classification.spec import SPEC
 NO_WORD = -1
 
 
-class WordPredictor(Predictor):
+class WordPredictor(HeadPredictor):
     """Predicts the label of each word, at its first token, as it was trained, and its probability.
 
     A text that exceeds the length limit is cut between words, so that each word has a label. A word without
     a token, such as one of control characters, has none: null.
     """
 
-    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
-        super().__init__(model, tokenizer, folder)
-        self.model = model
+    auto_class = SPEC.auto_class
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         pieces = [
@@ -80,6 +74,4 @@ class WordPredictor(Predictor):
         return pieces
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> WordPredictor:
-    """Load a model of words from a folder. Raises `ProjectError` for an unusable one."""
-    return WordPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)
+PREDICTOR = WordPredictor
