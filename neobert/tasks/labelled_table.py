@@ -222,6 +222,12 @@ def named_column(
     raise unclear(text, message, f"name the column of {content}: --{key} NAME")
 
 
+def key_of(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
+    """Return the key that names a column, unless it is the only one that the row format would take."""
+    is_alone = [name for name in names if name in columns] == [column.name]
+    return {} if is_alone else {setting: column.name}
+
+
 def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
     """Yield a note if not all rows were read."""
     if not is_whole:

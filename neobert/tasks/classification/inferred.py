@@ -18,6 +18,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     columns_of,
+    key_of,
     listed_names,
     note_on_rows,
     quoted,
@@ -45,8 +46,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     if second is not None:
         notes = [f"texts: columns {quoted(first.name)} and {quoted(second.name)}"]
         keys[PAIR_SETTING] = second.name
-    if [each.name for each in columns if each.name in TEXT_CANDIDATES] != [first.name]:
-        keys[TEXT_SETTING] = first.name
+    keys |= key_of(by_name, TEXT_CANDIDATES, first, TEXT_SETTING)
     keys[LABEL_SETTING] = label.name
     keys |= _problem(label, text)
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")

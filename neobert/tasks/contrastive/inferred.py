@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
@@ -15,10 +15,10 @@ from neobert.tasks.labelled_table import (
     NONE_NAMED,
     TEXT_SETTING,
     Column,
-    Keys,
     LabelledTable,
     Named,
     columns_of,
+    key_of,
     named_column,
     note_on_rows,
     quoted,
@@ -34,8 +34,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     others = {name: each for name, each in by_name.items() if each is not query}
     positive = named_column(others, POSITIVES, text, "documents", POSITIVE_SETTING, named)
     negatives = _negatives(others)
-    keys |= _unless_alone(by_name, QUERIES, query, TEXT_SETTING)
-    keys |= _unless_alone(others, POSITIVES, positive, POSITIVE_SETTING)
+    keys |= key_of(by_name, QUERIES, query, TEXT_SETTING)
+    keys |= key_of(others, POSITIVES, positive, POSITIVE_SETTING)
     most = min(MAX_NEGATIVES, sum(max(1, each.max_different) for each in negatives))
     keys[MAX_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
@@ -75,9 +75,3 @@ def _rates(column: Column) -> bool:
     """Return whether numbers rate pairs: 0 and 1, or no numbers of a few classes."""
     numbers = column.numbers
     return bool(numbers) and (set(numbers) <= {0, 1} or column.name not in LABELS or column.is_scored)
-
-
-def _unless_alone(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
-    """Return the key that names a column, unless it is the only one that the row format would take."""
-    is_alone = [name for name in names if name in columns] == [column.name]
-    return {} if is_alone else {setting: column.name}

@@ -15,6 +15,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     columns_of,
+    key_of,
     named_column,
     note_on_rows,
     quoted,
@@ -37,8 +38,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     start = by_name.get(STARTS.get(prompt.name, ""))
     choices, of_choices = _choices(by_name, text)
     keys |= of_choices
-    if [name for name in PROMPTS if name in by_name] != [prompt.name]:
-        keys[TEXT_SETTING] = prompt.name
+    keys |= key_of(by_name, PROMPTS, prompt, TEXT_SETTING)
     if start is not None:
         keys["multiple_choice.start_column"] = start.name
     if label.name != LABELS[0]:
@@ -66,9 +66,7 @@ def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], K
     )
     if named:
         keys: Keys = {"multiple_choice.max_choices": named[0].max_elements}
-        if [name for name in LISTS if name in columns] != [named[0].name]:
-            keys["multiple_choice.choices_column"] = named[0].name
-        return named[:1], keys
+        return named[:1], keys | key_of(columns, LISTS, named[0], "multiple_choice.choices_column")
     numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) < 2:
         message = f"no column is known to hold choices: {listed([*map(quoted, columns)], 8)}"

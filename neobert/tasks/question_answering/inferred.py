@@ -11,6 +11,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     columns_of,
+    key_of,
     named_column,
     note_on_rows,
     quoted,
@@ -36,13 +37,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     context = named_column(by_name, CONTEXT_NAMES, text, "contexts", TEXT_SETTING, named)
     answer = named_column(by_name, ANSWER_NAMES, text, "answers", ANSWER_SETTING, named)
     start = next((by_name[name] for name in START_NAMES if name in by_name), None)
-    for key, column, known in (
-        (QUESTION_SETTING, question, QUESTIONS),
-        (TEXT_SETTING, context, CONTEXTS),
-        (ANSWER_SETTING, answer, ANSWER_COLUMNS),
-    ):
-        if [name for name in known if name in by_name] != [column.name]:
-            keys[key] = column.name
+    keys |= key_of(by_name, QUESTIONS, question, QUESTION_SETTING)
+    keys |= key_of(by_name, CONTEXTS, context, TEXT_SETTING)
+    keys |= key_of(by_name, ANSWER_COLUMNS, answer, ANSWER_SETTING)
     notes = [
         f"question: column {quoted(question.name)}",
         f"context: column {quoted(context.name)}",

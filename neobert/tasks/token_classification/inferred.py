@@ -14,6 +14,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     columns_of,
+    key_of,
     listed_names,
     note_on_rows,
     quoted,
@@ -32,10 +33,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     words = _named(lists, WORD_COLUMNS, text, "lists of words", TEXT_SETTING, named)
     others = {name: each for name, each in lists.items() if each is not words}
     tags = _named(others, TAG_COLUMNS, text, "lists of labels", LABEL_SETTING, named)
-    if [name for name in WORD_COLUMNS if name in lists] != [words.name]:
-        keys[TEXT_SETTING] = words.name
-    if [name for name in TAG_COLUMNS if name in lists] != [tags.name]:
-        keys[LABEL_SETTING] = tags.name
+    keys |= key_of(lists, WORD_COLUMNS, words, TEXT_SETTING)
+    keys |= key_of(lists, TAG_COLUMNS, tags, LABEL_SETTING)
     names = _tag_names(tags, text)
     keys["token_classification.label_names"] = names
     classes = f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
