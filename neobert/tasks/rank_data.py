@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +20,13 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
+from neobert.tasks.specs import spec_of
 from neobert.training.loop.task import Task, TaskInputs
 from neobert.training.state.train_state import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class RankData(ABC):
+class RankData:
     """Microbatches of one rank.
 
     Attributes:
@@ -43,9 +43,11 @@ class RankData(ABC):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", shape_of(self.config, self.vocab_size))
 
-    @abstractmethod
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
+        head = spec_of(self.config).head(self.config, self.shape)
+        scored = batch.num_segments if head.is_per_document else batch.num_tokens
+        return self.shape.block_flops(segment_lengths(batch).tolist()) + 6 * head.weights * scored
 
     def batches(self, cursor: Cursor) -> TrainStream:
         """Return the stream of this rank's training microbatches from a cursor on."""
@@ -90,12 +92,12 @@ class RankData(ABC):
         return float(progress.cursor.epoch)
 
 
-def task_over(run: TaskInputs, kind: Callable[..., RankData], **own: Any) -> Task:
+def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: Any) -> Task:
     """Build a task that reads its microbatches through `kind`.
 
     Args:
         run: arguments of the task.
-        kind: subclass of `RankData`.
+        kind: `RankData`, or a subclass with other inputs or FLOPs.
         own: fields of `Task`: objective, metrics, probe, worst case, targets. `num_classes` defaults to the
             number of outputs of the head.
     """

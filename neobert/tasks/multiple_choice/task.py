@@ -15,7 +15,7 @@ from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.probe import choice_answers
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
-from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.rank_data import RankData, task_over
 from neobert.training.loop.task import Task, TaskInputs
 
 
@@ -36,17 +36,11 @@ def build(run: TaskInputs) -> Task:
 
 
 class MultipleChoiceData(RankData):
-    """Microbatches of one rank, with their inputs and FLOPs."""
+    """Microbatches of one rank, with their inputs."""
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
         """Return the arguments of the objective, with the row of each choice."""
         return super().inputs(batch, device) | {"groups": batch.groups.to(device, non_blocking=True)}
-
-    def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward, without padding."""
-        width = self.shape.hidden_size
-        head = 6 * width * (width + 1) * batch.num_segments
-        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001

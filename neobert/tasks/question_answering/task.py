@@ -1,4 +1,4 @@
-"""Question answering: objective, metrics and data of a rank."""
+"""Question answering: objective and metrics of a rank."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import SpanObjective
 from neobert.tasks.question_answering.probe import span_answers
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
-from neobert.tasks.question_answering.spec import OUTPUTS
-from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.rank_data import segment_lengths, task_over
 from neobert.training.loop.task import Task, TaskInputs
 
 
 def build(run: TaskInputs) -> Task:
-    """Build objective, metrics and data of a question answering run."""
+    """Build objective and metrics of a question answering run."""
     mean, text = run.prepared.train.statistics.mean, EvaluationText(run.config, run.prepared)
     return task_over(
         run,
-        QuestionAnsweringData,
         objective=SpanObjective(run.backbone),
         metrics=partial(AnswerMetrics, run.world.device, text, QUESTION_ANSWERING.of(run.config)),
         worst_case=with_every_answer,
@@ -33,15 +31,6 @@ def build(run: TaskInputs) -> Task:
         num_classes=round(mean),  # the tokens of a window
         targets_per_token=1 / mean,
     )
-
-
-class QuestionAnsweringData(RankData):
-    """Microbatches of one rank, with their inputs and FLOPs."""
-
-    def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward, without padding."""
-        head = 6 * self.shape.hidden_size * OUTPUTS * batch.num_tokens
-        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 
 
 def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Token classification: objective, metrics and data of a rank."""
+"""Token classification: objective and metrics of a rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.objectives.labelled import LabelledObjective
-from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.rank_data import task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
 from neobert.tasks.token_classification.probe import tagger_answers
@@ -21,27 +21,16 @@ from neobert.training.loop.task import Task, TaskInputs
 
 
 def build(run: TaskInputs) -> Task:
-    """Build objective, metrics and data of a token classification run."""
+    """Build objective and metrics of a token classification run."""
     section = TOKEN_CLASSIFICATION.of(run.config)
     return task_over(
         run,
-        TokenClassificationData,
         objective=LabelledObjective(run.backbone),
         metrics=partial(TagMetrics, run.world.device, section.label_names),
         worst_case=with_every_label,
         probe=partial(tagger_answers, num_labels=len(section.label_names)),
         targets_per_token=labelled_share(run.prepared),
     )
-
-
-class TokenClassificationData(RankData):
-    """Microbatches of one rank, with their inputs and FLOPs."""
-
-    def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward, without padding."""
-        labels = len(TOKEN_CLASSIFICATION.of(self.config).label_names)
-        head = 6 * self.shape.hidden_size * labels * batch.num_tokens
-        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 
 
 def labelled_share(prepared: PreparedData) -> float:
