@@ -26,7 +26,6 @@ from neobert.tasks.multiple_choice.labels import choices_of, index_of
 from neobert.tasks.multiple_choice.objective import LOWEST, by_row
 from neobert.tasks.multiple_choice.rows import choice_fields
 from neobert.tasks.specs import spec_of
-from tests.killed_run import killed_before
 
 RIGHT, WRONG = "hums softly", ("barks", "purrs", "sings", "swims away")
 
@@ -147,19 +146,13 @@ def test_logits_by_row_are_those_of_its_segments(sizes, padding):
 # --- whole runs
 
 
-def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, file):
+def test_a_killed_run_ends_as_the_unbroken_one(killed_run, metrics, file):
     """Trains packed rows of two to four choices, keeps the best checkpoint, and resumes to the last bit."""
     trainer = {"max_steps": 30, "eval_steps": 15, "save_steps": 15, "metric_for_best_model": "eval/accuracy"}
-    values = options(file, trainer=trainer)
-    whole, broken = make_run("whole", **values), make_run("broken", **values)
-    assert run(whole) == 0
+    whole = killed_run(20, **options(file, trainer=trainer))
     lines = metrics(whole)
     assert lines[-1]["eval/accuracy"] > 0.9
     assert lines[-1]["eval/loss"] < lines[0]["eval/loss"] / 2
-    with killed_before(20):
-        run(broken)
-    assert run(broken) == 0
-    assert exact(broken) == exact(whole)
     folder = whole / "checkpoints" / "30"
     model = AutoModelForMultipleChoice.from_pretrained(folder)
     saved = read_weights(folder)
