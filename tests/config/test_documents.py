@@ -46,7 +46,6 @@ def test_a_file_that_is_no_config_is_refused_with_exit_code_2(case: str, write) 
     ("content", "line", "column"),
     [
         (b"seed: 1\n---\nseed: 2\n", 2, 1),
-        (b"trainer:\n\tmax_steps: 5\n", 2, 1),
         (b"wandb:\n  name: a: b\n", 2, 10),
         ("wandb:\n  näme: caf".encode() + b"\xe9\n", 2, 12),
         ("seed: 1\ntask: ü\x1b\n".encode(), 2, 8),
@@ -62,6 +61,7 @@ def test_the_place_of_a_syntax_error_is_named(content: bytes, line: int, column:
 @pytest.mark.parametrize(
     ("content", "line", "column"),
     [
+        (b"trainer:\n\tmax_steps: 5\n", 2, 1),
         (b"trainer:\n  max_steps: 5\n\tsave_steps: 5\n", 3, 1),
         (b"trainer:\n  max_steps: 5\n  \tsave_steps: 5\n", 3, 3),
         (b"seed: 1\n \ttask: mlm\n", 2, 7),

@@ -155,12 +155,16 @@ def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., An
 def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no receipt"):
         wait_for_first_node(tmp_path / "run", "0" * 64, timeout_s=0)
-    digest = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json").json[
-        "config_hash"
-    ]
-    wait_for_first_node(tmp_path / "run", digest, timeout_s=0)
+    answer = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json")
+    digest, now_s = answer.json["config_hash"], int(time.time())
     with pytest.raises(ProjectError, match="was issued for config"):
         wait_for_first_node(tmp_path / "run", "0" * 64, timeout_s=0)
+    path, job = tmp_path / "run" / "receipt.json", {"SLURM_JOB_START_TIME": str(now_s - 3600)}
+    wait_for_first_node(tmp_path / "run", digest, 0, job)
+    os.utime(path, (now_s, now_s - 3 * 3600))
+    wait_for_first_node(tmp_path / "run", digest, 0, {})
+    with pytest.raises(ProjectError, match="older than this job"):
+        wait_for_first_node(tmp_path / "run", digest, 0, job)
 
 
 def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,19 +173,6 @@ def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pyt
     longer = (*levels.HEAVY_PROBES, Probe("another", lambda _: None, 700.0, is_heavy=True))
     monkeypatch.setattr(levels, "HEAVY_PROBES", longer)
     assert levels.longest_s() == before_s + 700
-
-
-@pytest.mark.child
-def test_a_receipt_from_before_the_job_lets_nobody_begin(command: Callable[..., Any], tmp_path: Path) -> None:
-    answer = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json")
-    digest, now_s = answer.json["config_hash"], int(time.time())
-    path = tmp_path / "run" / "receipt.json"
-    os.utime(path, (now_s, now_s - 3 * 3600))
-    with pytest.raises(ProjectError, match="older than this job"):
-        wait_for_first_node(tmp_path / "run", digest, 0, {"SLURM_JOB_START_TIME": str(now_s - 3600)})
-    wait_for_first_node(tmp_path / "run", digest, 0, {})
-    os.utime(path)
-    wait_for_first_node(tmp_path / "run", digest, 0, {"SLURM_JOB_START_TIME": str(now_s - 3600)})
 
 
 TWO_NODES = ("-p", "cpu-demo", "--set", "trainer.output_dir=run")
@@ -213,7 +204,7 @@ def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], 
 
 @pytest.mark.child
 def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
-    command: Callable[..., Any], waited: list[Path]
+    command: Callable[..., Any], waited: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "checked")
     assert "nobody came" in command(*JOIN, "--receipt", "checked").err
@@ -226,18 +217,8 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
     assert "it expired at" in command(*JOIN, "--receipt", "checked").err
     assert len(waited) == 1
 
-
-FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")
-
-
-@pytest.mark.child
-def test_the_second_node_plans_with_what_the_receipt_has_measured(
-    command: Callable[..., Any], waited: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "checked")
-    path, told, judge = Path("checked", "receipt.json"), [], train.examine
-    taken = {"step_time_s": 0.1, "memory_mib": 900.0, "source": "a rehearsal"}
-    write_receipt(replace(read_receipt(path), measured=taken), path)
+    told, judge, taken = [], train.examine, {"step_time_s": 0.1, "memory_mib": 900.0, "source": "a rehearsal"}
+    write_receipt(replace(receipt, measured=taken), path)
 
     def examine(*arguments: Any, **named: Any) -> Any:
         told.append(named["earlier"])
@@ -245,7 +226,10 @@ def test_the_second_node_plans_with_what_the_receipt_has_measured(
 
     monkeypatch.setattr(train, "examine", examine)
     assert "nobody came" in command(*JOIN, "--receipt", "checked").err
-    assert told == [Measured(**taken)]
+    assert told == [Measured(**taken)], "it plans with what the receipt has measured"
+
+
+FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")
 
 
 RECEIPT = Path("run", "receipt.json")
@@ -271,18 +255,27 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.child
-def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked(
-    command: Callable[..., Any], seen: list[bool]
+def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked_and_no_outcome_with_it(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
 ) -> None:
+    left = []
+    write = launch_records.write_results
+
+    def write_results(*arguments: Any) -> None:
+        left.append(Path("run", "outcome.json").exists())
+        write(*arguments)
+
+    monkeypatch.setattr(launch_records, "write_results", write_results)
     command(*FIRST)
     Path("run", "outcome.json").write_text('{"status": "preempted", "exit_code": 75}', encoding="utf-8")
     command(*FIRST)
     assert seen == [False, True] * 2
+    assert left == [False, False]
     (earlier,) = json.loads(Path("run", "manifest.json").read_text(encoding="utf-8"))["earlier"]
     assert earlier["outcome"]["exit_code"] == 75, "the history of the run is kept"
 
 
-@pytest.mark.parametrize("named", ["run", "run/receipt.json", "../{here}/run"])
+@pytest.mark.parametrize("named", ["run/receipt.json", "../{here}/run"])
 @pytest.mark.child
 def test_a_receipt_that_the_launch_goes_by_stays(
     named: str, command: Callable[..., Any], seen: list[bool], tmp_path: Path
@@ -301,21 +294,3 @@ def test_a_receipt_in_a_folder_that_no_launch_made_stays(
     command(*FIRST)
     assert seen == [True]
     assert RECEIPT.exists()
-
-
-@pytest.mark.child
-def test_nodes_that_see_the_receipt_see_no_earlier_outcome(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
-) -> None:
-    left = []
-    write = launch_records.write_results
-
-    def write_results(*arguments: Any) -> None:
-        left.append(Path("run", "outcome.json").exists())
-        write(*arguments)
-
-    monkeypatch.setattr(launch_records, "write_results", write_results)
-    for _ in range(2):
-        command(*FIRST)
-        Path("run", "outcome.json").write_text("{}", encoding="utf-8")
-    assert left == [False, False]

@@ -58,15 +58,6 @@ def test_the_distribution_is_the_integral_of_its_density(t: float, degrees: int)
     assert student_t_cdf(t, degrees) == pytest.approx(integral(t, degrees), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("t", "degrees", "below"),
-    # Quantiles of the published tables (for example NIST/SEMATECH e-Handbook, 1.3.6.7.2).
-    [(6.314, 1, 0.95), (6.965, 2, 0.99), (4.541, 3, 0.99), (2.821, 9, 0.99), (2.457, 30, 0.99)],
-)
-def test_the_distribution_has_the_published_quantiles(t: float, degrees: int, below: float) -> None:
-    assert student_t_cdf(t, degrees) == pytest.approx(below, abs=2e-5)
-
-
 def test_a_mean_below_the_limit_is_not_enough() -> None:
     assert p_value_below([3.30, 3.27, 3.28], 3.3) > 0.05
     assert p_value_below([3.29, 3.28, 3.285], 3.3) < 0.05

@@ -160,14 +160,6 @@ def test_a_held_ctrl_c_leaves_nothing_either(begin: Callable[..., Any], tmp_path
 
 
 @pytest.mark.e2e
-def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
-    child = begin("bench")
-    child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=PATIENCE_S)
-    assert (out, err) == ("", f"SIGTERM: stopping\nerror: SIGTERM: {STOPPED} [terminated]\n")
-
-
-@pytest.mark.e2e
 @pytest.mark.parametrize("name", ["bench", "validate-gpu"])
 def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
     name: str, begin: Callable[..., Any], tmp_path: Path
