@@ -44,6 +44,11 @@ class ProjectError(Exception):
         return f"{head}{self.message} [{self.code}]{tail}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def write_error_file(error: ProjectError) -> bool:
     """Write the error as JSON to the file that $NEOBERT_ERROR_FILE names, for the parent process.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from launcher.terminal import console
 from neobert.config.schema import RunConfig
 from neobert.data.sources.retries import is_transient
-from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError, first_line
 from neobert.families.table import named_weights
 from neobert.hub_names import cached_commit, hub_cache, is_commit, is_pinned, snapshot_folder
 from neobert.plurals import counted, listed
@@ -198,7 +198,6 @@ def _explaining(name: str, revision: str | None) -> Iterator[None]:
     except Exception as error:
         if not is_transient(error):
             raise
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        message = f"the download failed: {printable(lines[0])}"
+        message = f"the download failed: {printable(first_line(error))}"
         hint = "run the same command again: complete files are kept"
         raise ProjectError(CODE, message, hint, name) from error

@@ -22,7 +22,7 @@ from huggingface_hub import constants
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import IndexedSource, Reader, State, TextSource
 from neobert.data.sources.rows import Row, RowFormat
-from neobert.errors import ProjectError
+from neobert.errors import ProjectError, first_line
 from neobert.plurals import listed
 
 if TYPE_CHECKING:
@@ -196,10 +196,5 @@ def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
     try:
         return action()
     except (OSError, ValueError, DatasetsError, RuntimeError, NotImplementedError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ProjectError(
-            "DAT001",
-            f"the dataset cannot be opened: {lines[0]}",
-            hint,
-            place,
-        ) from error
+        message = f"the dataset cannot be opened: {first_line(error)}"
+        raise ProjectError("DAT001", message, hint, place) from error

@@ -12,7 +12,7 @@ from itertools import islice
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State, TextSource
 from neobert.data.sources.rows import Row, characters
-from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, first_line
 from neobert.plurals import counted
 
 CHUNK_DOCUMENTS = 1024
@@ -132,10 +132,9 @@ def is_transient(error: Exception) -> bool:
 
 
 def _unreadable(label: str, error: Exception) -> ProjectError:
-    lines = str(error).strip().splitlines() or [""]
     return ProjectError(
         "DAT001",
-        f"cannot be read: {type(error).__name__}: {lines[0]}",
+        f"cannot be read: {type(error).__name__}: {first_line(error)}",
         "check the files of the dataset, or prepare it on a local disk",
         label,
     )

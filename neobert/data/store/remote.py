@@ -28,7 +28,7 @@ from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import files_of
 from neobert.data.store.token_store import writing
-from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, first_line
 from neobert.progress import Progress
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 
@@ -203,7 +203,6 @@ def _lost(place: str, error: Exception) -> ProjectError:
     elif isinstance(error, FileNotFoundError):
         message, hint = "does not exist", "copy the part to the store again"
     else:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        message = f"cannot be read: {type(error).__name__}: {reason}"
+        message = f"cannot be read: {type(error).__name__}: {first_line(error)}"
         hint = "check the connection and the credentials, and start again: complete files are kept"
     return ProjectError("DAT010", message, hint, place, EXIT_TRAINING_FAILED)

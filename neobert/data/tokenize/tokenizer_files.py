@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources import hub
-from neobert.errors import ProjectError
+from neobert.errors import ProjectError, first_line
 
 GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Names that versions of transformers write for `PreTrainedTokenizerFast`."""
@@ -86,8 +86,7 @@ def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
         hint = "use a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
         return unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return unreadable(name, f"cannot be loaded: {lines[0]}", hint)
+    return unreadable(name, f"cannot be loaded: {first_line(error)}", hint)
 
 
 def unreadable(place: str, message: str, hint: str) -> ProjectError:
