@@ -22,17 +22,32 @@ Launch = Callable[..., Any]
 def launch(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     machine.with_fake_trainer(monkeypatch, tmp_path)
     machine.become(monkeypatch, machine.altered({"git": CLEAN}))
-    run = machine.launch(capsys)
-    code, report = run("preflight", *RUN, "--level", "full", "--output", "checked")
-    assert code in (0, 3), [finding["message"] for finding in report["findings"]]
-    _judged(Path("checked", "receipt.json"))
-    return run
+    return machine.launch(capsys)
 
 
-def _judged(path: Path, **changes: Any) -> None:
-    """What no helper of this test can record, such as a rehearsal, is taken as passed."""
-    content = json.loads(path.read_text(encoding="utf-8")) | {"verdict": "pass"} | changes
-    path.write_text(json.dumps(sealed(content)), encoding="utf-8")
+@pytest.fixture(scope="module")
+def issued() -> dict[str, Any]:
+    """The receipt of the one preflight that the tests share."""
+    return {}
+
+
+@pytest.fixture
+def checked(launch: Launch, issued: dict[str, Any]) -> Callable[..., None]:
+    """Have the receipt of a preflight in `checked`; the function writes it again, with changes."""
+    path = Path("checked", "receipt.json")
+    if not issued:
+        code, report = launch("preflight", *RUN, "--level", "full", "--output", "checked")
+        assert code in (0, 3), [finding["message"] for finding in report["findings"]]
+        issued.update(json.loads(path.read_text(encoding="utf-8")))
+
+    def write(**changes: Any) -> None:
+        """What no helper of this test can record, such as a rehearsal, is taken as passed."""
+        path.parent.mkdir(exist_ok=True)
+        content = issued | {"verdict": "pass"} | changes
+        path.write_text(json.dumps(sealed(content)), encoding="utf-8")
+
+    write()
+    return write
 
 
 def refusal(launch: Launch, *more: str) -> str:
@@ -55,11 +70,14 @@ def refusal(launch: Launch, *more: str) -> str:
     ],
     ids=str,
 )
-def test_a_receipt_that_proves_nothing(launch: Launch, changes: dict[str, Any], named: str) -> None:
-    _judged(Path("checked", "receipt.json"), **changes)
+def test_a_receipt_that_proves_nothing(
+    launch: Launch, checked: Callable[..., None], changes: dict[str, Any], named: str
+) -> None:
+    checked(**changes)
     assert named in refusal(launch)
 
 
+@pytest.mark.usefixtures("checked")
 def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
     code, ending = launch("train", *RUN, "--receipt", "checked")
     assert code == 0, ending
@@ -67,8 +85,10 @@ def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
     assert {"static", "host", "gpu", "distributed", "data"} <= set(receipt["levels"])
     assert {"GPU003", "GPU008", "NUM006"} <= {check["id"] for check in receipt["checks"]}
     assert receipt["gpu_uuids"] == ["GPU-0"]
+    assert json.loads(Path("run", "manifest.json").read_text(encoding="utf-8"))["unguarded"] is None
 
 
+@pytest.mark.usefixtures("checked")
 def test_an_edited_config(launch: Launch) -> None:
     said = refusal(launch, "--set", "trainer.max_steps=99999")
     assert "trainer.max_steps was 50000 and is 99999" in said
@@ -84,6 +104,7 @@ def test_an_edited_config(launch: Launch) -> None:
         ({"git": CLEAN, "software.pinned": {"torch": "2.13.0"}}, "the digest of pinned versions was"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("checked")
 def test_a_changed_machine(
     launch: Launch, changes: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +112,7 @@ def test_a_changed_machine(
     assert named in refusal(launch)
 
 
+@pytest.mark.usefixtures("checked")
 def test_what_is_judged_anew_still_stops_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.become(monkeypatch, machine.altered({"git": CLEAN, "disk.free_mib": 10}))
     code, report = launch("train", *RUN, "--receipt", "checked")
@@ -114,8 +136,3 @@ def test_unguarded_needs_a_reason(reason: str, launch: Launch) -> None:
     assert code == 2
     assert report["findings"][0]["code"] == "unguarded-without-reason"
     assert not Path("run").exists()
-
-
-def test_control_a_guarded_run_says_so(launch: Launch) -> None:
-    launch("train", *RUN)
-    assert json.loads(Path("run", "manifest.json").read_text(encoding="utf-8"))["unguarded"] is None
