@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 TEXT, CONLL, PARQUET = ".txt", ".conll", ".parquet"
 TOKEN_IDS = ".ds"
@@ -30,6 +31,16 @@ def kind_of(path: Path) -> str | None:
     if suffix == TOKEN_IDS and path.suffix.lower() != TOKEN_IDS:
         return None
     return suffix if suffix in KINDS else None
+
+
+def way_to_table(path: Path) -> str:
+    """Return the hint for plain text where rows are read: the file may be a table by another name."""
+    compression = path.suffix if path.suffix.lower() in COMPRESSIONS else ""
+    copies = {kind: quote(f"{without_suffixes(path)}{kind}{compression}") for kind in (".tsv", CONLL)}
+    return (
+        "pass JSON lines, CSV, TSV, CoNLL or parquet; if tabs separate the fields: "
+        f"cp {quote(str(path))} {copies['.tsv']}; if each line has a word and its label: {copies[CONLL]}"
+    )
 
 
 def is_plain(path: Path) -> bool:

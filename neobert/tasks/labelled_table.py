@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neobert.config.text_formats import TEXT, kind_of, suffix_of
+from neobert.config.text_formats import TEXT, kind_of, suffix_of, way_to_table
 from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import TRAIN, select_files
 from neobert.data.sources.rows import RowFormat
@@ -139,7 +139,7 @@ def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
     files = [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
     for file in files:
         if kind_of(file) == TEXT:
-            raise unclear(file, "is plain text without labels", "pass CSV, TSV, JSON lines or parquet")
+            raise unclear(file, "is plain text without labels", way_to_table(file))
     columns, is_whole, keys = _columns_of(tuple(files), tuple(file.stat().st_mtime_ns for file in files))
     return columns, is_whole, dict(keys)
 

@@ -197,6 +197,14 @@ def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> N
     assert refusal.value.hint
 
 
+@pytest.mark.parametrize("infer", [classified, paired, tagged])
+def test_a_table_may_have_the_name_of_a_text(infer: Any) -> None:
+    Path("my train.txt").write_text("text\tlabel\n", encoding="utf-8")
+    with pytest.raises(ProjectError, match="is plain text without labels") as refusal:
+        infer(Path("my train.txt"))
+    assert "if tabs separate the fields: cp 'my train.txt' 'my train.tsv'; " in refusal.value.hint
+
+
 def test_words_without_lists_are_refused() -> None:
     with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
         tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import way_to_table
 from neobert.errors import ProjectError
 
 
@@ -252,7 +254,8 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
     """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
         names = ", ".join(field.name for field in rows.fields if field.name != TEXT) or "columns"
-        hint = "set dataset.path to JSON lines, CSV, TSV or parquet"
+        tables = "set dataset.path to JSON lines, CSV, TSV or parquet"
+        hint = way_to_table(path) if isinstance(path, Path) else tables
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 
 
