@@ -21,8 +21,9 @@ MODELING_CODE = "modeling_neobert.py"
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the use of a finished run's model, else the command that resumes the run.
 
-    A model with labels predicts them, one of conversations chats, and one of pairs encodes texts; of another
-    one, it is the Python code that loads it. The model is that of `checkpoints/best` where the run has one.
+    A model with labels predicts them, one of conversations chats, a causal one continues prompts, and one of
+    pairs encodes texts; of another one, it is the Python code that loads it. The model is that of
+    `checkpoints/best` where the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
@@ -33,6 +34,9 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
             return f"{shlex.join(['neobert-launch', 'encode', str(checkpoint)])} TEXTS --index FOLDER"
         if spec is not None and spec.stores_targets:
             return shlex.join(["neobert-launch", "chat", str(checkpoint)])
+        if spec is not None and spec.predicts == "next":
+            generation = shlex.join(["neobert-launch", "evaluate", "generation", str(checkpoint)])
+            return f"{generation} --prompts FILE --output FOLDER"
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
         auto_class = "AutoModel" if spec is None else spec.auto_class
         return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"

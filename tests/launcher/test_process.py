@@ -247,9 +247,14 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path: Path) ->
             (tmp_path / "checkpoints" / "best").symlink_to(link)
         ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
         assert ending.next_command.endswith(f"from_pretrained('{tmp_path}/checkpoints/{loaded}')")
-    (tmp_path / "resolved.json").write_text('{"task": "classification"}')
-    ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
-    assert ending.next_command == f"neobert-launch predict {tmp_path}/checkpoints/5 FILE"
+    for task, command in (
+        ("classification", f"predict {tmp_path}/checkpoints/5 FILE"),
+        ("causal", f"evaluate generation {tmp_path}/checkpoints/5 --prompts FILE --output FOLDER"),
+        ("sft", f"chat {tmp_path}/checkpoints/5"),
+    ):
+        (tmp_path / "resolved.json").write_text(json.dumps({"task": task}))
+        ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
+        assert ending.next_command == f"neobert-launch {command}"
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
