@@ -39,8 +39,9 @@ Columns = Annotated[
     list[str] | None,
     Option(
         "--set",
-        metavar="KEY=COLUMN",
-        help="Use this column, not the one that is inferred: --classification.label_column NAME.",
+        metavar="KEY=VALUE",
+        help="A column to use, not the one that is inferred: --classification.label_column NAME; or "
+        "--adapter.type lora.",
     ),
 ]
 DeviceChoice = Annotated[

@@ -15,7 +15,7 @@ from pathlib import Path
 from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
-from launcher.commands.weights_run_file import Content, content_of
+from launcher.commands.weights_run_file import ADAPTER, Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
 from launcher.terminal import console
@@ -45,7 +45,7 @@ class Request:
         weights: folder or Hub name; None: random weights.
         text: file or folder; None: `dataset`, a Hub dataset or builtin text.
         context: tokens of a row; None: those that cover the texts.
-        named: columns of the text by their config key.
+        named: keys of the command line from which others are inferred: columns, and adapter.type.
     """
 
     file: Path
@@ -113,6 +113,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
                 table=table,
                 device=request.device,
                 context=request.context,
+                adapter=request.named.get(ADAPTER),
             )
         )
     except ProjectError as error:
@@ -141,7 +142,7 @@ def run_file_of(
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
     name = f"{_stem(weights)}-{_stem(str(text))}" + ("" if context is None else f"-{context}")
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
-    request = Request(file, weights, task, text, None, default_device(), context, columns_of(overrides))
+    request = Request(file, weights, task, text, None, default_device(), context, named_in(overrides))
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")
@@ -153,14 +154,14 @@ def run_file_of(
     return file
 
 
-def columns_of(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the columns that overrides name, by their config key."""
-    return {each.path: each.text for each in parse_overrides(overrides) if is_column(each.path)}
+def named_in(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the keys of overrides from which others are inferred, with their values."""
+    return {each.path: each.text for each in parse_overrides(overrides) if infers_others(each.path)}
 
 
-def is_column(path: str) -> bool:
-    """Return whether the key names a column, from which others are inferred."""
-    return path.endswith("_column")
+def infers_others(path: str) -> bool:
+    """Return whether columns and labels, or the learning rate, depend on the key."""
+    return path.endswith("_column") or path == ADAPTER
 
 
 def _note_on_moved(request: Request) -> None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from launcher.commands.from_weights import Request as WeightsRequest
 from launcher.commands.from_weights import (
-    columns_of,
     default_device,
-    is_column,
+    infers_others,
+    named_in,
     write_from_weights,
     write_run_file,
 )
@@ -120,14 +120,14 @@ def _check_file(file: Path) -> None:
 
 def _write(request: Request, *, asks: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
-    if others := [each.path for each in parse_overrides(request.overrides) if not is_column(each.path)]:
+    if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
-        raise _usage("usage", f"init writes the keys of columns only, and {others[0]} is none", hint)
+        raise _usage("usage", f"of keys, init takes columns and adapter.type, not {others[0]}", hint)
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
         return ()
-    named = columns_of(request.overrides)
+    named = named_in(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
         raise _usage("usage", message, "leave out --size")

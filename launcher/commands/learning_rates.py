@@ -15,6 +15,8 @@ FINE_TUNING_RATE, BASE_WIDTH, TOP_RATE = 4e-5, 768, 3e-4
 2.4e-4; 0.64, 0.55 and 0.70 at 8e-5, which falls with the width alone."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
+ADAPTER_TOP_RATE = 1e-3
+"""Twice the highest published rate of LoRA in OPT006."""
 EMBEDDER_RATE = 2e-5 * 384
 """Product for embeddings that are trained already: that of all-MiniLM-L6-v2 (its model card)."""
 CHAT_RATE, CHAT_WIDTH = 2e-5, 4096
@@ -37,6 +39,11 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
     return float(f"{rate:.0e}")
 
 
+def rate_of_adapter(rate: float) -> float:
+    """Return an estimate of the learning rate of LoRA, from that for all weights (arXiv:2106.09685)."""
+    return min(ADAPTER_TOP_RATE, float(f"{10 * rate:.0e}"))
+
+
 def rate_of_conversations(hidden_size: int) -> float:
-    """Return an estimate of the learning rate for conversations; adapters take about ten times as much."""
+    """Return an estimate of the learning rate for conversations."""
     return float(f"{CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size):.0e}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands.learning_rates import rate_from_weights
+from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter
 from launcher.commands.new_batch import rows_per_step
 from launcher.commands.selection import Selection
 from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
@@ -115,6 +115,7 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
         return given
     shape, tokens = shape_of(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
+    rate = rate if run.config.adapter.type is None else rate_of_adapter(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
     console.tell(f"note: {estimate}; to set another: --optimizer.lr RATE")
     return [*given, f"optimizer.lr={rate:g}"]

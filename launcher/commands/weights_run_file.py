@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.context_extension import context_keys
-from launcher.commands.learning_rates import rate_from_weights, rate_of_conversations
+from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
 from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
 from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
 from launcher.commands.starter_file import (
@@ -40,6 +40,7 @@ from neobert.tasks.specs import SPECS, metrics_of, spec_of
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
 MAX_TOKENS = {"cpu": 256, "gpu": 512}
+ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
 FEW_TEXTS = 2000
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
@@ -65,6 +66,7 @@ class Content:
         is_by_line: each line of the text is a document.
         table: what the labelled rows show; None for other tasks.
         context: tokens of a row; None: those that cover the texts.
+        adapter: its type; None: all weights are trained.
     """
 
     command: str
@@ -79,6 +81,7 @@ class Content:
     table: LabelledTable | None
     device: Device
     context: int | None = None
+    adapter: str | None = None
 
 
 def content_of(request: Content) -> str:
@@ -101,6 +104,7 @@ def _entries(request: Content) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
     first = [Entry("task", request.task), *_of_model(request), *_of_table(request), *_declared(request)]
+    first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
     config = resolved(first, request.device)
     shape = shape_of(config, 1)
@@ -131,10 +135,9 @@ def _entries(request: Content) -> Iterator[Entry]:
         batch = batch_of_table(config, request.lengths, length, request.device, is_packed=is_packed)
     rows = batch.rows
     if request.weights is not None and not is_chat:
-        spec = spec_of(config)
-        rate = rate_from_weights(spec, request.weights.folder, shape, rows * length)
+        rate = rate_from_weights(spec := spec_of(config), request.weights.folder, shape, rows * length)
         why = "; low: these embeddings are trained" if spec.declared(request.weights.folder) else ""
-        yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
+        yield _rate(request, rate, shape, why)
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     steps = _steps(request, config, per_pass)
     yield from _of_trainer(request, config, steps, per_pass)
@@ -164,6 +167,13 @@ def _of_long_documents(request: Content, least: int) -> Content:
     )
 
 
+def _rate(request: Content, rate: float, shape: ModelShape, why: str = "") -> Entry:
+    """Return the learning rate, raised for an adapter."""
+    if request.adapter == "lora":
+        rate, why = rate_of_adapter(rate), f"{why}; of an adapter"
+    return Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
+
+
 def _of_documents(request: Content) -> Iterator[Entry]:
     """Yield the keys of a text of few documents, of which a share by hash may be none or all."""
     if request.is_by_line:
@@ -183,8 +193,7 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
-    of_width = f"for a width of {shape.hidden_size:,}; adapters take about ten times as much"
-    yield Entry("optimizer.lr", rate_of_conversations(shape.hidden_size), of_width)
+    yield _rate(request, rate_of_conversations(shape.hidden_size), shape)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
     yield Entry("scheduler.name", "cosine")

@@ -196,7 +196,18 @@ def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> No
     assert command(*init).code == 0
     assert resolve_run(None, ["same.yaml"]).config.classification == config.classification
     refused = command("init", "other.yaml", *train[1:-1], "--trainer.max_steps", "3")
-    assert (refused.code, "init writes the keys of columns only" in refused.err) == (2, True)
+    assert refused.code == 2
+    assert "init takes columns and adapter.type, not trainer.max_steps" in refused.err
+
+
+def test_an_adapter_gets_its_rate_in_the_file(command: Callable[..., Any]) -> None:
+    write_model(Path("model"), "modernbert", hidden_size=768, num_attention_heads=4)
+    run = ("--from", "model", "--task", "classification", "--text", "reviews.csv", "--device", "cpu")
+    for name, given in (("all", ()), ("lora", ("--adapter.type", "lora"))):
+        assert command("init", f"{name}.yaml", *run, *given).code == 0
+    every, lora = (resolve_run(None, [f"{name}.yaml"]).config for name in ("all", "lora"))
+    assert (every.adapter.type, every.optimizer.lr) == (None, 4e-5)
+    assert (lora.adapter.type, lora.optimizer.lr) == ("lora", 4e-4)
 
 
 def test_names_of_any_characters_are_written_as_they_are(command: Callable[..., Any]) -> None:
