@@ -288,6 +288,7 @@ def test_classes_that_no_text_has(overrides: tuple[str, ...], labels: Any, missi
     findings = found("DAT021", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
     assert [one.path for one in findings] == ([overrides[0].partition("=")[0]] if missing else [])
     assert all(f"no training text has label {missing}, but" in one.message for one in findings)
+    assert {one.severity for one in findings} <= {Severity.WARN}
 
 
 WORDS = ("task=token_classification", "token_classification.label_names=[O, B-PER, I-PER]")
