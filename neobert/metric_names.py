@@ -12,6 +12,9 @@ SOURCE, SOURCE_LOSS = "eval/source_", "eval/source_loss"
 CORPUS_SHARE = "data/share/"
 """Prefix of one metric per corpus of a mixture: the share of the tokens trained on so far (0 to 1)."""
 
+SPARSE = "nsa/"
+"""Prefix of the metrics of native sparse attention."""
+
 
 def on_source(name: str) -> str:
     """Return an evaluation metric's name on the source text: eval/loss becomes eval/source_loss."""

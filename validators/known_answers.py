@@ -10,6 +10,7 @@ from validators.finding import Violation
 
 if TYPE_CHECKING:
     from neobert.families.attention import AttentionSpec
+    from neobert.runfiles.answer_kinds import AnswerKind
     from neobert.tasks.spec import TaskSpec
     from validators.facts_rehearsal import AnswerFacts
     from validators.rule import Violations
@@ -110,6 +111,18 @@ LIMITS = {
         "(relative; at least {:.2g})",
         "raise optimizer.lr; if this does not help, report a bug: labels are assigned to wrong texts",
     ),
+    "exact": Limit(
+        le,
+        0,
+        "native sparse attention: {}: {:g} values are wrong (must be {:g})",
+        "report a bug with the versions of torch, flash-linear-attention and triton",
+    ),
+    "close": Limit(
+        le,
+        2.0,
+        "native sparse attention: {}: an error of {:.3g} times the rounding error (at most {:g})",
+        "report a bug with the versions of torch, flash-linear-attention and triton",
+    ),
 }
 """Rounding in bf16 is a tenth of the limit of `same`; one token of another text is more than that limit."""
 
@@ -137,8 +150,13 @@ def unmeasured(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: T
     return [kind for kind in _required(attention, task) if kind not in measured]
 
 
+def of_attention(attention: AttentionSpec) -> tuple[AnswerKind, ...]:
+    """Return the kinds of tests that only this attention has."""
+    return () if attention.selected is None else ("exact", "close")
+
+
 def _required(attention: AttentionSpec, task: TaskSpec) -> Iterator[str]:
-    yield from (*OF_EVERY_TASK, attention.direction)
+    yield from (*OF_EVERY_TASK, attention.direction, *of_attention(attention))
     if attention.is_causal and task.labels_tokens:
         yield "shift"
     if attention.is_causal and task.reads_text:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import NUM_COLORS
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
-from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, TRAIN_LOSS
+from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, SPARSE, TRAIN_LOSS
 from neobert.tasks.metric import LOSSES_BY_POSITION, Metric
 from neobert.tasks.specs import metric_named
 
@@ -43,6 +43,11 @@ def _times(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((part.replace("_", " "), f"time/{part}_ms") for part in parts)
 
 
+def _sparse(kind: str, *names: str) -> tuple[tuple[str, str], ...]:
+    prefix = f"{kind}_" if kind else ""
+    return tuple((name.replace("_", " "), f"{SPARSE}{prefix}{name}") for name in names)
+
+
 LOSS = Panel("Loss", "", (("training", TRAIN_LOSS), ("evaluation", EVAL_LOSS)))
 BY_POSITION = Panel(
     "Evaluation: loss by position in the document",
@@ -61,6 +66,16 @@ AFTER_MEMORY = (
     Panel("Pauses between steps", "ms", _times(PAUSES)),
     _single("Weight norm", "", "train/weight_norm"),
     _single("Largest attention logit", "", "train/max_attention_logit"),
+)
+OF_GATES = (
+    Panel("Gates: mean share of each branch", PERCENT, _sparse("branch_share", "cmp", "slc", "swa")),
+    Panel(
+        "Gates: closed or open, most saturated layer", PERCENT, _sparse("gate_saturated", "cmp", "slc", "swa")
+    ),
+    Panel("Gates: entropy, largest share", "", _sparse("", "gate_entropy_mean", "max_gate_mean")),
+    Panel("Gates: dead layers, collapsed tokens", PERCENT, _sparse("", "dead_layers", "collapse_fraction")),
+    Panel("Selected blocks that a token chose", PERCENT, _sparse("", "free_share", "pct_at_max")),
+    Panel("Selected blocks: predicted, read", "", _sparse("", "reads_pred", "reads_act_total")),
 )
 MEMORY = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
 STEP_PARTS = Panel("Parts of a step", "ms", _times(PARTS))
@@ -81,6 +96,7 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
         *([STEP_PARTS] if has_parts else []),
         *_memory_panels(runs),
         *AFTER_MEMORY,
+        *OF_GATES,
         *_corpora_panels(series),
     ]
     panels = [found for panel in panels if (found := _with_data(panel, series)).lines]

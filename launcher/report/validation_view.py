@@ -19,6 +19,7 @@ from validators.facts_numerics import (
     PathFacts,
     RepeatFacts,
 )
+from validators.facts_rehearsal import AnswerFacts
 from validators.numerics_faults import count_killed
 
 HEAD = ["path", "ran", "leaks", "cross grad", "error forward", "backward", "repeats", "mutants"]
@@ -48,9 +49,13 @@ def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
     rows = [HEAD, *(_path(path) for path in numerics.paths)]
     if numerics.attention:
         rows = [["test", "kernel", "result"]]
-        rows += [[each.kind, numerics.attention, _value(each.value)] for each in numerics.answers]
+        rows += [[_test(each), numerics.attention, _value(each.value)] for each in numerics.answers]
     notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
+
+
+def _test(answer: AnswerFacts) -> str:
+    return answer.subject if answer.kind in ("exact", "close") else answer.kind
 
 
 def _value(value: float | None) -> str:

@@ -19,7 +19,7 @@ PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
 # No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint, or a
 # file of a plug-in was edited.
-FINAL_CODES = ("CKP004", "DGR001", "PLG003", MISSING)
+FINAL_CODES = ("CKP004", "DGR001", "DGR002", "PLG003", MISSING)
 
 
 @dataclass(frozen=True, slots=True)

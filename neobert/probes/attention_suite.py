@@ -23,6 +23,7 @@ from neobert.plan.vocabulary import vocabulary_rows
 from neobert.probes.attention import attention_answers, draw_weights, reach_of
 from neobert.probes.layout import Layout, with_edges
 from neobert.probes.probed_model import probed_model
+from neobert.probes.sparse import sparse_answers_of
 from neobert.tasks.rank_data import inputs_of
 
 MAX_TOKENS = 8192
@@ -66,7 +67,8 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
         loss = objective(**inputs_of(batch, world.device)) / batch.num_targets
     draw_weights(backbone.model, shape.embedding_multiplier)
     model = probed_model(backbone, objective, world, inputs_of, spec)
-    answers = [answer._asdict() for answer in attention_answers(model, batch)]
+    found = [*attention_answers(model, batch), *sparse_answers_of(backbone, objective, world, batch, spec)]
+    answers = [answer._asdict() for answer in found]
     is_on_gpu = world.is_on_gpu
     return {
         "device": torch.cuda.get_device_name() if is_on_gpu else "cpu",

@@ -12,6 +12,7 @@ from neobert.families.table import shape_of
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
+from neobert.probes.sparse import sparse_answers_of
 from neobert.probes.target_rule import target_answers
 from neobert.rehearsal.trials import first_batches, score, train_on, without_effect
 from neobert.tasks.specs import spec_of
@@ -69,6 +70,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     batch = world.on_main(lambda: batch)
     with world.entered(trainer.module, task.backbone.ends):
         yield from attention_answers(model, batch)
+        yield from sparse_answers_of(task.backbone, task.objective, world, batch, spec)
     task.objective.train()
 
 

@@ -16,6 +16,8 @@ AnswerKind = Literal[
     "next",
     "end",
     "learned",
+    "exact",
+    "close",
 ]
 """Meaning of the value of a test; `validators.known_answers` has the limits.
 
@@ -29,5 +31,7 @@ AnswerKind = Literal[
     differs from its neighbours; `end`: share of the targets of last tokens whose label is not the first token
     of the next document. Both are of labels as the target rule wrote them; the other tests plant theirs.
 `same`: change of the loss, which must not change, relative to a change that must occur.
+`exact`: number of values of an operator that differ from those that they must equal bit for bit; `close`:
+    error of its values in units of rounding. Both are of native sparse attention.
 `learned`: share by which the loss with correct labels is below the loss with wrong labels, on new examples.
 """

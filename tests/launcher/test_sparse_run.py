@@ -65,6 +65,13 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
     last = "checkpoints/12/model.safetensors"
     assert Path("run", last).read_bytes() == Path("whole", last).read_bytes()
 
+    rows = [row for row in history(Path("run")) if "nsa/reads_pred" in row]
+    assert len(rows) == 12
+    assert all(row["nsa/reads_pred"] == row["nsa/reads_act_total"] > 0 for row in rows)
+    drawn = command("report", "run", "-o", "run.html")
+    assert drawn.code == 0, drawn.err
+    assert "Gates: mean share of each branch" in Path("run.html").read_text(encoding="utf-8")
+
     Path("few.jsonl").write_text(json.dumps({"text": words[39]}), encoding="utf-8")
     scored = command("evaluate", "perplexity", "run", "few.jsonl", "-o", "scores.npy")
     assert scored.code == 0, scored.err

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from neobert.families.attention import SelectedBlocks
 from neobert.plan import Measured
 from profiles.registry import Expectations, resolve_run
 from validators.facts import Facts
@@ -464,6 +465,10 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
         ("learned", 0.02, 0),
         ("learned", 0.0199, 1),
         ("same", None, 1),
+        ("exact", 0, 0),
+        ("exact", 1, 1),
+        ("close", 2.0, 0),
+        ("close", 2.001, 1),
     ],
 )
 def test_known_answers_at_their_limits(kind, value, count):
@@ -487,6 +492,13 @@ def test_a_rehearsal_without_answers_is_unknown():
         said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=())))
     with pytest.raises(CannotTellError, match="ran out of memory"):
         said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))
+
+
+def test_sparse_attention_needs_the_answers_of_its_operator():
+    attention = replace(PLAN.shape.attention, selected=SelectedBlocks(64, 16, 512))
+    plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
+    with pytest.raises(CannotTellError, match=r"^not tested: exact, close$"):
+        list(RULES["TSK006"].judge(RUN, plan, FACTS))
 
 
 def test_a_causal_model_needs_the_answer_of_a_causal_model(monkeypatch):

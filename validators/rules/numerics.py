@@ -12,7 +12,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.known_answers import missed
+from validators.known_answers import missed, of_attention
 from validators.numerics_faults import FAULTS, is_killed
 from validators.rule import CannotTellError, Violations, needed, rule
 
@@ -154,7 +154,8 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     angles in fp32; a backend that validate-gpu passes
     ```
     """
-    judged = _judge(plan, facts, ("parity", "rotation"), ("equality", "positions"))
+    of_model = of_attention(plan.shape.attention)
+    judged = _judge(plan, facts, ("parity", "rotation"), ("equality", "positions", *of_model))
     judged.faults += _of_the_model(needed(facts.numerics))
     yield from judged.conclude(OTHER_BACKEND)
 

@@ -18,9 +18,10 @@ from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
 from neobert.families.nsa.attention import SparseKernels, attend_with, choose_kernels
 from neobert.families.nsa.by_token import attend_by_token
-from neobert.families.nsa.model import NSAConfig, NSAForCausalLM
+from neobert.families.nsa.model import NativeSparseAttention, NSAConfig, NSAForCausalLM
 from neobert.families.nsa.reference import Attended
 from neobert.families.nsa.spec import attention_of, linear_layers, section_of, unsupported
+from neobert.families.nsa.telemetry import attention_metrics
 from neobert.families.table import longest_row, shape_of
 from neobert.parallel import World
 
@@ -70,6 +71,8 @@ def build(
 def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
     """Return the backbone of a model over packed rows."""
     encoder, spec = model.model, spec_of_model(model)
+    modules = [each for each in encoder.modules() if isinstance(each, NativeSparseAttention)]
+    assert spec.selected is not None
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
         attend = attend_with(kernels, spec, inputs["cu_seqlens"], inputs["max_seqlen"])
@@ -94,6 +97,7 @@ def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
         attention=kernels.sparse.name,
         attention_reason=kernels.sparse.reason,
         load=partial(load_weights, model),
+        logged=partial(attention_metrics, modules, spec.selected),
         matrix_layouts={f"{name}.weight": each.layout for name, each in linear_layers(_sizes(model)).items()},
     )
 

@@ -50,6 +50,14 @@ def attend_by_token(
     return torch.from_numpy(context).to(q.device, q.dtype), chosen
 
 
+def weights_of_token(q: Tensor, k: Tensor, t: int, head: int, spec: SelectedBlocks) -> list[float]:
+    """Return the weights by which token t and a head of keys choose among the complete blocks."""
+    per_group = q.shape[1] // k.shape[1]
+    query = q[t, head * per_group : (head + 1) * per_group].detach().double().cpu().numpy()
+    weights = _weights(query, _means(k, spec.size)[: (t + 1) // spec.size, head])
+    return list(map(float, weights.mean(0)))
+
+
 def _means(x: Tensor, size: int) -> Array:
     """Return the means of the complete blocks of x [S, K, H], rounded as x is."""
     complete = x[: len(x) // size * size].float().unflatten(0, (-1, size)).mean(1)

@@ -10,7 +10,7 @@ head, V vocabulary.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -94,12 +94,16 @@ class Norm(nn.Module):
         return F.rms_norm(wide, weight.shape, weight, self.eps).to(x.dtype)
 
 
-class NativeSparseAttention(nn.Module):
-    """Projections, rotation and gates around an `Attend`.
+class Last(NamedTuple):
+    """Gates [T, N, 3], selected blocks [T, K, B] and positions [T] of the last call, for telemetry."""
 
-    Attributes:
-        last: gates [T, N, 3] and selected blocks [T, K, B] of the last call, for telemetry.
-    """
+    gates: Tensor
+    blocks: Tensor
+    positions: Tensor
+
+
+class NativeSparseAttention(nn.Module):
+    """Projections, rotation and gates around an `Attend`."""
 
     def __init__(self, config: NSAConfig) -> None:
         super().__init__()
@@ -111,7 +115,7 @@ class NativeSparseAttention(nn.Module):
         self.v_proj = nn.Linear(hidden, keys, bias=False)
         self.g_proj = nn.Linear(hidden, GATES * config.num_heads, bias=False)
         self.o_proj = nn.Linear(queries, hidden, bias=False)
-        self.last: tuple[Tensor, Tensor] | None = None
+        self.last: Last | None = None
 
     def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Attend over x [T, D]."""
@@ -119,12 +123,16 @@ class NativeSparseAttention(nn.Module):
             project(x).unflatten(-1, (-1, self.head_dim))
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        gates = self.g_proj(x).unflatten(-1, (-1, GATES)).sigmoid()
+        gates = self.gates(x)
         q, k = rotated(q, positions, self.theta), rotated(k, positions, self.theta)
         found = attend(q, k, v, gates)
-        self.last = gates.detach(), found.blocks
+        self.last = Last(gates.detach(), found.blocks, positions)
         out: Tensor = self.o_proj(found.context.flatten(1))
         return out
+
+    def gates(self, x: Tensor) -> Tensor:
+        """Return the gates [T, N, 3] of x [T, D], between 0 and 1 and independent of each other."""
+        return self.g_proj(x).unflatten(-1, (-1, GATES)).sigmoid()
 
 
 class GatedFeedForward(nn.Module):

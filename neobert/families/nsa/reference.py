@@ -20,6 +20,8 @@ from neobert.model.attention import segment_lengths
 
 NO_BLOCK = -1
 """Entry of a token that selects fewer blocks than others."""
+HIDDEN = -torch.inf
+"""Score of a key that a query does not see: a finite one would show the first tokens the mean of all keys."""
 
 
 class Attended(NamedTuple):
@@ -67,7 +69,7 @@ def attend_in_document(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: Sel
     place = torch.arange(length, device=q.device)
 
     to_blocks = torch.einsum("skgh,ckh->kgsc", grouped, means[0])
-    to_blocks = to_blocks.masked_fill(~complete_blocks(place, len(means[0]), spec.size), -torch.inf)
+    to_blocks = to_blocks.masked_fill(~complete_blocks(place, len(means[0]), spec.size), HIDDEN)
     lse = to_blocks.logsumexp(-1)
     weights = to_blocks.softmax(-1).nan_to_num(0.0)  # the first tokens see no complete block
     compressed = torch.einsum("kgsc,ckh->skgh", weights, means[1])
@@ -123,7 +125,7 @@ def is_selected(blocks: Tensor, length: int, size: int) -> Tensor:
 
 
 def _attend_to(scores: Tensor, mask: Tensor, v: Tensor) -> Tensor:
-    weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+    weights = scores.masked_fill(~mask, HIDDEN).softmax(-1)
     return torch.einsum("kgst,tkh->skgh", weights, v)
 
 

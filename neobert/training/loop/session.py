@@ -45,6 +45,7 @@ from neobert.training.guards.first_loss import FirstLoss, first_loss_check
 from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
 from neobert.training.guards.one_class import warn_of_one_class
+from neobert.training.guards.sparse_attention import SparseAttentionWatch
 from neobert.training.guards.stopping import (
     DirectoryWatch,
     EarlyStopping,
@@ -222,7 +223,7 @@ def build_hooks(
         save(trainer, heartbeat, saver, directory)
 
     logged = partial(Hook, name="logging", every=every.logging_steps)
-    degradation = DegradationWatch()
+    degradation, sparse = DegradationWatch(), SparseAttentionWatch()
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
         Hook(name="checkpoint", act=directory, stage=Stage.CHECK, every=1),
@@ -240,6 +241,7 @@ def build_hooks(
         Hook(name="logging", act=line, stage=Stage.RECORD, every=1, at_start=True),
         logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
         logged(act=HealthWatch(), stage=Stage.REACT),
+        logged(act=sparse, stage=Stage.REACT),
         *(Hook(name="evaluation", act=each, stage=Stage.REACT, every=1) for each in early_stopping(trainer)),
         *(
             Hook(name="evaluation", act=each, stage=Stage.REACT, every=1, at_start=True)
@@ -250,6 +252,7 @@ def build_hooks(
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
         logged(act=degradation.enforce, stage=Stage.LAST, at_end=False),
+        logged(act=sparse.enforce, stage=Stage.LAST),
         *trainer.plugged_hooks.hooks(trainer),
     ]
 

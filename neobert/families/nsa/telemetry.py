@@ -1,0 +1,97 @@
+"""Statistics of gates and selection in the last microbatch, for a line of metrics. Imports torch.
+
+T packed tokens, N query heads, K heads of keys, B selected blocks, L blocks of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from neobert.families.attention import SelectedBlocks
+from neobert.families.nsa.model import Last, NativeSparseAttention
+from neobert.families.nsa.reference import is_forced
+from neobert.metric_names import SPARSE
+from neobert.parallel import World
+
+BRANCHES = ("cmp", "slc", "swa")
+COLLAPSED, CLOSED, OPEN = 0.95, 0.05, 0.95
+DEAD_SHARE, DEAD_SATURATION = 0.01, 0.99
+GATES = (
+    "gate_entropy_mean",
+    "max_gate_mean",
+    "collapse_fraction",
+    *(f"branch_share_{each}" for each in BRANCHES),
+)
+SELECTION = ("reads_pred", "reads_act_total", "free", "at_max", "tokens", "selection_checksum")
+PERIOD = 8191
+"""Prime, so that blocks at equal places of neighbouring tokens count differently."""
+
+
+def attention_metrics(
+    layers: Sequence[NativeSparseAttention], spec: SelectedBlocks, world: World
+) -> dict[str, float]:
+    """Return the metrics of the last microbatch over all ranks; empty before the first one.
+
+    Gates are means over the layers; of saturation, the most saturated layer counts.
+    """
+    last = [each.last for each in layers if each.last is not None]
+    if not last:
+        return {}
+    gates = torch.stack([gate_statistics(each.gates) for each in last])
+    counts = torch.stack([selection_counts(each, spec) for each in last]).sum(0)
+    gates, counts = world.add_up(gates) / world.size, world.add_up(counts)
+    shares, saturated = gates[:, 3:6], gates[:, 6:]
+    is_dead = (shares < DEAD_SHARE).any(1) | (saturated > DEAD_SATURATION).any(1)
+    found = dict(zip(SELECTION, counts.tolist(), strict=True))
+    values = dict(zip(GATES, gates.mean(0).tolist(), strict=False))
+    values |= {
+        f"gate_saturated_{name}": value
+        for name, value in zip(BRANCHES, saturated.amax(0).tolist(), strict=True)
+    }
+    values |= {
+        "dead_layers": is_dead.double().mean().item(),
+        "k_mean": found["reads_act_total"] / found["tokens"],
+        "k_max": max(each.blocks.ge(0).sum(-1).max().item() for each in last),
+        "pct_at_max": found["at_max"] / found["tokens"],
+        "free_share": found["free"] / max(1.0, found["reads_act_total"]),
+        **{name: found[name] for name in ("reads_pred", "reads_act_total", "selection_checksum")},
+    }
+    return {f"{SPARSE}{name}": value for name, value in values.items()}
+
+
+def gate_statistics(gates: Tensor) -> Tensor:
+    """Return the means of gates [T, N, 3], fp64 [9]: as `GATES`, then the saturated share of each branch.
+
+    A gate's share is its value by the sum of the three; the entropy of the shares is at most log 3.
+    """
+    gates = gates.double()
+    shares = gates / gates.sum(-1, keepdim=True).clamp(min=1e-30)
+    largest = shares.amax(-1)
+    entropy = -torch.special.xlogy(shares, shares).sum(-1)
+    of_token = torch.stack([entropy, largest, (largest > COLLAPSED).double()], -1)
+    is_saturated = ((gates < CLOSED) | (gates > OPEN)).double()
+    return torch.cat([of_token, shares, is_saturated], -1).flatten(0, 1).mean(0)
+
+
+def selection_counts(last: Last, spec: SelectedBlocks) -> Tensor:
+    """Return the counts of `SELECTION` in one layer, over tokens and heads of keys, fp64 [6].
+
+    The prediction follows from the positions of the tokens alone.
+    """
+    own = (last.positions // spec.size)[:, None]
+    is_block = last.blocks >= 0
+    is_free = is_block & ~is_forced(last.blocks, own[..., None])
+    num_heads, per_token = last.blocks.shape[1], is_block.sum(-1)
+    weights = torch.arange(last.blocks.numel(), device=own.device).view_as(last.blocks) % PERIOD + 1
+    counts = [
+        num_heads * (own + 1).clamp(max=spec.counts).sum(),
+        per_token.sum(),
+        is_free.sum(),
+        (per_token == spec.counts).sum(),
+        torch.full_like(own[0, 0], per_token.numel()),
+        ((last.blocks + 1) * weights).sum(),
+    ]
+    return torch.stack(counts).double()

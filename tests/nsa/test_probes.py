@@ -1,0 +1,120 @@
+"""Each planted fault of the attention is found by the probe of its property; a sound one passes all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from neobert.families.nsa import attention, model, reference
+from neobert.families.nsa.model import NativeSparseAttention
+from neobert.families.nsa.reference import NO_BLOCK, Attended
+from neobert.families.table import shape_of
+from neobert.probes import sparse
+from neobert.probes.sparse import dead_gates, sparse_answers
+from tests.nsa.sizes import build, config_of, packed
+from validators.known_answers import LIMITS
+
+SPEC = shape_of(config_of(), 1).attention
+SELECTION, OUTPUTS = "selected blocks of the definition", "outputs of the definition"
+LATER, OTHERS, GROUP = "later tokens", "other documents", "heads of another group"
+DENSE, ROTATION = "dense attention, where both cover a document", "rotation in fp32"
+EVERY = {SELECTION, OUTPUTS, LATER, OTHERS, GROUP, DENSE, ROTATION}
+
+
+def missed() -> set[str]:
+    """Return the subjects of the probes that a fault of the reference fails."""
+    answers = list(sparse_answers(SPEC, torch.device("cpu"), torch.float32))
+    assert {answer.subject for answer in answers} == {
+        SELECTION,
+        OUTPUTS,
+        LATER,
+        OTHERS,
+        GROUP,
+        DENSE,
+        ROTATION,
+    }
+    return {answer.subject for answer in answers if not answer.value <= LIMITS[answer.kind].value}
+
+
+def test_the_reference_passes_every_probe():
+    assert missed() == set()
+
+
+select, complete, lengths_of, attend = (
+    reference.select_blocks,
+    reference.complete_blocks,
+    reference.segment_lengths,
+    attention.attend_by_reference,
+)
+
+
+def forced_alone(weights, spec):
+    """A selector that picks only blocks which it must."""
+    blocks, own = select(weights, spec), torch.arange(weights.shape[1])[:, None] // spec.size
+    return torch.where(reference.is_forced(blocks, own), blocks, NO_BLOCK)
+
+
+def with_a_duplicate(weights, spec):
+    blocks = select(weights, spec)
+    blocks[..., 1] = torch.where(blocks[..., 1] >= 0, blocks[..., 0], NO_BLOCK)
+    return blocks
+
+
+def of_other_heads(q, k, v, gates, *rest):
+    """Query heads read heads of keys in turn: 0, 1, 0, 1, and not 0, 0, 1, 1."""
+    order = torch.arange(q.shape[1]).unflatten(0, (-1, k.shape[1])).t().flatten()
+    found = attend(q[:, order], k, v, gates[:, order], *rest)
+    return found._replace(context=found.context[:, order.argsort()])
+
+
+def with_swapped_gates(q, k, v, gates, *rest):
+    return attend(q, k, v, gates[..., [0, 2, 1]], *rest)
+
+
+def with_all_scores(q, k, v, gates, *rest):
+    """Scores of the compressed branch that know the whole row."""
+    found = attend(q, k, v, gates, *rest)
+    return Attended(found.context, found.blocks, found.lse + k.mean())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "found_by"),
+    [
+        (reference, "HIDDEN", -1e4, {OUTPUTS, LATER}),
+        (reference, "is_forced", lambda block, own: (block == own) | (block == own - 1), {SELECTION}),
+        (reference, "select_blocks", forced_alone, {SELECTION, DENSE}),
+        (reference, "select_blocks", with_a_duplicate, {SELECTION, DENSE}),
+        (
+            reference,
+            "complete_blocks",
+            lambda at, num, size: complete(at + size - 1, num, size),
+            {LATER},
+        ),
+        (reference, "complete_blocks", lambda at, num, size: complete(at - 1, num, size), {OUTPUTS}),
+        (reference, "segment_lengths", lambda *row: [sum(lengths_of(*row))], {OTHERS, OUTPUTS}),
+        (attention, "attend_by_reference", of_other_heads, {OUTPUTS, GROUP}),
+        (attention, "attend_by_reference", with_swapped_gates, {OUTPUTS}),
+        (attention, "attend_by_reference", with_all_scores, {LATER, OTHERS}),
+        (sparse, "rotated", lambda x, at, theta: model.rotated(x, at.bfloat16(), theta), {ROTATION}),
+    ],
+)
+def test_a_planted_fault_is_found(monkeypatch, owner, name, fault, found_by):
+    monkeypatch.setattr(owner, name, fault)
+    assert found_by <= missed()
+
+
+def test_a_gate_without_a_gradient_is_counted(monkeypatch):
+    def dead():
+        backbone = build()
+        modules = [block.attn for block in backbone.blocks]
+        return dead_gates(modules, backbone.hidden(packed()).square().sum())
+
+    assert dead() == 0
+    real = NativeSparseAttention.gates
+
+    def detached(self, x):
+        gates = real(self, x)
+        return torch.stack([gates[..., 0], gates[..., 1].detach(), gates[..., 2]], -1)
+
+    monkeypatch.setattr(NativeSparseAttention, "gates", detached)
+    assert dead() == 2 * 32  # layers, heads
