@@ -88,7 +88,8 @@ def _use(config: RunConfig) -> str:
     spec = spec_of(config)
     if spec.predicts == "pairs":
         return f"SentenceTransformer({checkpoint!r}{trust})"
-    call = "pipeline('fill-mask', " if spec.predicts == "masked" else f"{spec.auto_class}.from_pretrained("
+    auto_class = family_of(config).model_class or spec.auto_class
+    call = "pipeline('fill-mask', " if spec.predicts == "masked" else f"{auto_class}.from_pretrained("
     return f"{call}{checkpoint!r}{trust})"
 
 

@@ -17,7 +17,7 @@ from neobert.plurals import listed
 from validators.finding import Severity
 from validators.rule import RETIRED, RULES, Rule, current_code
 
-ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
+ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "NSA", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Code prefixes of errors at run time, which have no rule and no page."""
 MAX_SUGGESTED = 10
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from launcher.rundir.directory import remove_halt
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
+from neobert.families.table import family_of_type
 from neobert.runfiles.checkpoint.folders import BEST, follow
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
 from neobert.tasks.short_commands import SHORT_COMMANDS
@@ -27,7 +28,8 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
-        spec = SPECS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
+        resolved = read_json(folder / RESOLVED) or {}
+        spec, model = SPECS.get(str(resolved.get("task"))), resolved.get("model")
         if spec is not None and spec.labels is not None:
             return f"{shlex.join(['neobert-launch', 'predict', str(checkpoint)])} FILE"
         if spec is not None and spec.predicts == "pairs":
@@ -38,7 +40,8 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
             generation = shlex.join(["neobert-launch", "evaluate", "generation", str(checkpoint)])
             return f"{generation} --prompts FILE --output FOLDER"
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        auto_class = "AutoModel" if spec is None else spec.auto_class
+        family = family_of_type(str(model.get("type")) if isinstance(model, dict) else "")
+        auto_class = family.model_class or ("AutoModel" if spec is None else spec.auto_class)
         return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)
     return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again

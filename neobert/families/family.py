@@ -44,6 +44,7 @@ class Family(NamedTuple):
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
         trained_positions: returns the longest sequence that the config.json of a folder states; 0: none.
+        model_class: class that loads a checkpoint, where it is not one of transformers; else empty.
         rope_theta_for: returns the `model.rope_theta` with which the weights in a folder train on the rows of
             a run; 0: the family has no such key.
     """
@@ -64,4 +65,5 @@ class Family(NamedTuple):
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all
     trained_positions: Callable[[Path], int] = lambda _folder: 0
+    model_class: str = ""
     rope_theta_for: Callable[[RunConfig, Path], float] = lambda _config, _folder: 0.0

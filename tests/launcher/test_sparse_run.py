@@ -52,6 +52,8 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
 
     whole = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=whole")
     assert whole.code == 0, whole.out + whole.err
+    last = "checkpoints/12"
+    assert f"NSAForCausalLM.from_pretrained('{Path('whole', last).resolve()}')" in whole.out
     killed = start_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run")
     deadline = time.monotonic() + 60
     while not any(Path("run").glob("checkpoints/[0-9]*")) and time.monotonic() < deadline:
@@ -62,7 +64,7 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
     assert again.code == 0, again.out + again.err
     assert [row["step"] for row in history(Path("run"))] == list(range(13))
     assert history(Path("run")) == history(Path("whole"))
-    last = "checkpoints/12/model.safetensors"
+    last += "/model.safetensors"
     assert Path("run", last).read_bytes() == Path("whole", last).read_bytes()
 
     rows = [row for row in history(Path("run")) if "nsa/reads_pred" in row]

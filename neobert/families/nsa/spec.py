@@ -176,4 +176,5 @@ NSA = Family(
     with_kernels=lambda section, _blocks: section,
     unsupported=unsupported,
     trained_positions=trained_positions,
+    model_class="fla.models.NSAForCausalLM",
 )
