@@ -10,7 +10,8 @@ import pytest
 from neobert.config import to_dict
 from neobert.config.canonical import to_json
 from profiles.registry import resolve_run
-from tests.validators.judging import found, run_of, with_facts, with_part
+from tests.validators.judging import found, run_of, with_facts, with_part, with_prepared
+from validators.facts_run import RefusalFacts
 from validators.planning import plan_run
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
@@ -108,6 +109,20 @@ def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path: Path) -> No
     file = tmp_path / "resolved.json"
     file.write_text(to_json(to_dict(run_of(profile="cpu-demo").config)), encoding="utf-8")
     assert found("OPT003", resolve_run(None, [str(file)])) == []
+
+
+@pytest.mark.parametrize(("fewer", "way"), [(1, "add text, or lower "), (0, "raise ")])
+def test_ten_microbatches_of_text_are_not_few(fewer: int, way: str) -> None:
+    tokens = 10 * plan_run(run_of()).tokens_per_microbatch.value - fewer
+    (one,) = found("DAT005", run_of(), with_prepared(fill=0.5, num_tokens=tokens))
+    assert one.hint.startswith(f"{way}trainer.per_device_train_batch_size")
+
+
+@pytest.mark.parametrize(("hint", "shown"), [("drop it", "drop it"), ("", "delete the prepared folder and")])
+def test_a_preparation_that_was_refused_has_its_own_hint(hint: str, shown: str) -> None:
+    refusal = RefusalFacts(code="DAT011", message="no column", hint=hint)
+    (one,) = found("DAT014", run_of(), with_facts("inspection", refusal=refusal, prepared=None))
+    assert one.hint.startswith(shown)
 
 
 @pytest.mark.parametrize(("length", "advised"), [(1000, 992), (31, 32)])
