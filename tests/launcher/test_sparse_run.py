@@ -80,6 +80,6 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
     assert "perplexity" in scored.out
     exported = command("export", "run", "--to", "hf", "--output", "out")
     assert exported.code == 0, exported.err
-    told = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
-    assert told["max_difference"]["weights"] == 0
-    assert told["not_compared"] == ["last_hidden_state", "logits"]
+    report = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
+    assert report["max_difference"]["weights"] == 0
+    assert report["not_compared"] == ["last_hidden_state", "logits"]

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
+from neobert.families.nsa.reference import Attended, combine
 from neobert.families.nsa.spec import unsupported
 from neobert.families.table import shape_of
 from neobert.kernel_table import Environment
@@ -103,6 +104,50 @@ def test_flops_outside_of_attention_are_those_that_torch_counts():
     # Of one token alone the reference computes two products of scores and three of values.
     per_token = 2 * shape.attention_width * 3 * shape.num_layers
     assert by_formula <= counter.get_total_flops() <= by_formula + 7 * 5 * per_token
+
+
+class Operator(torch.autograd.Function):
+    """Stand-in for an operator of a GPU, which keeps its inputs and its output, and no scores."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        out = q.clone()
+        ctx.save_for_backward(q, k, v, out, torch.zeros(q.shape[:2]))
+        return out
+
+
+def kept_bytes(depth, tokens, **sizes):
+    """Return the bytes that autograd keeps of a forward pass in bf16, without weights."""
+    model = build(num_hidden_layers=depth, **sizes).model
+    weights = {each.untyped_storage().data_ptr() for each in model.parameters()}
+    kept, alive = {}, []
+
+    def attend(q, k, v, gates):
+        branches = [Operator.apply(q, k, v) for _ in range(3)]
+        return Attended(combine(branches, gates.unbind(-1)), torch.zeros(0), torch.zeros(0))
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        alive.append(tensor)
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    row = packed((tokens,))
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16),
+    ):
+        model.base_model(input_ids=row["input_ids"], position_ids=row["position_ids"], attend=attend)
+    return sum(kept.values())
+
+
+def test_kept_activations_grow_with_depth_as_predicted():
+    tokens, sizes = 512, {"hidden_size": 96, "num_heads": 16, "num_kv_heads": 1, "head_dim": 8}
+    shape = shape_of(config_of(**sizes), ROWS)
+    copies = 2 * shape.parameters.linear // shape.num_layers  # of weights, in bf16
+    of_a_block = (kept_bytes(5, tokens, **sizes) - kept_bytes(2, tokens, **sizes)) / 3 - copies
+    assert of_a_block / tokens == pytest.approx(shape.block_bytes("eager", 2, tokens), rel=0.03)
 
 
 @pytest.mark.parametrize(

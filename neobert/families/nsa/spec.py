@@ -93,16 +93,15 @@ def linear_layers(model: NsaModelConfig) -> Mapping[str, Linear]:
 
 
 def _kept(model: NsaModelConfig) -> Kept:
-    """Return the activations that one block stores for the backward pass, with the kernels of a GPU.
+    """Return the activations that one block stores for the backward pass, with operators that keep no scores.
 
-    Of width N * H: queries before and after rotation, the outputs of three branches, those with their gates,
-    their sum. Of width K * H: keys, values, and their rotation.
+    Of width N * H: queries, the outputs of three branches, and their sum. Of width K * H: keys and values.
     """
     queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     hidden, width = model.hidden_size, model.intermediate_size
-    gates = 2 * GATES * model.num_heads
-    values = 3 * hidden + 4 * width + 8 * queries + 4 * keys + gates
-    fp32_values = 4 * hidden + 2 * queries + 2 * keys + GATES * model.num_heads + model.block_counts
+    gates = GATES * model.num_heads
+    values = 2 * hidden + 4 * width + 5 * queries + 2 * keys + gates
+    fp32_values = 4 * hidden + model.head_dim + gates + model.block_counts
     reason = (
         "a block keeps the inputs of its matrix products and norms, and the outputs of three branches; the "
         "reference on a CPU also keeps scores"
