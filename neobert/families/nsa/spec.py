@@ -17,7 +17,6 @@ from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import CAUSAL, attention_layers
 from neobert.families.linear import Linear
 from neobert.families.shape import Kept, ModelShape, ParameterCount
-from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import CONFIG
 from neobert.tasks.specs import spec_of, text_task
 
@@ -159,6 +158,8 @@ def _is_power_of_two(number: int) -> bool:
 
 def trained_positions(folder: Path) -> int:
     """Return the longest sequence that the config.json of a folder states; 0: none."""
+    from neobert.runfiles.model_folder import read_json  # checkpoints, which `lint` seldom reads
+
     stated = read_json(folder / CONFIG).get("max_position_embeddings")
     return stated if isinstance(stated, int) else 0
 
