@@ -212,22 +212,18 @@ def test_results_are_written_where_asked(
     folder = tmp_path / "results"
     assert {path.name for path in folder.iterdir()} == {"preflight.json", "facts.json", "receipt.json"}
     assert json.loads((folder / "preflight.json").read_text(encoding="utf-8")) == answer.json
+    receipt, digest = read_receipt(folder / "receipt.json"), answer.json["config_hash"]
+    now = datetime.now(UTC)
+    assert explain_mismatch(receipt, digest, now) == ()
+    assert explain_mismatch(receipt, "0" * 64, now)
+    assert explain_mismatch(receipt, digest, now + timedelta(hours=25)), "it covers the run for a day"
+    assert (receipt.levels, receipt.verdict) == (("static", "host", "gpu"), "pass")
 
 
 def test_results_have_a_place_that_version_control_never_sees(command: Run, tmp_path: Path) -> None:
     digest = command("preflight", "-p", "cpu-demo", *JSON).json["config_hash"]
     assert (tmp_path / ".neobert" / "preflight" / digest[:12] / "receipt.json").is_file()
     assert (tmp_path / ".neobert" / ".gitignore").read_text(encoding="utf-8") == "*\n"
-
-
-def test_the_receipt_covers_the_run_for_a_day(command: Run, tmp_path: Path) -> None:
-    digest = command("preflight", "-p", "cpu-demo", "--output", "r", *JSON).json["config_hash"]
-    receipt = read_receipt(tmp_path / "r" / "receipt.json")
-    now = datetime.now(UTC)
-    assert explain_mismatch(receipt, digest, now) == ()
-    assert explain_mismatch(receipt, "0" * 64, now)
-    assert explain_mismatch(receipt, digest, now + timedelta(hours=25))
-    assert (receipt.levels, receipt.verdict) == (("static", "host", "gpu"), "pass")
 
 
 @pytest.mark.parametrize("keeps_it", [True, False])
