@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from launcher.run.sweep_points import Axis, Point, expand, parse_axes, short_names
-from neobert.errors import EXIT_USAGE, ProjectError
+from launcher.run.sweep_points import Axis, Point, expand, parse_axes, refuse, short_names
 
 Value = float | int | str
 """A number, or the text of a choice."""
@@ -107,23 +106,19 @@ def _range(argument: str, key: str, kind: str, *ends: str) -> Parameter:
     try:
         low, high = (int(end) if kind == "int" else float(end) for end in ends)
     except ValueError:
-        _refuse(argument, "is not a range of numbers", SYNTAX)
+        refuse(argument, "is not a range of numbers", SYNTAX)
     if not (abs(low) < float("inf") and abs(high) < float("inf") and low < high):
-        _refuse(argument, "is an empty range", "write the lower end first")
+        refuse(argument, "is an empty range", "write the lower end first")
     if kind == "log" and low <= 0:
-        _refuse(argument, f"starts at {ends[0]}, but a log range must be above 0", "raise its lower end")
+        refuse(argument, f"starts at {ends[0]}, but a log range must be above 0", "raise its lower end")
     return Parameter(key, kind, tuple(end.strip() for end in ends))
 
 
 def _choices(argument: str, axis: Axis) -> Parameter:
     if len(axis.values) < 2 or CALL.match(argument):
-        _refuse(argument, "is neither a range nor several values", SYNTAX)
+        refuse(argument, "is neither a range nor several values", SYNTAX)
     return Parameter(axis.key, CHOICE, axis.values)
 
 
 def _short(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _refuse(place: str, problem: str, hint: str) -> NoReturn:
-    raise ProjectError("sweep", problem, hint, place, exit_code=EXIT_USAGE)

@@ -48,9 +48,9 @@ def parse_axes(arguments: Sequence[str]) -> list[Axis]:
     axes = [_parse(argument) for argument in arguments]
     for axis, others in ((axis, axes[:index]) for index, axis in enumerate(axes)):
         if axis.key in [other.key for other in others]:
-            _refuse(axis.key, "is swept twice", "give all values of a key in one --sweep")
+            refuse(axis.key, "is swept twice", "give all values of a key in one --sweep")
         if axis.key in OWN_KEYS:
-            _refuse(axis.key, "is set by the sweep for each point", "sweep another key")
+            refuse(axis.key, "is set by the sweep for each point", "sweep another key")
     return axes
 
 
@@ -59,7 +59,7 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
     names = short_names([axis.key for axis in axes])
     combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
     if len(combinations) > MAX_POINTS:
-        _refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
+        refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
     points: dict[str, Point] = {}
     for number, values in enumerate(combinations):
         words = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
@@ -74,11 +74,11 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
 def _parse(argument: str) -> Axis:
     key, equals, text = argument.partition("=")
     if not (key and equals and text):
-        _refuse(argument, "has no values", SYNTAX)
+        refuse(argument, "has no values", SYNTAX)
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers(argument, matched) if matched else _split(text))
     if "" in values or len(set(map(_as_number, values))) < len(values):
-        _refuse(argument, "has an empty or a repeated value", SYNTAX)
+        refuse(argument, "has an empty or a repeated value", SYNTAX)
     return Axis(key, values)
 
 
@@ -113,13 +113,13 @@ def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
-        _refuse(argument, "is not a range of numbers", f"quote text that contains colons; {SYNTAX}")
+        refuse(argument, "is not a range of numbers", f"quote text that contains colons; {SYNTAX}")
     if (
         not all(number.is_finite() for number in (start, stop, step))
         or step == 0
         or (stop - start) / step <= 0
     ):
-        _refuse(argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does")
+        refuse(argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does")
     for index in range(MAX_POINTS + 1):
         number = start + index * step
         if (number >= stop) if step > 0 else (number <= stop):
@@ -133,5 +133,6 @@ def short_names(keys: Sequence[str]) -> Sequence[str]:
     return short if len(set(short)) == len(short) else keys
 
 
-def _refuse(place: str, problem: str, hint: str) -> NoReturn:
+def refuse(place: str, problem: str, hint: str) -> NoReturn:
+    """Raise ProjectError for an argument of a sweep or a search."""
     raise ProjectError("sweep", problem, hint, place, exit_code=EXIT_USAGE)
