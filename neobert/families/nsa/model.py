@@ -31,6 +31,7 @@ from neobert.families.nsa.attention import attend_in_rows
 from neobert.families.nsa.reference import Attend
 from neobert.families.nsa.spec import GATES, INITIAL_STD, attention_of
 from neobert.model.attention import enter_layer
+from neobert.model.layers import RMSNorm
 
 if TYPE_CHECKING:
     from neobert.config.schema import NsaModelConfig
@@ -78,20 +79,6 @@ def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     cos, sin = angles.cos(), angles.sin()
     first, second = x.to(torch.float32).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1).to(x.dtype)
-
-
-class Norm(nn.Module):
-    """RMSNorm (arXiv:1910.07467), computed in fp32 and cast back."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize x [..., D]."""
-        wide, weight = x.to(torch.float32), self.weight.to(torch.float32)
-        return F.rms_norm(wide, weight.shape, weight, self.eps).to(x.dtype)
 
 
 class Last(NamedTuple):
@@ -157,9 +144,9 @@ class NSABlock(GradientCheckpointingLayer):
     def __init__(self, config: NSAConfig, number: int) -> None:
         super().__init__()
         self.number = number
-        self.attn_norm = Norm(config.hidden_size, config.norm_eps)
+        self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps, "torch")
         self.attn = NativeSparseAttention(config)
-        self.mlp_norm = Norm(config.hidden_size, config.norm_eps)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps, "torch")
         self.mlp = GatedFeedForward(config)
 
     def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -182,7 +169,7 @@ class NSAPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
-        elif isinstance(module, Norm):
+        elif isinstance(module, RMSNorm):
             nn.init.ones_(module.weight)
 
 
@@ -193,7 +180,7 @@ class NSAModel(NSAPreTrainedModel):
         super().__init__(config)
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(NSABlock(config, number) for number in range(config.num_hidden_layers))
-        self.norm = Norm(config.hidden_size, config.norm_eps)
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, "torch")
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
