@@ -15,6 +15,7 @@ from neobert.training.state.train_state import TrainState
     ("step", "metrics", "warns"),
     [
         (10, {"eval/mcc": 0.0, "eval/accuracy": 0.9}, True),
+        (10, {"eval/recall": 0.0, "eval/accuracy": 0.97}, True),
         (5, {"eval/mcc": 0.0}, False),
         (10, {"eval/mcc": 1e-3}, False),
         (10, {"eval/mcc": None}, False),
