@@ -198,10 +198,7 @@ class World:
         return sharding.freed(module) if self.is_sharded else nullcontext()
 
     def entered(self, module: nn.Module, ends: Sequence[nn.Module]) -> AbstractContextManager[None]:
-        """Return the context of calls of parts of a module, such as a block or the head `ends` has.
-
-        All ranks must make the same calls: sharded blocks gather their own parameters.
-        """
+        """Return the context of calls of parts of a module, such as its blocks; see `sharding.entered`."""
         return sharding.entered(module, ends) if self.is_sharded else nullcontext()
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
