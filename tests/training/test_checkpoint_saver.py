@@ -134,7 +134,8 @@ def failing_saves(monkeypatch):
     return fail
 
 
-@pytest.mark.parametrize(("async_save", "save_steps"), [(True, 1), (False, 4), (False, 1000)])
+@pytest.mark.parametrize("async_save", [True, False])
+@pytest.mark.parametrize("save_steps", [1, 4, 1000])
 def test_a_stop_after_a_failed_save_saves_once_more(
     make_run, run, failing_saves, outcome, exact, uninterrupted, monkeypatch, async_save, save_steps
 ):
