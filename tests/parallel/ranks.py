@@ -305,7 +305,7 @@ def contrast(options: Options, folder: Path, number: int) -> None:
     loss = ContrastiveStep(Loss(TEMPERATURE))(services, batches[world.rank :: world.size], num_targets)
     gradients = {name: full_tensor(each.grad) for name, each in objective.model.named_parameters()}
     if world.is_main:
-        torch.save({"loss": loss, "gradients": gradients}, folder / f"{number}.pt")
+        torch.save({"loss": loss.item(), "gradients": gradients}, folder / f"{number}.pt")
 
 
 def local_part(parameter: Tensor) -> Tensor:
