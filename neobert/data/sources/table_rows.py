@@ -20,7 +20,6 @@ from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
     check_start,
-    other_delimiter,
     unreadable,
 )
 from neobert.plurals import counted
@@ -114,17 +113,22 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
 def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
     """Yield (location for messages, values of a row by column) from the lines of a CSV or TSV file.
 
+    A header without the delimiter names the one that the file has: spreadsheets write `;` in some languages.
     Raises DAT001 for a malformed line, DAT011 for repeated column names.
     """
     csv.field_size_limit(MAX_LINE_CHARACTERS)
-    has_quotes = delimiter == "," or rows.tsv_quotes
-    hint = _QUOTE_FIELDS if delimiter == "," else _QUOTE_TSV if has_quotes else _PLAIN_TSV
+    lines: Iterator[str] = (line for _, line in whole_lines(pieces, path))
+    if rows.column_names is None:
+        first_line = next(lines, "")
+        delimiter = _delimiter_of(first_line, delimiter)
+        lines = chain([first_line], lines)
+    has_quotes = delimiter != "\t" or rows.tsv_quotes
+    hint = _QUOTE_FIELDS if delimiter != "\t" else _QUOTE_TSV if has_quotes else _PLAIN_TSV
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    lines = (line for _, line in whole_lines(pieces, path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     first = 1  # line of the row: a quote that is not closed fails many lines later
     try:
-        header = _header(reader, path, delimiter) if rows.column_names is None else list(rows.column_names)
+        header = next(reader, []) if rows.column_names is None else list(rows.column_names)
         rows.refuse_repeated(header, f"{path}:1")
         first = reader.line_num + 1
         for fields in reader:
@@ -147,12 +151,10 @@ def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
     return len(fields) < len(header) and not any(_SWALLOWED.search(field) for field in fields)
 
 
-def _header(reader: Iterator[list[str]], path: Path, delimiter: str) -> list[str]:
-    """Read the header line. Raises DAT001 if it is a single field that contains a different delimiter."""
-    header = next(reader, [])
-    if len(header) == 1 and (found := _SEPARATING.search(header[0])):
-        raise other_delimiter(path, header[0], found[0], delimiter)
-    return header
+def _delimiter_of(header: str, expected: str) -> str:
+    if expected not in header and (found := _SEPARATING.search(header)):
+        return found[0]
+    return expected
 
 
 class _Taken(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -98,19 +97,6 @@ def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
     """Return (description of the format, command that converts `path`), or None for an unknown suffix."""
     found = _KINDS.get(suffix)
     return None if found is None else (found[0], _for_file(found[1], path))
-
-
-def other_delimiter(path: Path, column: str, actual: str, expected: str) -> ProjectError:
-    """Return DAT001 for a table whose delimiter does not match its suffix."""
-    program = (
-        "import csv, sys; csv.field_size_limit(2**26); "
-        f"csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter={json.dumps(actual)}))"
-    )
-    return unreadable(
-        path,
-        f"its fields are separated by {actual!r}, not by {expected!r}: the header is one column, {column!r}",
-        _for_file(f"convert the table: python -c '{program}' < {{name}} > {{stem}}.commas.csv", path),
-    )
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
