@@ -49,8 +49,9 @@ def of(values: Sequence[Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ({"text": TEXTS, "label": of([0, 1])}, {"num_labels": 2}),
-        ({"text": TEXTS, "label": of([0, 1, 2])}, {"num_labels": 3}),
+        ({"text": TEXTS, "label": of([0, 1])}, {"label_names": ["0", "1"]}),
+        ({"text": TEXTS, "label": of(["0", "1", "1.0"])}, {"num_labels": 2}),
+        ({"text": TEXTS, "label": of([0, 1, 2])}, {"label_names": ["0", "1", "2"]}),
         ({"text": TEXTS, "label": of([1, 2, 10])}, {"label_names": ["1", "2", "10"]}),
         ({"text": TEXTS, "label": of(["b", "a"])}, {"label_names": ["a", "b"]}),
         ({"text": TEXTS, "score": of([0.5, 4.25])}, {"label_column": "score", "problem": "regression"}),
@@ -64,7 +65,7 @@ def of(values: Sequence[Any]) -> list[Any]:
         ),
         (
             {"sentence1": TEXTS, "sentence2": TEXTS[::-1], "label": of([0, 1])},
-            {"pair_column": "sentence2", "num_labels": 2},
+            {"pair_column": "sentence2", "label_names": ["0", "1"]},
         ),
         (
             {"#1 ID": range(40), "#1 String": TEXTS, "#2 String": TEXTS[::-1], "Quality": of([1, 0])},
@@ -72,7 +73,7 @@ def of(values: Sequence[Any]) -> list[Any]:
                 "text_column": "#1 String",
                 "pair_column": "#2 String",
                 "label_column": "Quality",
-                "num_labels": 2,
+                "label_names": ["0", "1"],
             },
         ),
         (

@@ -120,9 +120,11 @@ def _problem(label: Column, text: Path) -> Keys:
         return {"classification.problem": "regression"}
     if len(label.values) > MAX_CLASSES:
         raise too_many_labels(label, text, LABELS[0])
-    numbers = sorted(label.numbers)
-    if numbers and numbers == list(range(len(numbers))):
+    numbers = sorted(set(label.numbers))
+    in_order = bool(numbers) and numbers == list(range(len(numbers)))
+    if in_order and (len(numbers) == 1 or len(numbers) < len(label.values)):  # also written as 1.0
         return {"classification.num_labels": max(2, len(numbers))}
+    # Classes 0, 1, ... have names too: a prediction is then what the column says, and not LABEL_1.
     by_number = {float(value): value for value in label.values} if numbers else {}
     names = [by_number[number] for number in numbers] or sorted(label.values)
     return {"classification.label_names": names}
