@@ -189,10 +189,12 @@ def _rows(files: Sequence[Path], rows: RowFormat) -> Iterator[tuple[str, Mapping
 
 def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
     """Raise `ProjectError` if the names of columns look like values, as the first row without a header."""
-    if any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in values):
+    first, *others = values
+    # pandas writes its index as a first column without a name.
+    names = [*others, *([first] if first.strip() or not others else [])]
+    if any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names):
         file = Path(place.rpartition(":")[0] or place)
-        names = listed([*map(quoted, values)], 5)
-        message = f"the names of the columns look like values: {names}"
+        message = f"the names of the columns look like values: {listed([*map(quoted, values)], 5)}"
         hint = "write a first line with the names of the columns, such as text and label"
         raise unclear(file, message, hint)
 

@@ -52,6 +52,7 @@ def of(values: Sequence[Any]) -> list[Any]:
         ({"text": TEXTS, "label": of([0, 1])}, {"label_names": ["0", "1"]}),
         ({"text": TEXTS, "label": of(["0", "1", "1.0"])}, {"num_labels": 2}),
         ({"text": TEXTS, "label": of([0, 1, 2])}, {"label_names": ["0", "1", "2"]}),
+        ({"": range(40), "text": TEXTS, "label": of([0, 1])}, {"label_names": ["0", "1"]}),
         ({"text": TEXTS, "label": of([1, 2, 10])}, {"label_names": ["1", "2", "10"]}),
         ({"text": TEXTS, "label": of(["b", "a"])}, {"label_names": ["a", "b"]}),
         ({"text": TEXTS, "score": of([0.5, 4.25])}, {"label_column": "score", "problem": "regression"}),
