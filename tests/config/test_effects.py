@@ -78,4 +78,5 @@ def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
         "trainer.sequence_length_warmup_percent",
         "trainer.sequence_length_warmup_steps",
         "distributed.nnodes",
+        "distributed.replicas",
     }

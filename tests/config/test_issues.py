@@ -10,7 +10,7 @@ ONE_ISSUE = [
     ("trainer:\n  max_step: 5\n", "CFG001", "trainer.max_step", 2, 3, "is not a key", "trainer.max_steps?"),
     ("model:\n  save_steps: 5\n", "CFG001", "model.save_steps", 2, 3, "is not a key", "section trainer"),
     ("optimizer:\n  rl: 1e-3\n", "CFG001", "optimizer.rl", 2, 3, "is not a key", "mean optimizer.lr?"),
-    ("rl: dpo\n", "CFG007", "rl", 1, 1, "is not a key here", "chat templates"),
+    ("rl: dpo\n", "CFG007", "rl", 1, 1, "is not a key here", "TRL"),
     ("max_steps: 5\n", "CFG001", "max_steps", 1, 1, "is not a key", "write trainer.max_steps"),
     ("trianer:\n  max_steps: 5\n", "CFG001", "trianer", 1, 1, "is not a key", "did you mean trainer?"),
     ("qqqqq: 5\n", "CFG001", "qqqqq", 1, 1, "is not a key", "explain NAME` searches the keys"),

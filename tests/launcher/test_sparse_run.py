@@ -53,7 +53,7 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
     whole = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=whole")
     assert whole.code == 0, whole.out + whole.err
     last = "checkpoints/12"
-    assert f"NSAForCausalLM.from_pretrained('{Path('whole', last).resolve()}')" in whole.out
+    assert f"evaluate generation {Path('whole', last).resolve()}" in whole.out
     killed = start_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run")
     deadline = time.monotonic() + 60
     while not any(Path("run").glob("checkpoints/[0-9]*")) and time.monotonic() < deadline:
