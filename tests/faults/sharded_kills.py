@@ -36,7 +36,7 @@ FILE_BYTES = 4096  # several files of weights, and of each rank's rows
 
 @dataclass
 class ShardedTally(Tally):
-    """What came of it.
+    """Counts of kills and of their results.
 
     Attributes:
         while_joining: kills that left the rows of all ranks and not the manifest.

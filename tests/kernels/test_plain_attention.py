@@ -193,7 +193,7 @@ def test_torchs_kernel_is_given_one_key_head_for_each_query_head(monkeypatch):
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_a_causal_model_never_runs_a_kernel_of_both_directions(name):
-    """Those of this project's blocks are; native sparse attention is no causal attention over all tokens."""
+    """The blocks' own kernel attends in both directions; those of sparse attention do not attend densely."""
     kernel, spec = ATTENTION[name], windowed(direction="causal")
     obstacle = kernel.obstacle(Environment("cuda", "bfloat16", 64, (), spec.features))
     assert (obstacle is not None) == (name in ("triton_packed", "nsa_reference", "nsa_fla"))
