@@ -37,14 +37,19 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
         rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
     else:
         rate = min(TOP_RATE, FINE_TUNING_RATE * (BASE_WIDTH / width) ** 2)
-    return float(f"{rate:.0e}")
+    return _rounded(rate)
 
 
 def rate_of_adapter(rate: float) -> float:
     """Return an estimate of the learning rate of LoRA, from that for all weights (arXiv:2106.09685)."""
-    return min(ADAPTER_TOP_RATE, float(f"{10 * rate:.0e}"))
+    return min(ADAPTER_TOP_RATE, _rounded(10 * rate))
 
 
 def rate_of_conversations(hidden_size: int) -> float:
     """Return an estimate of the learning rate for conversations."""
-    return float(f"{CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size):.0e}")
+    return _rounded(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
+
+
+def _rounded(rate: float) -> float:
+    """Round a rate to one digit."""
+    return float(f"{rate:.0e}")

@@ -19,7 +19,6 @@ from neobert.families.backbone import Head
 from neobert.objectives import Objective, TokenObjective
 from neobert.tasks.contrastive.masked_lm import MixedEmbedder
 from neobert.tasks.contrastive.objective import Embedder
-from neobert.tasks.contrastive.task import with_every_query
 from neobert.tasks.rank_data import inputs_of
 from neobert.training.loop.task import Step
 
@@ -82,7 +81,7 @@ def batch_of(lengths: Sequence[Sequence[int]], seed: int = 0, ids: Tensor | None
         groups=groups,
         cursor=Cursor(),
     )
-    return with_every_query(built)
+    return built.with_every_example()
 
 
 def with_masks(batch: Microbatch) -> Microbatch:

@@ -74,6 +74,17 @@ class Microbatch:
         """Number of targets in `masked_labels`, on the host."""
         return 0 if self.masked_labels is None else int((self.masked_labels != IGNORED).sum())
 
+    @property
+    def starts_example(self) -> Tensor:
+        """True for the first segment of each example, bool, laid out like `groups`."""
+        before = torch.cat([self.groups.new_tensor([-1]), self.groups[:-1]])
+        return (self.groups >= 0) & (self.groups != before)
+
+    def with_every_example(self) -> Microbatch:
+        """Label the first segment of every example with 0, and no other one."""
+        is_first = self.starts_example
+        return replace(self, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
+
     def to(self, device: torch.device | str) -> Microbatch:
         """Copy the tensors to a device; from pinned memory, the host does not wait for the copy."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))

@@ -47,7 +47,6 @@ def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
 
 def _of_pairs(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the digests of queries without scores and of the documents that answer them, int64 [pairs]."""
-    digests, groups = text_digests(batch), without_scored(batch).groups
-    is_first = (groups >= 0) & (groups != torch.cat([groups.new_tensor([-1]), groups[:-1]]))
-    queries = is_first.nonzero().squeeze(1)
+    digests = text_digests(batch)
+    queries = without_scored(batch).starts_example.nonzero().squeeze(1)
     return digests[queries], digests[queries + 1]

@@ -7,13 +7,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from neobert.config.schedules import MaskingRates, masking_rates
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
-from neobert.data.batches.targets import IGNORED
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
 from neobert.objectives import token_objective_for
@@ -97,18 +95,11 @@ class ContrastiveData(RankData):
         return 2 * once + self.shape.head_flops * self.shape.decoder_products * batch.num_masked
 
 
-def with_every_query(batch: Microbatch) -> Microbatch:
-    """Label the first text of every example."""
-    before = torch.cat([batch.groups.new_tensor([-1]), batch.groups[:-1]])
-    is_first = (batch.groups >= 0) & (batch.groups != before)
-    return replace(batch, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
-
-
 def with_every_target(
     objective: Embedder, rates: MaskingRates, batch: Microbatch, *, is_training: bool
 ) -> Microbatch:
     """Label every query, and the most tokens that may be masked, for the worst case of time and memory."""
-    labelled = with_every_query(batch)
+    labelled = batch.with_every_example()
     if not isinstance(objective, MixedEmbedder):
         return labelled
     masked = with_most_targets(objective.words, rates, batch, is_training=is_training)

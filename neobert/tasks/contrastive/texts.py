@@ -44,8 +44,7 @@ class Texts:
         """Return the texts of a microbatch on the host."""
         digests = text_digests(batch)
         groups = batch.groups
-        is_text = groups >= 0
-        is_first = is_text & (groups != torch.cat([groups.new_tensor([-1]), groups[:-1]]))
+        is_text, is_first = groups >= 0, batch.starts_example
         is_positive = torch.cat([is_first.new_tensor([False]), is_first[:-1]]) & is_text & ~is_first
         queries = (is_first & (batch.labels != IGNORED)).nonzero().squeeze(1)
         documents = (is_text & ~is_first).nonzero().squeeze(1)

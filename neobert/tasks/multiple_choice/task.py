@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.targets import IGNORED
 from neobert.data.store.segment_store import SegmentStore
 from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
@@ -45,7 +43,4 @@ class MultipleChoiceData(RankData):
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
     """Label the first choice of every row as the right one, for the worst case of time and memory."""
-    before = torch.cat([batch.groups.new_tensor([-1]), batch.groups[:-1]])
-    is_first = (batch.groups >= 0) & (batch.groups != before)
-    labels = torch.where(is_first, 0, IGNORED)
-    return replace(batch, labels=labels, num_targets=int(is_first.sum()))
+    return batch.with_every_example()
