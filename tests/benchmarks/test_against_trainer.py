@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import against_trainer
-import glue_small
 import made_up_run
 import pytest
 import torch
@@ -64,14 +63,3 @@ def test_ratios_are_of_the_best_forms_and_of_the_defaults():
     found = against_trainer.figures({name: turns(rate) for name, rate in names.items()})["ratios"]
     assert (found["best"]["ratio"], found["best"]["peer"]) == (1.25, "packed, compiled")
     assert found["default"]["ratio"] == 2.0
-
-
-def test_the_difference_of_a_task_is_over_the_pretrainings():
-    rows = {
-        glue_small.Point("cola", side, seed): {"mcc": base + seed / 100}
-        for side, base in (("ours", 0.4), ("peer", 0.3))
-        for seed in glue_small.SEEDS
-    }
-    found = glue_small.report(["cola"], rows)
-    assert found["mean"]["difference"]["mean"] == pytest.approx(0.1)
-    assert found["tasks"]["cola"]["ours"]["scores"] == pytest.approx([0.4, 0.41, 0.42])
