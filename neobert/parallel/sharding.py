@@ -145,14 +145,14 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return [each.grad for each in parameters if each.grad is not None]
 
 
-def total_norm(tensors: Sequence[Tensor], group: Any) -> Tensor:
-    """Return the total norm of sharded tensors over the ranks of a group, which have all shards once.
+def total_norm(tensors: Sequence[Tensor], replicas: int) -> Tensor:
+    """Return the total norm of sharded tensors, of which the ranks have so many replicas. All ranks call it.
 
-    All ranks must call it.
+    It is summed over all ranks: sums over the shards of each replica could differ in the last bit.
     """
     square = get_total_norm([own_part(each) for each in tensors]).square()
-    dist.all_reduce(square, group=group)
-    return square.sqrt()
+    dist.all_reduce(square)
+    return (square / replicas).sqrt()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

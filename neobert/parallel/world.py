@@ -45,7 +45,7 @@ class World:
         mesh: the ranks of several processes, which read different data and average their gradients; None in
             a single process. With replicas of a sharded model, its dimensions are `replica` and `shard`, else
             it has only `dp`.
-        is_first_replica: this rank's shards are those that a save writes.
+        num_shards: parts of the model; of several ranks with the same one, a save writes that of the first.
         reshards: sharded parameters are freed after their forward (see `prepare`).
         dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
             named by `rank`.
@@ -73,12 +73,12 @@ class World:
         self.mesh: DeviceMesh | None = None
         self.dp_rank: int = self.rank
         self.dp_size: int = self.size
-        self.is_first_replica = True
+        self.num_shards: int = self.size if self.is_sharded else 1
         replicas = gcd(replicas, self.size)  # checks of one node have a part of the run's ranks
         if self.size > 1 and self.is_sharded and 1 < replicas < self.size:
-            sizes = (replicas, self.size // replicas)
+            self.num_shards = self.size // replicas
+            sizes = (replicas, self.num_shards)
             self.mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=("replica", "shard"))
-            self.is_first_replica = self.mesh.get_local_rank("replica") == 0
         elif self.size > 1:
             self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("dp",))
 
@@ -188,7 +188,7 @@ class World:
     def _total_norm(self, tensors: Sequence[Tensor]) -> Tensor:
         if self.mesh is None or not self.is_sharded:
             return get_total_norm(tensors)
-        return sharding.total_norm(tensors, self.mesh.get_group(-1))
+        return sharding.total_norm(tensors, self.size // self.num_shards)
 
     def evaluating(self, module: nn.Module) -> AbstractContextManager[None]:
         """Return the context of evaluations by `Objective.evaluate`, which all ranks call equally often.

@@ -18,11 +18,13 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from neobert.config import from_dict
+from neobert.errors import ProjectError
 from neobert.export import lazy_weights
 from neobert.export.weights import own_weights, read_weights
 from neobert.parallel import full_tensor
@@ -125,11 +127,22 @@ def save(folder: Path, way: tuple[int, str]) -> None:
         worst = WorstCase(trainer)
         worst.run(trainer)
         answers = [answer._asdict() for answer in all_answers(trainer, worst.train)]
+    refusal = flipped(trainer) if trainer.world.num_shards == 2 < trainer.world.size else None
     if trainer.world.is_main:
-        report |= {"rehearsed": messages.largest, "answers": answers}
+        report |= {"rehearsed": messages.largest, "answers": answers, "flipped": refusal}
         (folder / f"found-{name_of(*way)}").write_text(json.dumps({f"saved {name_of(*way)}": report}))
     trainer.batches.close()
     trainer.world.wait_for_all()
+
+
+def flipped(trainer: Trainer) -> str:
+    """Flip a bit of one shard on the last rank, which has it in common with another one, and save."""
+    if trainer.world.rank == trainer.world.size - 1:
+        with torch.no_grad():
+            own_part(next(trainer.module.parameters())).view(torch.int32).view(-1)[0] ^= 1
+    with pytest.raises(ProjectError, match="DST005") as refused:
+        Saver(trainer, lambda: None).begin(trainer)
+    return refused.value.message.partition(" from")[0]
 
 
 def load_all(folder: Path, way: tuple[int, str]) -> None:

@@ -13,7 +13,7 @@ PROBES = ("isolation", "bidirectional", "equality", "positions")
 
 def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     found = report("sharded_sessions", tmp_path)
-    failed, bad = found["codes"].pop("full"), found["codes"].pop("bad")
+    failed, bad, flipped = (found["codes"].pop(name) for name in ("full", "bad", "flipped"))
     assert {code for codes in found["codes"].values() for code in codes} == {0}
     ranks = {"rng_rank0.safetensors", "rng_rank1.safetensors"}
     assert set(found["files"]["parts on 2"]) >= {"optimizer/__0_0.distcp", "optimizer/__1_0.distcp", *ranks}
@@ -42,12 +42,10 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert not found["files"]["bad"]
     assert "not finite after step 5" in found["log of the good rank"]
 
-    assert found["warned"]["whole on 2"]["said"] == []
-    told = found["warned"]["flipped"]
-    assert [line.rpartition(":")[0] for line in told["said"]] == [
-        f"step {END}: DST005 weights of ranks 0, 1 differ from the other ranks"
-    ]
-    assert told["counted"]["diverging_replicas"] == 1
+    assert flipped == [4, 4]
+    assert found["files"]["flipped"] == [str(CHANGE_AT), "latest"]
+    assert "[DST005]" in found["log of flipped"]
+    assert "weights of ranks 0, 1 differ from the other ranks, and were not saved" in found["log of flipped"]
 
     assert failed == [4, 4]
     assert found["files"]["full"] == []
@@ -63,6 +61,7 @@ def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path)
     assert not any(sent for name, (_, sent) in found.items() if "then fsdp2" in name)
     sharded = [each for each in saved if each["files"] != ["model.safetensors"]]
     assert len(sharded) == 3
+    assert [each.get("flipped") for each in sharded] == [None, None, "weights of ranks 1, 3 differ"]
     for each in sharded:
         assert each["files"][0].startswith("model-00001-of-000")
         # Neither start, step, save, evaluation nor resume gathers more than a unit, nor does a rehearsal.

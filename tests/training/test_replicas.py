@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from neobert.training.guards.health import checksum, differing
+from neobert.training.guards.replicas import checksum, differing
 
 
 @pytest.mark.parametrize("bit", [0, 22, 23, 31])
@@ -31,8 +31,17 @@ def test_weights_that_changed_places_are_others():
 
 
 @pytest.mark.parametrize(
-    ("sums", "ranks"),
-    [([4, 4], []), ([4, 5], [0, 1]), ([4, 4, 5], [2]), ([4, 5, 6], [0, 1, 2]), ([5, 4, 4, 4, 3], [0, 4])],
+    ("sums", "num_shards", "ranks"),
+    [
+        ([4, 4], 1, []),
+        ([4, 5], 1, [0, 1]),
+        ([4, 4, 5], 1, [2]),
+        ([4, 5, 6], 1, [0, 1, 2]),
+        ([5, 4, 4, 4, 3], 1, [0, 4]),
+        ([4, 5, 4, 5], 2, []),
+        ([4, 5, 4, 6], 2, [1, 3]),
+        ([4, 5, 4, 6, 9, 5], 2, [3, 4]),
+    ],
 )
-def test_ranks_beside_the_majority_are_named(sums, ranks):
-    assert differing(sums) == ranks
+def test_ranks_beside_the_majority_of_their_shard_are_named(sums, num_shards, ranks):
+    assert differing(sums, num_shards) == ranks

@@ -249,8 +249,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ## What it does
     Hashes all weights of a small model of the run's type on each rank: initially, after the run's own
     preparation, after an optimizer step, and after saving, overwriting and loading them. During training a
-    run compares its replicas at every save, and logs a warning with this code on rank 0
-    (`diverging_replicas`).
+    run compares its replicas, and those of each shard, at every save, and ends with this code if they differ.
 
     ## Why is this bad?
     Gradients are averaged, weights are not. Replicas that start with different weights stay different, and

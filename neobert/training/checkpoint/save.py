@@ -57,7 +57,7 @@ from neobert.training.checkpoint.tensors import (
     random_state,
 )
 from neobert.training.checkpoint.writer import Writer, WritersGroup
-from neobert.training.guards.health import compare_replicas
+from neobert.training.guards.replicas import compare_replicas
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
@@ -116,7 +116,7 @@ class Saver:
     def begin(self, trainer: Trainer) -> None:
         """Start saving this step. Returns as soon as training can continue.
 
-        Raises `ProjectError` if a weight is NaN or infinite, or if the previous save failed.
+        Raises `ProjectError` if a weight is NaN or infinite, replicas differ, or the previous save failed.
         """
         self._begin(trainer)
         if self._writer.is_done:
@@ -285,7 +285,7 @@ def _weights(trainer: Trainer) -> dict[str, Tensor]:
     return {
         name: own_part(each.detach())
         for name, each in own_weights(trainer.task.model).items()
-        if world.is_main or (world.is_first_replica and isinstance(each, DTensor))
+        if world.is_main or (world.rank < world.num_shards and isinstance(each, DTensor))
     }
 
 

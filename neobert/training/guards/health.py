@@ -1,15 +1,12 @@
-"""Warnings that do not end a run: throughput, memory, zero gradient, loss plateau, diverging replicas."""
+"""Warnings that do not end a run: throughput, memory, zero gradient, loss plateau."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping
 from statistics import fmean, median, variance
 from typing import Any
-
-import torch
-from torch import Tensor, nn
 
 from neobert.config.schedules import microbatches_at
 from neobert.metric_names import PACE, TRAIN_LOSS
@@ -37,7 +34,6 @@ SHARE_OF_STEPS = 0.25
 # In each half, so that the noise of its mean can be estimated from the spread.
 MIN_LINES = 8
 STANDARD_ERRORS = 2.0
-DIVERGING = "diverging_replicas"
 
 
 class HealthWatch:
@@ -166,33 +162,3 @@ class PlateauWatch:
             f"loss plateau over steps {first_step:,} to {last_step:,}: mean loss {later:.4f} in the "
             f"later half, {earlier:.4f} in the earlier (limit {fallen * earlier:.4f})"
         )
-
-
-def compare_replicas(trainer: Trainer) -> None:
-    """Warn about ranks whose weights are not bit-identical to the other ranks'. All ranks call it.
-
-    Gradients are all-reduced before every update, so replicas stay equal. A flipped bit in the memory of one
-    GPU, or a wrong update, is not visible in the loss, which is a mean over ranks.
-    """
-    world = trainer.world
-    if world.size == 1 or world.is_sharded:
-        return
-    gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
-    if world.is_main and (ranks := differing([int(each) for each in gathered])):
-        named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        message = f"DST005 weights of {named} differ from the other ranks: check these GPUs for memory errors"
-        trainer.state.warn(DIVERGING, message)
-
-
-def checksum(module: nn.Module) -> Tensor:
-    """Return an int64 checksum of the bits of all fp32 parameters; any single flipped bit changes it."""
-    sums = [parameter.detach().view(torch.int32).sum(dtype=torch.int64) for parameter in module.parameters()]
-    places = torch.arange(1, len(sums) + 1, device=sums[0].device)
-    return (torch.stack(sums) * places).sum()
-
-
-def differing(sums: Sequence[int]) -> list[int]:
-    """Return the ranks whose checksum differs from the majority, or all ranks without a majority."""
-    usual, count = Counter(sums).most_common(1)[0]
-    has_majority = 2 * count > len(sums)
-    return [rank for rank, each in enumerate(sums) if each != usual or not has_majority]

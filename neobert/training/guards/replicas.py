@@ -1,0 +1,61 @@
+"""Comparison of the replicas of a model, which ends a run whose replicas differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.parallel import own_part
+from neobert.training.state.trainer import Trainer
+
+
+def compare_replicas(trainer: Trainer) -> None:
+    """Raise `ProjectError` DST005 if ranks with the same weights differ in a bit. All ranks call it.
+
+    Gradients are all-reduced before every update, so replicas stay equal. A flipped bit in the memory of one
+    GPU, or a wrong update, is not visible in the loss, which is a mean over ranks.
+    """
+    world = trainer.world
+    if world.num_shards == world.size:
+        return
+    gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
+    ranks = world.on_main(lambda: differing([int(each) for each in gathered], world.num_shards))
+    if ranks:
+        named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        raise ProjectError(
+            code="DST005",
+            message=f"weights of {named} differ from the other ranks, and were not saved",
+            hint="check these GPUs for memory errors, then resume: no earlier checkpoint is affected",
+            place=f"step {trainer.progress.step}",
+            exit_code=EXIT_TRAINING_FAILED,
+        )
+
+
+def checksum(module: nn.Module) -> Tensor:
+    """Return an int64 checksum of the bits of this rank's fp32 parameters; any flipped bit changes it."""
+    parts = (own_part(parameter.detach()) for parameter in module.parameters())
+    sums = [each.view(torch.int32).sum(dtype=torch.int64) for each in parts]
+    places = torch.arange(1, len(sums) + 1, device=sums[0].device)
+    return (torch.stack(sums) * places).sum()
+
+
+def differing(sums: Sequence[int], num_shards: int) -> list[int]:
+    """Return the ranks whose checksum differs from the majority of their shard, or all of them without one.
+
+    Neighbouring ranks have different shards.
+    """
+    found = []
+    for shard in range(num_shards):
+        of_shard = sums[shard::num_shards]
+        usual, count = Counter(of_shard).most_common(1)[0]
+        has_majority = 2 * count > len(of_shard)
+        found += [
+            shard + number * num_shards
+            for number, each in enumerate(of_shard)
+            if each != usual or not has_majority
+        ]
+    return sorted(found)
