@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 import shutil
@@ -177,9 +178,9 @@ class Cluster:
         return self.folder / "slurm.conf"
 
     @contextmanager
-    def slow_disk(self, sync_s: float) -> Iterator[None]:
-        """Have each sync of a job's processes take `sync_s` seconds inside the `with` block."""
-        self._slow_disk.write_text(str(sync_s))
+    def slow_disk(self, **seconds: float) -> Iterator[None]:
+        """Have jobs take so many seconds for `os.fsync` or `os.rename`, by name, in the `with` block."""
+        self._slow_disk.write_text(json.dumps(seconds))
         try:
             yield
         finally:

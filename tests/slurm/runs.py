@@ -80,7 +80,7 @@ def preempt_at_random(cluster: Cluster, job: str, run_dir: Path, count: int, see
 
 
 def _preempt_in_a_save(cluster: Cluster, job: str, run_dir: Path) -> str:
-    with cluster.slow_disk(SLOW_SYNC_S):
+    with cluster.slow_disk(fsync=SLOW_SYNC_S):
         cluster.until(lambda: is_saving(run_dir), f"no save: {run_dir}")
         step = _newest_step(run_dir)
         cluster.preempt(job)

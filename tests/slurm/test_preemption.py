@@ -45,7 +45,7 @@ def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before
     run = run_file(max_steps=30, eval_steps=0, per_device_train_batch_size=1)
     job = cluster.submit(run, "--partition", "hasty", *LARGE)
     cluster.until(lambda: len(steps_in(run_dir)) > 15, "no step")
-    with cluster.slow_disk(LONG_SYNC_S):
+    with cluster.slow_disk(fsync=LONG_SYNC_S):
         cluster.preempt(job)
         saved = checkpoint_steps(run_dir / "checkpoints")
         assert saved == [10], saved
