@@ -32,7 +32,7 @@ Task = Annotated[
     Option(
         "--task",
         metavar="TASK",
-        help="Task to train for. Columns and labels of a task with labels are inferred from --text.",
+        help="Task to train for (`explain task` lists them). Columns and labels are inferred from --text.",
     ),
 ]
 Columns = Annotated[

@@ -132,9 +132,9 @@ def _train(
 ) -> None:
     """Run preflight, then train under supervision.
 
-    --from MODEL --text PATH writes a run file as `init` does, and trains it; --task sets what to train.
-    --from MODEL next to a run file sets the keys of these weights.
-    Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
+    --from MODEL --text PATH writes a run file as `init` does, and trains it; --task TASK sets what to train
+    (`explain task` lists the tasks). --from MODEL next to a run file sets the keys of these weights. Several
+    processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep and --search train several runs.
     """
     from launcher.commands import run_file_options, several_options, several_runs, train
@@ -185,7 +185,7 @@ for _name, _short in SHORT_COMMANDS.items():
         rich_help_panel="Run",
         cls=TrainCommand,
         help=_short.help,
-        epilog=f"Example: {PROGRAM} {_name} @ run.yaml --model-name FOLDER --batch-size 4 --steps 100",
+        epilog=f"Example: {PROGRAM} {_name} {_short.example}",
     )(_train)
 
 

@@ -133,6 +133,8 @@ def run_file_of(
 ) -> Path:
     """Return the run file of `train --from`, in the working directory; the same command finds it again.
 
+    Its name has the column of the labels if one is stated: a table may have several, with a run for each.
+
     Raises `ProjectError` for a file of that name that another command wrote.
     """
     if weights is None or text is None:
@@ -140,9 +142,11 @@ def run_file_of(
         hint = f"add {missing}, or write a run file first: neobert-launch init"
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
-    name = f"{_stem(weights)}-{_stem(str(text))}" + ("" if context is None else f"-{context}")
+    named = named_in(overrides)
+    labels = [_plain(column) for key, column in named.items() if key.endswith(".label_column")]
+    name = "-".join([_stem(weights), _stem(str(text)), *labels, *([] if context is None else [str(context)])])
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
-    request = Request(file, weights, task, text, None, default_device(), context, named_in(overrides))
+    request = Request(file, weights, task, text, None, default_device(), context, named)
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")
@@ -179,6 +183,10 @@ def _stem(path: str) -> str:
     place = Path(path).expanduser().absolute()
     place = next(each for each in (place, *place.parents) if not has_magic(each.name))
     name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
+    return _plain(name)
+
+
+def _plain(name: str) -> str:
     return re.sub(r"[^\w.-]+", "", name) or "text"
 
 
@@ -189,7 +197,10 @@ def _require_same(request: Request) -> None:
             return
     again = shlex.quote(str(request.file))
     message = "the file exists, and another command wrote it"
-    hint = f"to train it: neobert-launch train {again}; or rename the file, and run this command again"
+    other = request.file.with_stem(f"{request.file.stem}-2")
+    hint = (
+        f"to train it: neobert-launch train {again}; for another file: {replace(request, file=other).command}"
+    )
     raise ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 

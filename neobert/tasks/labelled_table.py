@@ -236,10 +236,10 @@ def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
         yield f"only the first {counted(len(lengths), 'row')} were read: later ones may have other labels"
 
 
-def too_many_labels(column: Column, text: Path, name: str) -> ProjectError:
-    """Return the error for a column with more than `MAX_CLASSES` labels; `name`: of a column of labels."""
+def too_many_labels(column: Column, text: Path, key: str) -> ProjectError:
+    """Return the error for a column with more than `MAX_CLASSES` labels; `key` names another column."""
     message = f"column {quoted(column.name)} has more than {MAX_CLASSES:,} different labels"
-    return unclear(text, message, f"rename the column of the labels to {name}")
+    return unclear(text, message, f"name the column of the labels: --{key} NAME")
 
 
 def listed_names(names: Sequence[str]) -> str:

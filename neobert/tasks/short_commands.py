@@ -12,10 +12,12 @@ class ShortCommand(NamedTuple):
         tasks: names of the tasks that it trains; a run file that states none gets the first one that fits the
             direction of the model's attention.
         help: description of the command.
+        example: arguments after its name.
     """
 
     tasks: tuple[str, ...]
     help: str
+    example: str
 
 
 SHORT_COMMANDS = {
@@ -23,7 +25,12 @@ SHORT_COMMANDS = {
         ("pretrain", "causal"),
         "Train a model on text, with the options of `train`.\n\n"
         "If the run file states no task, an encoder learns masked words and a causal model the next tokens.",
+        "--from answerdotai/ModernBERT-base --text notes/",
     ),
-    "sft": ShortCommand(("sft",), "Fine-tune a causal model on conversations, with the options of `train`."),
+    "sft": ShortCommand(
+        ("sft",),
+        "Fine-tune a causal model on conversations, with the options of `train`.",
+        "--from Qwen/Qwen2.5-0.5B --text conversations.jsonl",
+    ),
 }
 """Commands by name."""

@@ -12,8 +12,10 @@ from neobert.config.migrated_keys import NO_SUCH, table
 from profiles.registry import resolve_run
 
 START = (
-    "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
+    "write model.pretrained_checkpoint, with model.type: hf for a model of transformers; "
+    "`neobert-launch init --from MODEL` writes both"
 )
+SHARDS = "write distributed.mode: fsdp2 to shard the model, and distributed.nproc_per_node, in its place"
 BATCH = "it is trainer.per_device_train_batch_size x trainer.gradient_accumulation_steps x processes"
 DECAY = table()["values"]["optimizer.name:decoupled_adamw"]
 
@@ -62,6 +64,15 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
         ("use_peft: true", "write adapter.type: lora"),
         ("lora_rank: 8", "write adapter.type: lora, and adapter.r"),
+        # tasks
+        ("task: regression", "write classification, and classification.problem: regression"),
+        ("task: multi_label", "not supported: classification gives a text one class; write classification, "
+         "with a column and a run for each label"),
+        ("task: ner", "write token_classification"),
+        ("assistant_only_loss: true", "write task: sft, which trains on the turns of the assistant only"),
+        # processes
+        ("deepspeed: zero2.json", SHARDS),
+        ("fsdp: [full_shard]", SHARDS),
         # schedule and optimizer
         ("lr_scheduler_kwargs: {min_lr_rate: 0.1}", "write scheduler.final_lr_ratio: 0.1"),
         ("lr_scheduler_type: cosine_with_min_lr", "write scheduler.name: cosine"),

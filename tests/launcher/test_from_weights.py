@@ -187,11 +187,16 @@ def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> No
     named = ("--classification.label_column", "Kind of text")
     train = ("train", "--from", "model", "--text", "table.csv", "--task", "classification", "--dry-run")
     assert command(*train, *named).code == 0
-    config = resolve_run(None, ["model-table.yaml"]).config
+    config = resolve_run(None, ["model-table-Kindoftext.yaml"]).config
     assert config.classification.label_names == ("x", "y")
     again = command(*train, *named)
-    assert "using model-table.yaml, which this command wrote" in again.err
-    assert "another command wrote it" in command(*train).err
+    assert "using model-table-Kindoftext.yaml, which this command wrote" in again.err
+    assert command(*train).code == 0  # the other labels of the table, in a run of their own
+    assert resolve_run(None, ["model-table.yaml"]).config.classification.label_column == "rating"
+    tagged = command(*train, "--adapter.type", "lora")
+    assert "another command wrote it" in tagged.err
+    assert "for another file: neobert-launch init --from model" in tagged.err
+    assert "--adapter.type lora --device cpu model-table-2.yaml" in tagged.err
     init = ("init", "same.yaml", *train[1:-1], "--device", "cpu", *named)
     assert command(*init).code == 0
     assert resolve_run(None, ["same.yaml"]).config.classification == config.classification

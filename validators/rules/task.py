@@ -9,7 +9,7 @@ from neobert.plan import Plan
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks.metric import CORRELATIONS
-from neobert.tasks.specs import known_metrics, metrics_of, spec_of
+from neobert.tasks.specs import SPECS, known_metrics, metrics_of, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -53,11 +53,19 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     reported = [each.name for each in metrics_of(run.config)]
     is_plugged = metric not in known_metrics() and bool(run.config.plugins.metrics)  # PLG002 tests them
     if metric is not None and metric not in reported and not is_plugged:
+        others = _tasks_with(metric, run.config.task)
         yield Violation(
             "trainer.metric_for_best_model",
             f"metric_for_best_model is {metric}, but this run reports {', '.join(reported)}",
-            f"set trainer.metric_for_best_model to one of {', '.join(reported)}",
+            f"set trainer.metric_for_best_model to one of {', '.join(reported)}{others}",
         )
+
+
+def _tasks_with(metric: str, task: str) -> str:
+    """Return the rest of a hint: the other tasks that report a metric, if there are any."""
+    others = [spec for name, spec in SPECS.items() if name != task]
+    tasks = [spec.name for spec in others if metric in [each.name for each in spec.metrics]]
+    return f"; {metric} is of task: {' or '.join(tasks)}" if tasks else ""
 
 
 @rule("TSK003", "early-stopping-cannot-act", severity=Severity.FAIL, level=Level.STATIC)

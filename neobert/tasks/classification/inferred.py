@@ -119,7 +119,7 @@ def _problem(label: Column, text: Path) -> Keys:
     if label.is_scored:
         return {"classification.problem": "regression"}
     if len(label.values) > MAX_CLASSES:
-        raise too_many_labels(label, text, LABELS[0])
+        raise too_many_labels(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
     in_order = bool(numbers) and numbers == list(range(len(numbers)))
     if in_order and (len(numbers) == 1 or len(numbers) < len(label.values)):  # also written as 1.0

@@ -47,7 +47,7 @@ def _tag_names(tags: Column, text: Path) -> list[str]:
     """Return the labels: `O` first, else sorted by type and prefix; names of numbers if they are numbers."""
     numbers = [each for each in tags.elements if isinstance(each, int)]
     if max(numbers, default=0) >= MAX_CLASSES or len(tags.elements) > MAX_CLASSES:
-        raise too_many_labels(tags, text, TAG_COLUMNS[0])
+        raise too_many_labels(tags, text, LABEL_SETTING)
     if len(numbers) == len(tags.elements):
         return [str(number) for number in range(max(numbers) + 1)]
     names = map(str, tags.elements)
