@@ -25,6 +25,7 @@ DOTTED_OPTION = re.compile(
 )
 WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
 """Options of other trainers for the weights to start from, which is --from here."""
+FORMER_OPTIONS = ("--data", "--prompts")
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 # The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
@@ -169,6 +170,23 @@ class ConfigCommand(TyperCommand):
     def _options_with_value(self) -> set[str]:
         spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)
         return {variant for opt in spelled for variant in (opt, opt.replace("-", "_").replace("__", "--", 1))}
+
+
+class DataCommand(TyperCommand):
+    """Command whose last argument may be given as an option, under the name that it had as one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move the values of the former options to the end, then parse as usual."""
+        tokens, data = deque(args), list[str]()
+        others = []
+        while tokens:
+            name, is_assigned, value = (token := tokens.popleft()).partition("=")
+            if name not in FORMER_OPTIONS:
+                others.append(token)
+            elif is_assigned or tokens:
+                data.append(value if is_assigned else tokens.popleft())
+        rest: list[str] = super().parse_args(ctx, [*others, *data])
+        return rest
 
 
 class PathsCommand(ConfigCommand):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from launcher.cli import use_options
 from launcher.cli.groups import PROGRAM, app, end
 
 Source = Annotated[
@@ -60,6 +61,7 @@ def _chat(
     seed: Seed = 0,
     model: Model = None,
     api_key_env: ApiKeyVariable = None,
+    device: use_options.Device = None,
 ) -> None:
     """Talk to a causal model, or to a server.
 
@@ -70,15 +72,18 @@ def _chat(
     from neobert.generation.request import Sampling
 
     sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    end(chat.run(source, sampling, system=system, seed=seed, model=model, api_key_variable=api_key_env))
+    server = chat.Server(model, api_key_env)
+    end(chat.run(source, sampling, system=system, seed=seed, server=server, device=device))
 
 
 @app.command("serve", rich_help_panel="Use", epilog=f"Example: {PROGRAM} serve runs/sft-demo --port 8000")
-def _serve(folder: Folder, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+def _serve(
+    folder: Folder, host: Host = "127.0.0.1", port: Port = 8000, device: use_options.Device = None
+) -> None:
     """Serve a causal model with OpenAI's interface, by the server of transformers.
 
     Other machines reach it only with another --host. Prints the commands of faster servers.
     """
     from launcher.commands import serve
 
-    end(serve.run(folder, host, port))
+    end(serve.run(folder, host, port, device))

@@ -216,6 +216,7 @@ def _data_mine(
     negatives: config_options.NumNegatives = 1,
     max_share: config_options.MaxShare = 0.95,
     dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Add hard negatives to pairs of a query and its document.
@@ -236,6 +237,7 @@ def _data_mine(
         negatives=negatives,
         max_share=max_share,
         dtype=dtype,
+        device=device,
     )
     end(mine.run(request, output_format))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from launcher.cli import config_options, options, use_options
+from launcher.cli.arguments import DataCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
+from launcher.cli.option_groups import with_options_of
+from neobert.evaluation.embedding_model import EmbeddingModel
 
 evaluate_app = make_group(
     "evaluate",
@@ -14,12 +17,13 @@ app.add_typer(evaluate_app, rich_help_panel="Use")
 
 @evaluate_app.command(
     "glue",
-    epilog=f"Example: {PROGRAM} evaluate glue runs/demo --data glue --tasks cola,rte --seeds 3 -o glue-demo",
+    cls=DataCommand,
+    epilog=f"Example: {PROGRAM} evaluate glue runs/demo glue --tasks cola,rte --seeds 3 -o glue-demo",
 )
 def _evaluate_glue(
     folder: use_options.ModelFolder,
     data: use_options.GlueData,
-    output: use_options.EvaluationFolder,
+    output: use_options.GlueFolder,
     tasks: use_options.GlueTasks = None,
     seeds: use_options.Seeds = 3,
     transfer: use_options.Transfer = False,
@@ -54,12 +58,12 @@ def _evaluate_glue(
 
 
 @evaluate_app.command(
-    "blimp", epilog=f"Example: {PROGRAM} evaluate blimp runs/demo --data blimp.jsonl.gz -o blimp-demo"
+    "blimp", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate blimp runs/demo blimp.jsonl.gz"
 )
 def _evaluate_blimp(
     folder: use_options.ModelFolder,
     data: use_options.BlimpData,
-    output: use_options.EvaluationFolder,
+    output: use_options.EvaluationFolder = None,
     pairs_per_paradigm: use_options.PairsPerParadigm = None,
     dtype: use_options.InferenceType = None,
     device: use_options.Device = None,
@@ -78,16 +82,16 @@ def _evaluate_blimp(
 
 @evaluate_app.command(
     "perplexity",
-    epilog=f"Example: {PROGRAM} evaluate perplexity runs/causal-demo texts.txt -o perplexity-demo",
+    epilog=f"Example: {PROGRAM} evaluate perplexity runs/causal-demo texts.txt",
 )
 @evaluate_app.command(
     "pseudo-perplexity",
-    epilog=f"Example: {PROGRAM} evaluate pseudo-perplexity runs/demo texts.txt -o perplexity-demo",
+    epilog=f"Example: {PROGRAM} evaluate pseudo-perplexity runs/demo texts.txt",
 )
 def _evaluate_pseudo_perplexity(
     folder: use_options.ModelFolder,
     texts: use_options.TextsPath,
-    output: use_options.EvaluationFolder,
+    output: use_options.EvaluationFolder = None,
     column: use_options.Column = None,
     split: use_options.Split = "train",
     max_length: use_options.MaxLength = None,
@@ -107,12 +111,10 @@ def _evaluate_pseudo_perplexity(
     end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))
 
 
-@evaluate_app.command(
-    "passkey", epilog=f"Example: {PROGRAM} evaluate passkey runs/demo --lengths 1k,4k -o passkey-demo"
-)
+@evaluate_app.command("passkey", epilog=f"Example: {PROGRAM} evaluate passkey runs/demo --lengths 1k,4k")
 def _evaluate_passkey(
     folder: use_options.ModelFolder,
-    output: use_options.EvaluationFolder,
+    output: use_options.EvaluationFolder = None,
     lengths: use_options.PasskeyLengths = "1k",
     trials: use_options.PasskeyTrials = 20,
     seed: use_options.PasskeySeed = 0,
@@ -135,12 +137,13 @@ def _evaluate_passkey(
 
 @evaluate_app.command(
     "generation",
-    epilog=f"Example: {PROGRAM} evaluate generation runs/demo --prompts prompts.txt -o generation-demo",
+    cls=DataCommand,
+    epilog=f"Example: {PROGRAM} evaluate generation runs/demo prompts.txt",
 )
 def _evaluate_generation(
     folder: use_options.ModelFolder,
     prompts: use_options.Prompts,
-    output: use_options.EvaluationFolder,
+    output: use_options.EvaluationFolder = None,
     max_tokens: use_options.MaxTokens = 256,
     dtype: use_options.InferenceType = None,
     device: use_options.Device = None,
@@ -156,22 +159,37 @@ def _evaluate_generation(
     end(evaluate_generation.run(folder, prompts, output, max_tokens, dtype, device, output_format))
 
 
-@evaluate_app.command(
-    "similarity", epilog=f"Example: {PROGRAM} evaluate similarity runs/demo --data sts-test.tsv -o sts-demo"
-)
-def _evaluate_similarity(
+def _embedding_model(
     folder: use_options.ModelFolder,
-    data: use_options.ScoredPairs,
-    output: use_options.EvaluationFolder,
-    query_column: config_options.QueryColumn = None,
-    positive_column: config_options.PositiveColumn = None,
-    score_column: use_options.ScoreColumn = None,
     pooling: use_options.Pooling = None,
     query_prefix: use_options.QueryPrefix = None,
     document_prefix: use_options.DocumentPrefix = None,
     max_length: use_options.MaxLength = None,
     dtype: use_options.InferenceType = None,
     device: use_options.Device = None,
+) -> EmbeddingModel:
+    return EmbeddingModel(
+        folder=str(folder.absolute()),
+        pooling=pooling,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+    )
+
+
+@evaluate_app.command(
+    "similarity", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate similarity runs/demo sts-test.tsv"
+)
+@with_options_of(_embedding_model)
+def _evaluate_similarity(
+    model: EmbeddingModel,
+    data: use_options.ScoredPairs,
+    output: use_options.EvaluationFolder = None,
+    query_column: config_options.QueryColumn = None,
+    positive_column: config_options.PositiveColumn = None,
+    score_column: use_options.ScoreColumn = None,
     output_format: options.Format = "text",
 ) -> None:
     """Correlate the similarities of pairs of texts with their scores.
@@ -179,34 +197,19 @@ def _evaluate_similarity(
     The table has two texts and a score per row, as STS-B.
     """
     from launcher.commands import evaluate_similarity
-    from neobert.evaluation.embedding_model import EmbeddingModel
 
-    model = EmbeddingModel(
-        folder=str(folder.absolute()),
-        pooling=pooling,
-        max_length=max_length,
-        dtype=dtype,
-        device=device,
-        query_prefix=query_prefix,
-        document_prefix=document_prefix,
-    )
     names = {"text": query_column, "second": positive_column, "score": score_column}
     end(evaluate_similarity.run(model, data, output, names, output_format))
 
 
 @evaluate_app.command(
-    "retrieval", epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo --data cranfield -o cranfield-demo"
+    "retrieval", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo cranfield"
 )
+@with_options_of(_embedding_model)
 def _evaluate_retrieval(
-    folder: use_options.ModelFolder,
+    model: EmbeddingModel,
     data: use_options.BeirData,
-    output: use_options.EvaluationFolder,
-    pooling: use_options.Pooling = None,
-    query_prefix: use_options.QueryPrefix = None,
-    document_prefix: use_options.DocumentPrefix = None,
-    max_length: use_options.MaxLength = None,
-    dtype: use_options.InferenceType = None,
-    device: use_options.Device = None,
+    output: use_options.EvaluationFolder = None,
     output_format: options.Format = "text",
 ) -> None:
     """Rank the documents of a BEIR folder for its queries.
@@ -214,34 +217,19 @@ def _evaluate_retrieval(
     Search is exact, by cosine. The embeddings of the corpus are saved while they are computed.
     """
     from launcher.commands import evaluate_retrieval
-    from neobert.evaluation.embedding_model import EmbeddingModel
 
-    model = EmbeddingModel(
-        folder=str(folder.absolute()),
-        pooling=pooling,
-        max_length=max_length,
-        dtype=dtype,
-        device=device,
-        query_prefix=query_prefix,
-        document_prefix=document_prefix,
-    )
     end(evaluate_retrieval.run(model, data, output, output_format))
 
 
 @evaluate_app.command(
     "mteb", epilog=f"Example: {PROGRAM} evaluate mteb runs/demo --tasks STSBenchmark,NFCorpus -o mteb-demo"
 )
+@with_options_of(_embedding_model)
 def _evaluate_mteb(
-    folder: use_options.ModelFolder,
-    output: use_options.EvaluationFolder,
+    model: EmbeddingModel,
+    output: use_options.EvaluationFolder = None,
     benchmark: use_options.Benchmark = None,
     tasks: use_options.MtebTasks = None,
-    pooling: use_options.Pooling = None,
-    query_prefix: use_options.QueryPrefix = None,
-    document_prefix: use_options.DocumentPrefix = None,
-    max_length: use_options.MaxLength = None,
-    dtype: use_options.InferenceType = None,
-    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Run tasks or a benchmark of the mteb package.
@@ -250,16 +238,6 @@ def _evaluate_mteb(
     not repeated. Needs the extra mteb, and an internet connection for data that is not cached.
     """
     from launcher.commands import evaluate_mteb
-    from neobert.evaluation.embedding_model import EmbeddingModel
 
-    model = EmbeddingModel(
-        folder=str(folder.absolute()),
-        pooling=pooling,
-        max_length=max_length,
-        dtype=dtype,
-        device=device,
-        query_prefix=query_prefix,
-        document_prefix=document_prefix,
-    )
     names = tuple(filter(None, (tasks or "").split(",")))
     end(evaluate_mteb.run(model, benchmark, names, output, output_format))

@@ -24,6 +24,7 @@ def _encode(
     normalize: use_options.Normalize = None,
     max_length: use_options.MaxLength = None,
     dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     processes: use_options.Processes = None,
     texts_per_shard: use_options.TextsPerShard = 32_768,
     output_format: options.Format = "text",
@@ -52,6 +53,7 @@ def _encode(
         normalize=normalize,
         max_length=max_length,
         dtype=dtype,
+        device=device,
         processes=processes,
         texts_per_shard=texts_per_shard,
     )
@@ -71,6 +73,7 @@ def _search(
     prompt: use_options.Prompt = None,
     prompt_text: use_options.PromptText = None,
     dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Search the texts of an index.
@@ -81,7 +84,7 @@ def _search(
     from launcher.commands import search
 
     options.at_most_one(prompt=prompt, prompt_text=prompt_text)
-    settings = {"top": top, "prompt": prompt, "prompt_text": prompt_text, "dtype": dtype}
+    settings = {"top": top, "prompt": prompt, "prompt_text": prompt_text, "dtype": dtype, "device": device}
     end(search.run(index, query, model, settings, output_format))
 
 
@@ -99,6 +102,7 @@ def _predict(
     max_length: use_options.MaxLength = None,
     every_class: use_options.EveryClass = False,
     dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     processes: use_options.Processes = None,
     rows_per_shard: use_options.TextsPerShard = 32_768,
     output_format: options.Format = "text",
@@ -120,6 +124,7 @@ def _predict(
         max_length=max_length,
         every_class=every_class,
         dtype=dtype,
+        device=device,
         processes=processes,
         rows_per_shard=rows_per_shard,
     )

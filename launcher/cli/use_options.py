@@ -167,16 +167,14 @@ EveryClass = Annotated[bool, Option("--every-class", help="Add the probability o
 # evaluate
 BlimpData = Annotated[
     Path,
-    Option("--data", metavar="PATH", help="Sentence pairs: a .jsonl or .parquet file, or one per paradigm."),
+    Argument(metavar="DATA", help="Sentence pairs: a .jsonl or .parquet file, or one per paradigm."),
 ]
 BeirData = Annotated[
-    Path, Option("--data", metavar="DIR", help="Folder with corpus.jsonl, queries.jsonl and qrels.tsv.")
+    Path, Argument(metavar="DATA", help="Folder with corpus.jsonl, queries.jsonl and qrels.tsv.")
 ]
 ScoredPairs = Annotated[
     Path,
-    Option(
-        "--data", metavar="FILE", help="Table of pairs of texts with a score (.csv, .tsv, .jsonl, .parquet)."
-    ),
+    Argument(metavar="DATA", help="Table of pairs of texts with a score (.csv, .tsv, .jsonl, .parquet)."),
 ]
 ScoreColumn = Annotated[
     str | None,
@@ -184,9 +182,7 @@ ScoreColumn = Annotated[
 ]
 GlueData = Annotated[
     Path,
-    Option(
-        "--data", metavar="DIR|NAME", help="Folder with one subfolder per task, or the name of a Hub dataset."
-    ),
+    Argument(metavar="DATA", help="Folder with one subfolder per task, or the name of a Hub dataset."),
 ]
 PasskeyLengths = Annotated[
     str, Option("--lengths", metavar="TOKENS", help="Lengths of the documents: 512,1k,4k (1k is 1,024).")
@@ -205,13 +201,22 @@ PasskeyLeast = Annotated[
         help="Exit with 1 if any length is below this accuracy.",
     ),
 ]
-EvaluationFolder = Annotated[
+GlueFolder = Annotated[
     Path,
     Option(
         "--output",
         "-o",
         metavar="DIR",
-        help="Folder for results; the same folder resumes a stopped evaluation.",
+        help="Folder for runs and results; the same folder resumes a stopped evaluation.",
+    ),
+]
+EvaluationFolder = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for results; the same folder resumes a stopped evaluation. Default: printed only.",
     ),
 ]
 GlueTasks = Annotated[
@@ -240,7 +245,7 @@ PairsPerParadigm = Annotated[
     int | None,
     Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
 ]
-Prompts = Annotated[Path, Option("--prompts", metavar="FILE", help="Prompts, .txt or .jsonl.")]
+Prompts = Annotated[Path, Argument(metavar="PROMPTS", help="File of prompts, .txt or .jsonl.")]
 MaxTokens = Annotated[
     int, Option("--max-tokens", metavar="N", min=1, help="Maximum number of new tokens per prompt.")
 ]

@@ -31,6 +31,14 @@ class Replies(Protocol):
         """Yield the text of a reply in pieces, then its end. Ctrl-C ends it early, or is raised."""
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Name of the model of a server, and of the environment variable with its key."""
+
+    model: str | None
+    api_key_variable: str | None
+
+
 @dataclass(slots=True)
 class Conversation:
     """Messages so far, with the system prompt first."""
@@ -52,19 +60,19 @@ def run(
     *,
     system: str,
     seed: int,
-    model: str | None,
-    api_key_variable: str | None,
+    server: Server,
+    device: str | None,
 ) -> int:
     """Talk until standard input ends.
 
     source: model folder, checkpoint, run directory, or URL of a server.
-    model, api_key_variable: for a server: name of its model, and of the environment variable with the key.
+    device: "cpu" or "cuda" for a folder; None: the default.
     """
     conversation = Conversation(system)
     if is_url(source):
-        replies: Replies = ServerReplies(source, model, api_key_variable, seed)
+        replies: Replies = ServerReplies(source, server.model, server.api_key_variable, seed)
     else:
-        replies = FolderReplies(expanded(Path(source)), seed)
+        replies = FolderReplies(expanded(Path(source)), seed, device)
     with replies:
         if sys.stdin.isatty():
             console.tell(HELP)

@@ -24,9 +24,9 @@ HINT = "see the output above"
 class FolderReplies:
     """A child process that has loaded the model, and replies until the `with` block ends."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, device: str | None) -> None:
         require_model_folder(folder)
-        self._request = {"folder": str(folder.absolute()), "seed": seed, "device": None, "dtype": None}
+        self._request = {"folder": str(folder.absolute()), "seed": seed, "device": device, "dtype": None}
         self._open = ExitStack()
 
     def __enter__(self) -> FolderReplies:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands import train
-from launcher.commands.evaluation import output_folder
+from launcher.commands.evaluation import DATA, output_folder
 from launcher.commands.glue_points import RANDOM, Point, Request, Suite
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_runs import STOPPED, train_point
-from launcher.io.files import make_folder, require_source, results_folder, write_json, write_text
+from launcher.io.files import make_folder, require_source, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
 from launcher.process.json_child import ask
@@ -55,15 +55,14 @@ def run(request: Request, output_format: str) -> int:
     output: a run without a checkpoint yet looks like one that was stopped, and would be deleted.
     """
     _refuse_unknown(request)
-    output = output_folder(request.output)
-    data, model = require_source(request.data, "--data"), model_folder(request.folder.absolute())
+    data, model = require_source(request.data, DATA), model_folder(request.folder.absolute())
     try:
-        with results_folder(output), held(output):
+        with output_folder(request.output) as output, held(output):
             return _run_missing(_begin(request, data, model, output), output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"
         hint = "wait until that process ends, or choose another --output"
-        raise ProjectError("glue-running", message, hint, str(output)) from None
+        raise ProjectError("glue-running", message, hint, str(request.output.absolute())) from None
 
 
 def _run_missing(suite: Suite, output_format: str) -> int:
@@ -185,7 +184,7 @@ def _selection(point: Point, request: Request) -> Selection:
     model = [f"{name}.{key}" for name in ("model", "tokenizer") for key in point.settings[name]]
     if point.start.tasks:  # its weights are those of another run
         model.remove("model.pretrained_checkpoint")
-    arguments = dict.fromkeys(data, f"--data {request.data}") | dict.fromkeys(model, str(request.folder))
+    arguments = dict.fromkeys(data, str(request.data)) | dict.fromkeys(model, str(request.folder))
     return Selection(None, (point.file,), request.overrides, arguments)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, output_folder
+from launcher.commands.evaluation import DATA, evaluate_in_child, output_folder
 from launcher.io.files import require_present, require_source
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN
@@ -25,7 +25,7 @@ class Model:
     """Model to evaluate and its compute settings; None selects the default of the device."""
 
     folder: Path
-    output: Path
+    output: Path | None
     max_length: int | None
     dtype: str | None
     device: str | None
@@ -36,7 +36,7 @@ def run_blimp(model: Model, data: Path, pairs_per_paradigm: int | None, output_f
 
     pairs_per_paradigm: maximum number of pairs of each paradigm; None for all.
     """
-    require_present(data, "--data")
+    require_present(data, DATA)
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs_per_paradigm}
     return _run("blimp", model, content, _blimp_table, output_format)
 
@@ -57,10 +57,10 @@ def _run(
     output_format: str,
 ) -> int:
     require_model_folder(model.folder)
-    output = output_folder(model.output)
-    paths = {"folder": str(model.folder.absolute()), "output": str(output / f"{name}-scores.npy")}
-    request = {"evaluation": name, "settings": asdict(model) | paths, **content}
-    evaluate_in_child(MODULE, request, output / f"{name}.json", table, output_format)
+    with output_folder(model.output) as output:
+        paths = {"folder": str(model.folder.absolute()), "output": str(output / f"{name}-scores.npy")}
+        request = {"evaluation": name, "settings": asdict(model) | paths, **content}
+        evaluate_in_child(MODULE, request, output / f"{name}.json", table, output_format)
     return EXIT_OK
 
 

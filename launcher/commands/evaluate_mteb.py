@@ -20,21 +20,21 @@ RESULT, CACHE = "mteb.json", "mteb"
 
 
 def run(
-    model: EmbeddingModel, benchmark: str | None, tasks: Sequence[str], output: Path, output_format: str
+    model: EmbeddingModel,
+    benchmark: str | None,
+    tasks: Sequence[str],
+    output: Path | None,
+    output_format: str,
 ) -> int:
     """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed."""
     if (benchmark is None) == (not tasks):
         message = "exactly one of --benchmark and --tasks is required"
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
-    output = output_folder(output)
-    content = {
-        "model": asdict(model),
-        "cache": str(output / CACHE),
-        "benchmark": benchmark,
-        "tasks": list(tasks),
-    }
-    report = evaluate_in_child(MODULE, content, output / RESULT, _table, output_format)
+    content = {"model": asdict(model), "benchmark": benchmark, "tasks": list(tasks)}
+    with output_folder(output) as place:
+        content["cache"] = str(place / CACHE)
+        report = evaluate_in_child(MODULE, content, place / RESULT, _table, output_format)
     return EXIT_CHECK_FAILED if report["failed"] else EXIT_OK
 
 

@@ -39,7 +39,7 @@ class Test:
     seed: int
 
 
-def run(model: Model, test: Test, output: Path, least: float | None, output_format: str) -> int:
+def run(model: Model, test: Test, output: Path | None, least: float | None, output_format: str) -> int:
     """Test the model, and print the accuracy by length and depth.
 
     Args:
@@ -47,7 +47,8 @@ def run(model: Model, test: Test, output: Path, least: float | None, output_form
     """
     require_model_folder(model.folder)
     content = {**asdict(test), **asdict(model), "folder": str(model.folder.absolute())}
-    report = evaluate_in_child(MODULE, content, output_folder(output) / RESULT, _table, output_format)
+    with output_folder(output) as place:
+        report = evaluate_in_child(MODULE, content, place / RESULT, _table, output_format)
     worst, accuracy = min(report["accuracy"].items(), key=lambda each: each[1])
     if least is None or 100 * accuracy >= least:
         return EXIT_OK

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, output_folder
+from launcher.commands.evaluation import DATA, evaluate_in_child, output_folder
 from launcher.io.files import require_present
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_OK
@@ -20,17 +20,17 @@ MODULE = "neobert.evaluation.retrieval"
 RESULT, EMBEDDINGS = "retrieval.json", "corpus-embeddings.npy"
 
 
-def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> int:
+def run(model: EmbeddingModel, data: Path, output: Path | None, output_format: str) -> int:
     """Rank the documents of the corpus for every query, and print the retrieval metrics."""
     require_model_folder(Path(model.folder))
-    require_present(data, "--data")
-    output = output_folder(output)
-    content = {
-        "model": asdict(model),
-        "data": str(data.absolute()),
-        "output": str(output / EMBEDDINGS),
-    }
-    evaluate_in_child(MODULE, content, output / RESULT, _table, output_format)
+    require_present(data, DATA)
+    with output_folder(output) as place:
+        content = {
+            "model": asdict(model),
+            "data": str(data.absolute()),
+            "output": str(place / EMBEDDINGS),
+        }
+        evaluate_in_child(MODULE, content, place / RESULT, _table, output_format)
     return EXIT_OK
 
 

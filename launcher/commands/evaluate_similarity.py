@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, output_folder
+from launcher.commands.evaluation import DATA, evaluate_in_child, output_folder
 from launcher.io.files import require_present
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_OK
@@ -20,13 +20,18 @@ MODULE, RESULT = "neobert.evaluation.similarity", "similarity.json"
 
 
 def run(
-    model: EmbeddingModel, data: Path, output: Path, names: Mapping[str, str | None], output_format: str
+    model: EmbeddingModel,
+    data: Path,
+    output: Path | None,
+    names: Mapping[str, str | None],
+    output_format: str,
 ) -> int:
     """Correlate the similarities of pairs with their scores; `names` are the columns of the table."""
     require_model_folder(Path(model.folder))
-    require_present(data, "--data")
+    require_present(data, DATA)
     content = {"model": asdict(model), "data": str(data.absolute()), "columns": dict(names)}
-    evaluate_in_child(MODULE, content, output_folder(output) / RESULT, _table, output_format)
+    with output_folder(output) as place:
+        evaluate_in_child(MODULE, content, place / RESULT, _table, output_format)
     return EXIT_OK
 
 

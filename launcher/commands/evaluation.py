@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,25 @@ from launcher.process.json_child import ask
 from launcher.terminal import console
 from launcher.terminal.values import result_json
 
-HINT = "see the output above; run the same command again to continue the evaluation"
+HINT = "see the output above; with --output, the same command continues the evaluation"
+DATA = "DATA"
 
 
-def output_folder(output: Path) -> Path:
-    """Return the absolute path for results. Raises `ProjectError` without a working directory."""
+@contextmanager
+def output_folder(output: Path | None) -> Iterator[Path]:
+    """Yield the absolute path of a folder for results; without `output`, of one that is removed afterwards.
+
+    The folder is created; it is removed again if it is new and still empty after an error. Raises
+    `ProjectError` without a working directory.
+    """
     require_working_directory()
-    return output.absolute()
+    if output is None:
+        with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
+            yield Path(scratch)
+    else:
+        folder = output.absolute()
+        with results_folder(folder):
+            yield folder
 
 
 def evaluate_in_child(
@@ -28,13 +42,9 @@ def evaluate_in_child(
     table: Callable[[Mapping[str, Any]], str],
     output_format: str,
 ) -> dict[str, Any]:
-    """Run `python -m MODULE` on the request, write its report to `file`, print and return it.
-
-    The folder of the file is created; it is removed again if the child refuses the request.
-    """
-    with results_folder(file.parent):
-        report = ask(module, request, doing="loading the model", hint=HINT)
-        text = result_json(report)
-        write_text(file, text + "\n")
+    """Run `python -m MODULE` on the request, write its report to `file`, print and return it."""
+    report = ask(module, request, doing="loading the model", hint=HINT)
+    text = result_json(report)
+    write_text(file, text + "\n")
     console.write(text if output_format == "json" else table(report))
     return report

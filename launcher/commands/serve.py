@@ -18,7 +18,7 @@ NEEDED = ("fastapi", "uvicorn", "openai")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
-def run(folder: Path, host: str, port: int) -> int:
+def run(folder: Path, host: str, port: int, device: str | None) -> int:
     """Serve OpenAI's chat interface until Ctrl-C; print the commands of faster servers."""
     folder = chat_folder(expanded(folder)).absolute()
     if missing := [name for name in NEEDED if find_spec(name) is None]:
@@ -31,9 +31,8 @@ def run(folder: Path, host: str, port: int) -> int:
     console.tell(f"  vllm serve {quoted} --dtype bfloat16 --host {host} --port {port}")
     console.tell(f"  python -m sglang.launch_server --model-path {quoted} --host {host} --port {port}")
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
+    options = ["--host", host, "--port", str(port), *(["--device", device] if device else [])]
     try:
-        return subprocess.run(
-            [*command, "--host", host, "--port", str(port)], env=os.environ | OFFLINE, check=False
-        ).returncode
+        return subprocess.run([*command, *options], env=os.environ | OFFLINE, check=False).returncode
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -38,7 +38,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
             return shlex.join(["neobert-launch", "chat", str(checkpoint)])
         if spec is not None and spec.predicts == "next":
             generation = shlex.join(["neobert-launch", "evaluate", "generation", str(checkpoint)])
-            return f"{generation} --prompts FILE --output FOLDER"
+            return f"{generation} FILE"
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
         family = family_of_type(str(model.get("type")) if isinstance(model, dict) else "")
         auto_class = family.model_class or ("AutoModel" if spec is None else spec.auto_class)

@@ -84,11 +84,11 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
     settings = asdict(request)
-    for name in ("folder", "texts", "output", "processes", "dtype", "is_index", "prompt"):
+    for name in ("folder", "texts", "output", "processes", "dtype", "device", "is_index", "prompt"):
         del settings[name]
     return {
         "texts": texts.identity(),
-        **model_identity(Path(request.folder), None, request.dtype),
+        **model_identity(Path(request.folder), request.device, request.dtype),
         **settings,
     }
 
@@ -97,4 +97,4 @@ def _shares(request: Request) -> list[Share]:
     from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
     from neobert.encoding.share import encode_share
 
-    return in_processes(encode_share, request, num_processes(request.processes), "encoding")
+    return in_processes(encode_share, request, num_processes(request.processes, request.device), "encoding")

@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.checkpoint.model_files import model_digests
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
-    """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32."""
+    """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32.
+
+    Raises `ProjectError` for a GPU on a machine without one.
+    """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if where.type == "cuda" and not torch.cuda.is_available():
+        message, hint = "--device is cuda, but no GPU is visible", "remove --device, or set --device cpu"
+        raise ProjectError("no-gpu", message, hint, exit_code=EXIT_USAGE)
     return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
 
 
@@ -28,14 +35,15 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
     return {"model": model_digests(folder), "dtype": names[computed_in], "device": where.type}
 
 
-def num_processes(requested: int | None) -> int:
+def num_processes(requested: int | None, device: str | None) -> int:
     """Return the number of processes; None: one per GPU, or one on the CPU."""
-    return requested or max(1, torch.cuda.device_count())
+    where, _ = placement(device, None)
+    return requested or (torch.cuda.device_count() if where.type == "cuda" else 1)
 
 
-def device_of(rank: int, size: int) -> str:
+def device_of(rank: int, size: int, device: str | None) -> str:
     """Return the device of one of `size` processes; on the CPU, they share its threads."""
-    if torch.cuda.is_available():
+    if placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     return "cpu"

@@ -35,6 +35,7 @@ class Request:
     normalize: bool | None = None
     max_length: int | None = None
     dtype: str | None = None
+    device: str | None = None
     tokens_per_run: int | None = None
     processes: int | None = None
     texts_per_shard: int = 32_768

@@ -37,7 +37,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
 
     `request.folder` is a verified model folder, not a run directory.
     """
-    shards, device = Shards(Path(request.output)), device_of(rank, size)
+    shards, device = Shards(Path(request.output)), device_of(rank, size, request.device)
     encoder = Encoder.load(
         request.folder,
         pooling=request.pooling,

@@ -20,7 +20,7 @@ from neobert.progress import Progress
 def run(request: Request) -> dict[str, Any]:
     """Write the pairs with their negatives, and return the counts. Raises `ProjectError`."""
     pairs = read_pairs(request)
-    encoder = Encoder.load(request.folder, normalize=True, dtype=request.dtype)
+    encoder = Encoder.load(request.folder, normalize=True, device=request.device, dtype=request.dtype)
     documents = pairs.documents.texts
     progress = Progress("encoding", "texts", len(documents) + len(pairs.answers))
     prompts = encoder.prompts

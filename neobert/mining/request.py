@@ -26,3 +26,4 @@ class Request:
     negatives: int = 1
     max_share: float = 0.95
     dtype: str | None = None
+    device: str | None = None

@@ -42,7 +42,9 @@ def run(request: Request) -> dict[str, Any]:
     check_output(Path(request.output), next(iter(inputs.rows())), predicted)
     shards = _shards(request)
     with shards.begin(_identity(request, inputs)):
-        shares = in_processes(_predict_share, request, num_processes(request.processes), "predicting")
+        shares = in_processes(
+            _predict_share, request, num_processes(request.processes, request.device), "predicting"
+        )
         first = shares[0]
         counts = shards.counts(first.num_shards)
         shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
@@ -74,7 +76,7 @@ def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
 
     return {
         "texts": inputs.identity(),
-        **model_identity(Path(request.folder), None, request.dtype),
+        **model_identity(Path(request.folder), request.device, request.dtype),
         "max_length": request.max_length,
         "every_class": request.every_class,
         "rows_per_shard": request.rows_per_shard,
@@ -88,7 +90,7 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
 
     predictor = load_predictor(
         Path(request.folder),
-        device=device_of(rank, size),
+        device=device_of(rank, size, request.device),
         dtype=request.dtype,
         max_length=request.max_length,
         every_class=request.every_class,

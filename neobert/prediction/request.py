@@ -27,5 +27,6 @@ class Request:
     max_length: int | None = None
     every_class: bool = False
     dtype: str | None = None
+    device: str | None = None
     processes: int | None = None
     rows_per_shard: int = 32_768

@@ -32,6 +32,7 @@ class Request:
     prompt: str | None = None
     prompt_text: str | None = None
     dtype: str | None = None
+    device: str | None = None
     top: int = 10
 
 
@@ -77,6 +78,7 @@ def _encoder_of(index: Index, request: Request) -> Encoder:
         normalize=True,
         max_length=index.header.max_length,
         dtype=request.dtype,
+        device=request.device,
         prompt=prompt if request.prompt_text is None else request.prompt_text,
         is_verified=True,
     )

@@ -21,7 +21,7 @@ from launcher.cli import app
 from launcher.commands import text_jobs
 from neobert.atomic_write import write_atomically
 from neobert.data.sources import hub
-from neobert.encoding import Encoder, job
+from neobert.encoding import Encoder, job, placement
 from neobert.encoding import shards as shards_module
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.job import run
@@ -313,6 +313,20 @@ def test_a_pipe_is_refused_for_what_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ProjectError, match="is not a regular file"):
         open_texts(tmp_path / "pipe", None, "train")
+
+
+@pytest.mark.parametrize("visible", [0, 2])
+def test_the_device_decides_on_the_number_of_processes(request_of, monkeypatch, visible):
+    monkeypatch.setattr(placement.torch.cuda, "is_available", lambda: visible > 0)
+    monkeypatch.setattr(placement.torch.cuda, "device_count", lambda: visible)
+    assert placement.num_processes(None, "cpu") == 1
+    assert placement.device_of(0, 1, "cpu") == "cpu"
+    if visible:
+        assert placement.num_processes(None, None) == 2
+        assert placement.device_of(1, 2, "cuda") == "cuda:1"
+    else:
+        with pytest.raises(ProjectError, match="--device is cuda, but no GPU is visible"):
+            run(replace(request_of, device="cuda"))
 
 
 def test_an_output_of_another_kind_is_refused(request_of):

@@ -57,7 +57,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.fixture
 def evaluate(model_folder, glue_data, tmp_path, capsys) -> Callable[..., dict[str, Any]]:
     def run(*more: str, code: int = 0) -> dict[str, Any]:
-        words = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out",
+        words = ["evaluate", "glue", model_folder, glue_data, "-o", tmp_path / "out",
                  "--device", "cpu", "--output-format", "json", *more]  # fmt: skip
         capsys.readouterr()
         assert app.run([str(word) for word in words]) == code
@@ -234,7 +234,7 @@ def test_findings_point_at_the_arguments_and_not_at_the_generated_file(
     evaluate("--tasks", "cola", "--seeds", "1", "--set", "model.tie_word_embeddings=true", code=1)
     (run,) = runs
     keys = ("dataset", "dataset.path", "model.hidden_size", "tokenizer.path", "model.tie_word_embeddings")
-    data, model = f"--data {glue_data}", str(model_folder)
+    data, model = str(glue_data), str(model_folder)
     assert [run.place(key).file for key in keys] == [data, data, model, model, "<command line>"]
     assert (run.place("dataset.path").line, run.place("dataset.path").column) == (0, 0)
     assert run.place("trainer.max_steps").file.endswith("cola-seed-0.json")
@@ -245,7 +245,7 @@ def test_findings_point_at_the_arguments_and_not_at_the_generated_file(
 def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
     trained, evaluate, model_folder, glue_data, tmp_path, capsys, override
 ):
-    words = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out", "--device", "cpu",
+    words = ["evaluate", "glue", model_folder, glue_data, "-o", tmp_path / "out", "--device", "cpu",
              "--tasks", "cola,rte", "--set", override]  # fmt: skip
     assert app.run([str(word) for word in words]) == 2
     told = capsys.readouterr()
@@ -265,9 +265,7 @@ def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
 def test_tasks_that_cannot_run_are_refused(
     evaluate, capsys, model_folder, glue_data, tmp_path, words, message
 ):
-    code = app.run(
-        ["evaluate", "glue", str(model_folder), "--data", str(glue_data), "-o", str(tmp_path / "o"), *words]
-    )
+    code = app.run(["evaluate", "glue", str(model_folder), str(glue_data), "-o", str(tmp_path / "o"), *words])
     assert code == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
@@ -353,7 +351,7 @@ def failures_of(name, device, tmp_path):
 @pytest.mark.usefixtures("warm")
 def test_a_real_run_is_scored_and_not_repeated(evaluate, model_folder, glue_data, tmp_path, capsys):
     words = ("--tasks", "cola", "--seeds", "1", "--set", "optimizer.lr=3e-3", "--set", "trainer.max_steps=12")
-    command = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out", *words]
+    command = ["evaluate", "glue", model_folder, glue_data, "-o", tmp_path / "out", *words]
     assert app.run([*map(str, command), "--device", "cpu"]) == 0
     summary = capsys.readouterr().err
     assert "finished at step " in summary

@@ -338,7 +338,7 @@ def test_a_fine_tuned_model_with_a_tied_embedding_is_refused(tmp_path, tokenizer
 @pytest.mark.usefixtures("warm")
 def test_the_commands_write_results_and_tables(model_folder, blimp_data, tmp_path, capsys):
     output = tmp_path / "out"
-    words = ["evaluate", "blimp", model_folder, "--data", blimp_data, "-o", output, "--device", "cpu"]
+    words = ["evaluate", "blimp", model_folder, blimp_data, "-o", output, "--device", "cpu"]
     assert app.run([str(word) for word in words]) == 0
     table = capsys.readouterr().out
     result = json.loads((output / "blimp.json").read_text())

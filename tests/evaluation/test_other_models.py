@@ -60,7 +60,7 @@ def words(tmp_path: Path, model: Path) -> Callable[[str], list[str]]:
                 "1",
             ]
         data = str(beir if name == "retrieval" else pairs)
-        return ["evaluate", name, str(model), "--data", data, "-o", str(tmp_path / "out"), "--device", "cpu"]
+        return ["evaluate", name, str(model), data, "-o", str(tmp_path / "out"), "--device", "cpu"]
 
     return line
 

@@ -238,7 +238,7 @@ def test_results_of_other_queries_are_not_overwritten(beir, score, file, more, c
 @pytest.mark.usefixtures("warm")
 def test_the_command_writes_a_result_and_a_table(model_folder, beir, tmp_path, capsys):
     output = tmp_path / "out"
-    words = ["evaluate", "retrieval", model_folder, "--data", beir, "-o", output, "--device", "cpu"]
+    words = ["evaluate", "retrieval", model_folder, beir, "-o", output, "--device", "cpu"]
     assert app.run([str(word) for word in words]) == 0
     table = capsys.readouterr().out
     result = json.loads((output / "retrieval.json").read_text())
@@ -259,7 +259,7 @@ def test_equal_scores_are_ordered_by_id_whatever_the_order_of_the_file(
         gzip.compress("\n".join(rows[:: -1 if is_reversed else 1]).encode())
     )
     (beir / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{relevant}\t1.0\n")
-    words = ["evaluate", "retrieval", model_folder, "--data", beir, "-o", tmp_path / "out", "--device", "cpu"]
+    words = ["evaluate", "retrieval", model_folder, beir, "-o", tmp_path / "out", "--device", "cpu"]
     assert app.run([str(word) for word in words]) == 0
     found = json.loads((tmp_path / "out" / "retrieval.json").read_text())["metrics"]
     assert (found["ndcg@10"], found["recall@100"]) == (ndcg, 1.0)

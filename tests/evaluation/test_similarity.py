@@ -16,13 +16,15 @@ TABLE = 'sentence1\tsentence2\tscore\nthe "model\ta b c\t0.5\ntext\ttext text\t5
 USUAL = dict.fromkeys(("text", "second", "score"))
 
 
-def test_spearman_is_that_of_the_vectors_of_the_folder(tmp_path, model_folder, monkeypatch):
+def test_spearman_is_that_of_the_vectors_of_the_folder(tmp_path, model_folder, monkeypatch, capsys):
     file = tmp_path / "sts.tsv"
     file.write_text(TABLE)
     monkeypatch.chdir(tmp_path)
-    words = ["evaluate", "similarity", str(model_folder), "--data", str(file), "-o", "out", "--device", "cpu"]
+    before = set(tmp_path.iterdir())
+    words = ["evaluate", "similarity", str(model_folder), str(file), "--json", "--device", "cpu"]
     assert app.run(words) == 0
-    report = json.loads((tmp_path / "out" / "similarity.json").read_text())
+    report = json.loads(capsys.readouterr().out)
+    assert set(tmp_path.iterdir()) == before
     encoder = Encoder.load(model_folder, normalize=True)
     first, second = (
         encoder.encode(texts) for texts in (['the "model', "text", "a"], ["a b c", "text text", "the model"])

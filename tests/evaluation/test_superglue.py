@@ -278,4 +278,4 @@ def test_a_local_path_is_no_name(name, is_name, tmp_path, monkeypatch):
     (tmp_path / "here" / "data").mkdir(parents=True)
     assert is_hub_name(name) is is_name
     if is_name:
-        assert require_source(Path(name), "--data") == name
+        assert require_source(Path(name), "DATA") == name

@@ -21,7 +21,7 @@ def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path:
     rows = [{"prompt": "hello world"}, {"messages": [{"role": "user", "content": "hello"}]}]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     command = [sys.executable, "-m", "launcher", "evaluate", "generation", str(chatty), "--max-tokens", "6"]
-    places = ["--prompts", str(tmp_path / "p.jsonl"), "-o", str(tmp_path / "out")]
+    places = [str(tmp_path / "p.jsonl"), "-o", str(tmp_path / "out")]
     done = subprocess.run([*command, *places], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "2 prompts, 6.0 tokens on average, 0.0% ended by themselves" in done.stdout

@@ -80,7 +80,7 @@ def test_an_empty_path_is_not_the_current_folder(annotation: Any, options: dict[
     [
         ["export", "model", "--output", ""],
         ["encode", "model", "a.txt", "--output="],
-        ["evaluate", "glue", "model", "--data", "glue", "-o", ""],
+        ["evaluate", "glue", "model", "glue", "-o", ""],
         ["data", "prepare", "--profile", "cpu-demo", "-o", ""],
         ["tokenizer", "train", "--profile", "cpu-demo", "-o", ""],
         ["preflight", "--profile", "cpu-demo", "--output", ""],

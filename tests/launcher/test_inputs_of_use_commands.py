@@ -17,9 +17,9 @@ from neobert.runfiles.model_folder import require_model_folder
 COMMANDS = {
     "encode": ["encode", "FOLDER", "DATA", "-o", "out.npy"],
     "pseudo-perplexity": ["evaluate", "pseudo-perplexity", "FOLDER", "DATA", "-o", "out"],
-    "blimp": ["evaluate", "blimp", "FOLDER", "--data", "DATA", "-o", "out"],
-    "retrieval": ["evaluate", "retrieval", "FOLDER", "--data", "DATA", "-o", "out"],
-    "glue": ["evaluate", "glue", "FOLDER", "--data", "DATA", "-o", "out", "--tasks", "cola"],
+    "blimp": ["evaluate", "blimp", "--data", "DATA", "FOLDER", "-o", "out"],  # an option before
+    "retrieval": ["evaluate", "retrieval", "FOLDER", "DATA", "-o", "out"],
+    "glue": ["evaluate", "glue", "FOLDER", "DATA", "-o", "out", "--tasks", "cola"],
 }
 
 

@@ -249,7 +249,7 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path: Path) ->
         assert ending.next_command.endswith(f"from_pretrained('{tmp_path}/checkpoints/{loaded}')")
     for task, command in (
         ("classification", f"predict {tmp_path}/checkpoints/5 FILE"),
-        ("causal", f"evaluate generation {tmp_path}/checkpoints/5 --prompts FILE --output FOLDER"),
+        ("causal", f"evaluate generation {tmp_path}/checkpoints/5 FILE"),
         ("sft", f"chat {tmp_path}/checkpoints/5"),
     ):
         (tmp_path / "resolved.json").write_text(json.dumps({"task": task}))
