@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,29 +27,27 @@ from validators.facts_rehearsal import LowPrecisionFacts
 
 MODULE = "neobert.rehearsal.turns"
 RECIPE, BF16 = "recipe", "bf16"
-ORDER = (RECIPE, BF16, BF16, RECIPE, RECIPE, BF16)
-"""Of the turns: each process compiles in its first one, which is not timed."""
+TURNS = 3
 COMPARED = 1
 """Turn whose losses are compared. Later ones differ by chance where the learning rate is nearly too high."""
-TIME_S = 1200.0
+TIME_S = 300.0
+
+Turns = dict[str, list[dict[str, Any]]]
 
 
-def compare_recipe(stage: Stage, config: RunConfig) -> LowPrecisionFacts:
-    """Train both runs from the same weights on the same text, in turns, each in a process of its own.
+def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPrecisionFacts:
+    """Train both runs from the same weights on the same text, each in a process of its own.
 
-    torchao changes torch's compiler for the whole process, so one process cannot run both.
+    torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
+    processes on the device they train in turns, otherwise one after the other.
 
-    Raises IncompleteError if a process ends early, TimedOutError after 20 minutes.
+    Raises IncompleteError if a process ends early, TimedOutError after 5 minutes.
     """
-    turns: dict[str, list[dict[str, Any]]] = {RECIPE: [], BF16: []}
-    with ExitStack() as ends:
-        runs = {
-            name: ends.enter_context(taking_turns(stage, name, each))
-            for name, each in ((RECIPE, config), (BF16, without_recipe(config)))
-        }
-        for name in ORDER:
-            announce(f"rehearsal: comparing {config.torchao.recipe} with bf16, turn {len(turns[name]) + 1}")
-            turns[name].append(runs[name].turn(len(turns[name])))
+    both = {RECIPE: config, BF16: without_recipe(config)}
+    groups = [both] if has_room else [{name: each} for name, each in both.items()]
+    turns: Turns = {}
+    for group in groups:
+        turns |= take_turns(stage, group, time.monotonic() + TIME_S)
     return LowPrecisionFacts(
         recipe_step_s=_median_s(turns[RECIPE]),
         bf16_step_s=_median_s(turns[BF16]),
@@ -63,37 +61,63 @@ def without_recipe(config: RunConfig) -> RunConfig:
     return with_kernels(replace(config, torchao=replace(config.torchao, enable=False)), "auto")
 
 
+def take_turns(stage: Stage, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
+    """Start the processes of a group of runs, and return the turns of each.
+
+    All compile at once in their first turn, which is not timed. The order of the later ones alternates.
+    """
+    with ExitStack() as ends:
+        runs = [
+            ends.enter_context(taking_turns(stage, name, config, deadline_s))
+            for name, config in group.items()
+        ]
+        for run in runs:
+            run.begin(0)
+        turns = {run.name: [run.end(0)] for run in runs}
+        for number in range(1, TURNS):
+            for run in reversed(runs) if number % 2 else runs:
+                run.begin(number)
+                turns[run.name].append(run.end(number))
+    return turns
+
+
 @dataclass(frozen=True, slots=True)
 class TakingTurns:
-    """A process that trains some steps whenever it has its turn."""
+    """A process that trains some steps whenever it has its turn, until a time in monotonic seconds."""
 
     stage: Stage
     name: str
     child: subprocess.Popen[bytes]
     deadline_s: float
 
-    def turn(self, number: int) -> dict[str, Any]:
-        """Let it train, and return the durations and losses of its steps."""
-        result = self.stage.folder / f"{self.name}_turn_{number}.json"
+    def begin(self, number: int) -> None:
+        """Let it train."""
         Path(self.stage.folder, f"{self.name}_go_{number}").touch()
+
+    def end(self, number: int) -> dict[str, Any]:
+        """Return the durations and losses of its steps."""
+        doing = f"steps in turn {number + 1}" if number else "compiling"
+        announce(f"rehearsal: recipe against bf16: {self.name}, {doing}")
+        result = self.stage.folder / f"{self.name}_turn_{number}.json"
         while not result.exists():
             if self.child.poll() is not None and not result.exists():
                 raise IncompleteError(f"the run in {self.name} ended with exit code {self.child.returncode}")
             if time.monotonic() > self.deadline_s:
-                raise TimedOutError(f"comparing the recipe with bf16 took over {TIME_S:g} s")
+                message = "comparing the recipe with bf16 took over"
+                raise TimedOutError(f"{message} {TIME_S:g} s and was killed at: {self.name}, {doing}")
             time.sleep(POLL_S)
         return dict(read_json(result))
 
 
 @contextmanager
-def taking_turns(stage: Stage, name: str, config: RunConfig) -> Iterator[TakingTurns]:
+def taking_turns(stage: Stage, name: str, config: RunConfig, deadline_s: float) -> Iterator[TakingTurns]:
     """Start a process of a run, and kill it at the end of the block."""
     resolved = stage.folder / f"{name}.json"
     resolved.write_text(json.dumps(to_dict(config)), encoding="utf-8")
     command = [sys.executable, "-P", "-m", MODULE, str(resolved), str(stage.folder), name]
     with killed_at_exit(lambda: start(command, stage.log, stage.error_file)) as child:
         try:
-            yield TakingTurns(stage, name, child, time.monotonic() + TIME_S)
+            yield TakingTurns(stage, name, child, deadline_s)
         finally:
             kill_tree(child)
 

@@ -10,13 +10,19 @@ from neobert.families.backbone import Backbone
 from neobert.kernel_table import ATTENTION
 from neobert.objectives.objective import Objective
 from neobert.objectives.tokens import TokenObjective
+from neobert.precision.table import recipe_of
+
+MAX_GRAPHS = 32
+"""Graphs of the function of a block: kinds of blocks (three with a recipe, which leaves out the first and the
+last layer) times training, evaluation and probes. Beyond torch's limit of 8, a step would end in an error."""
 
 
 def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int = 1) -> None:
     """Compile an objective in place if configured: a packed step of tokens whole, else its encoder.
 
     With one rank that is one graph. With several ranks, each block is a separate graph, so that the gradient
-    all-reduce overlaps the rest of the backward pass.
+    all-reduce overlaps the rest of the backward pass. So is each block with a recipe that converts layers:
+    torch traces its tensors in Python, a second or more per layer, and equal blocks share one graph.
 
     Raises `ProjectError` ATT001 if trainer.torch_compile or trainer.cuda_graphs is set and packed SDPA cannot
     be compiled.
@@ -28,9 +34,10 @@ def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int
         backend = trainer.torch_compile_backend
         if tokens is None or not config.datacollator.pack_sequences:
             compile_encoder(objective.backbone, backend, is_alone=is_alone)
-        elif is_alone:
+        elif is_alone and not recipe_of(config).low_products:
             tokens.compile_loss(backend, cuda_graphs=trainer.cuda_graphs)
         else:
+            torch._dynamo.config.recompile_limit = MAX_GRAPHS
             tokens.compile_parts(backend)
     elif trainer.cuda_graphs and tokens is not None and tokens.capacity is not None and is_alone:
         refuse_loop(config, tokens.backbone)

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from launcher.preflight import recipe_comparison
 from launcher.preflight.recipe_comparison import TakingTurns, without_recipe
 from launcher.preflight.rehearsal_children import Stage
 from launcher.probes.probe import IncompleteError, TimedOutError
@@ -45,12 +47,48 @@ def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16() -> None:
 def test_a_turn_returns_what_the_process_wrote(taking, tmp_path: Path) -> None:
     run = taking(SLEEPS)
     (tmp_path / "recipe_turn_0.json").write_text(json.dumps({"seconds": [1.0], "losses": [2.0]}))
-    assert run.turn(0) == {"seconds": [1.0], "losses": [2.0]}
+    run.begin(0)
     assert (tmp_path / "recipe_go_0").exists()
+    assert run.end(0) == {"seconds": [1.0], "losses": [2.0]}
 
 
 def test_a_process_that_ends_or_takes_too_long_is_an_incomplete_rehearsal(taking) -> None:
     with pytest.raises(IncompleteError, match="the run in recipe ended with exit code 3"):
-        taking(ENDS).turn(0)
-    with pytest.raises(TimedOutError, match="took over 1200 s"):
-        taking(SLEEPS, limit_s=0.2).turn(0)
+        taking(ENDS).end(0)
+    with pytest.raises(TimedOutError, match="took over 300 s and was killed at: recipe, compiling"):
+        taking(SLEEPS, limit_s=0.2).end(0)
+
+
+class FakeRun:
+    """Notes the turns of a run in a list that several runs share."""
+
+    def __init__(self, name: str, events: list[str]) -> None:
+        self.name, self.events = name, events
+
+    def begin(self, number: int) -> None:
+        self.events.append(f"begin {self.name} {number}")
+
+    def end(self, number: int) -> dict[str, list[float]]:
+        self.events.append(f"end {self.name} {number}")
+        return {"seconds": [1.0 if self.name == "recipe" else 2.0], "losses": [float(number)]}
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path: Path, monkeypatch) -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def noted(_stage, name, *_):
+        yield FakeRun(name, events)
+        events.append(f"kill {name}")
+
+    monkeypatch.setattr(recipe_comparison, "taking_turns", noted)
+    config = from_dict({"torchao": {"enable": True}})
+    facts = recipe_comparison.compare_recipe(Stage(tmp_path, 1, 0.0), config, has_room=has_room)
+    assert (facts.recipe_step_s, facts.bf16_step_s, facts.recipe_loss) == (1.0, 2.0, 1.0)
+    if has_room:
+        assert events[:3] == ["begin recipe 0", "begin bf16 0", "end recipe 0"]
+        timed = [each.removeprefix("begin ") for each in events if each.startswith("begin")][2:]
+        assert timed == ["bf16 1", "recipe 1", "recipe 2", "bf16 2"]
+    else:
+        assert events.index("kill recipe") < events.index("begin bf16 0")

@@ -13,11 +13,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from neobert.config import from_dict
+from neobert.config import from_dict, replace
 from neobert.config.schema import TorchaoConfig
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
 from neobert.families.table import shape_of
+from neobert.objectives import compile as compile_module
+from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import World
 from neobert.precision.fp32 import FP32
 from neobert.precision.table import recipe_of
@@ -70,6 +72,19 @@ def test_a_filter_that_leaves_nothing_is_an_error():
     config, _, backbone = backbone_of({}, filter_fqns=["w", "qkv"])
     with pytest.raises(ProjectError, match="converts none of 8 linear layers"):
         recipe_of(config).convert(backbone)
+
+
+def test_converted_blocks_are_compiled_one_by_one(monkeypatch):
+    """Tracing the tensors of a recipe takes seconds per layer; equal blocks share one graph."""
+    monkeypatch.setattr(compile_module, "refuse_loop", lambda *_: None)  # of packed SDPA on a CPU
+    config, _, backbone = backbone_of({})
+    config = replace(config, "trainer.torch_compile", value=True)
+    for each, is_by_block in ((config, True), (replace(config, "torchao.enable", value=False), False)):
+        objective = TokenObjective(backbone, targets_only=True, capacity=8)
+        compile_module.compile_objective(each, objective)
+        assert all("forward" in vars(block) for block in backbone.blocks) is is_by_block
+        for block in backbone.blocks:
+            vars(block).pop("forward", None)
 
 
 def test_without_the_package_the_error_names_it(monkeypatch):
