@@ -144,7 +144,7 @@ tags: [{model_type}]
 
 # {name}
 
-A transformers {model_type} model: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
+{kind}: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
 parameters and a vocabulary of {vocab_size:,}.
 {usage}"""
 
@@ -157,6 +157,8 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 """
 
 
+KINDS = {"nsa": "A model with native sparse attention, of flash-linear-attention"}
+"""What a model is called, by its model_type, where it is not one of transformers."""
 LIBRARIES = {"nsa": "fla.models"}
 """Modules to import a model from, by its model_type, other than transformers."""
 OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
@@ -211,6 +213,7 @@ def graph_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, outpu
 
 def _transformers_card(model: PreTrainedModel, library: str, usage: str) -> str:
     return TRANSFORMERS_CARD.format(
+        kind=KINDS.get(model.config.model_type, f"A transformers {model.config.model_type} model"),
         library=library,
         name=_class_name(model),
         model_type=model.config.model_type,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
+import neobert.families.nsa.model  # noqa: F401  # registers its classes
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import read_model, refuse_absent

@@ -78,8 +78,17 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(
     scored = command("evaluate", "perplexity", "run", "few.jsonl", "-o", "scores.npy")
     assert scored.code == 0, scored.err
     assert "perplexity" in scored.out
+    Path("prompts.txt").write_text(words[39][:60], encoding="utf-8")
+    written = command(
+        *("evaluate", "generation", "run", "--prompts", "prompts.txt", "--max-tokens", "3", "-o", "written")
+    )
+    assert written.code == 0, written.err
+    assert "3.0 tokens on average" in written.out
+    state = command("status", "run")
+    assert re.search(r"gates cmp \d+%, slc \d+%, swa \d+%", state.out), state.out
     exported = command("export", "run", "--to", "hf", "--output", "out")
     assert exported.code == 0, exported.err
+    assert "A model with native sparse attention" in Path("out/hf/README.md").read_text(encoding="utf-8")
     report = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
     assert report["max_difference"]["weights"] == 0
     assert report["not_compared"] == ["last_hidden_state", "logits"]

@@ -253,9 +253,11 @@ class NSAForCausalLM(NSAPreTrainedModel, GenerationMixin):
         states = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         return CausalLMOutput(logits=self.lm_head(states))
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **_: Any) -> dict[str, Tensor]:
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
+    ) -> dict[str, Tensor | None]:
         """Return the whole text: nothing is cached."""
-        return {"input_ids": input_ids}
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 
 for _auto, _class in ((AutoModel, NSAModel), (AutoModelForCausalLM, NSAForCausalLM)):
