@@ -88,6 +88,7 @@ def line(status: RunStatus) -> str:
         f"{show_count(status.tokens_per_second)} tokens/s",
         *([f"eta {show_duration(status.eta_s)}"] if status.is_alive is not False else []),
         _checkpoint(status),
+        *([status.gates] if status.gates else []),
         *([f"restarts {status.restarts}"] if status.restarts else []),
         f"{alive}, {_heartbeat(status.heartbeat_age_s)}",
         *([status.reason] if status.reason else []),

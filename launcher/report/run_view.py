@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from launcher.rundir.live_state import memory_mib, phase_of
+from launcher.rundir.live_state import gates_of, memory_mib, phase_of
 from launcher.rundir.records import Record
 from launcher.rundir.run_history import Series
 from launcher.rundir.run_reader import RankView, Snapshot
@@ -205,6 +205,7 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
         f"best {show_best(status.best)}",
         f"tokens {show_count(status.tokens_total)}",
         *([] if rate is None or not status.restarts else [f"restarts {status.restarts}"]),
+        *([gates] if (gates := gates_of(beat)) else []),
     ]
     lines = "\n".join(printable(BETWEEN.join(each)) for each in (fields, more))
     return [cut_end(line, width) for line in fold(lines, width, BETWEEN).split("\n")]

@@ -90,6 +90,18 @@ def phase_of(beat: Record) -> str:
     return f"{phase} {min(1.0, done / total):.0%}" if total else f"{phase} {done}"
 
 
+def gates_of(beat: Record) -> str:
+    """Return the gates of native sparse attention as text: `gates cmp 33%, slc 34%, swa 33%`; else empty."""
+    sparse = beat.get("nsa") or {}
+    shares = [(name, sparse.get(f"branch_share_{name}")) for name in ("cmp", "slc", "swa")]
+    if any(share is None for _, share in shares):
+        return ""
+    dead = sparse.get("dead_layers", 0)
+    return f"gates {', '.join(f'{name} {share:.0%}' for name, share in shares)}" + (
+        f" (dead in {dead:.0%} of the layers)" if dead else ""
+    )
+
+
 def memory_mib(beat: Record) -> float | None:
     """Return the reserved device memory in MiB, or the process memory on a CPU."""
     reserved = beat.get("gpu_mem_reserved_mib")

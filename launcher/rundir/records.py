@@ -54,7 +54,7 @@ BEAT_VALUES: Checks = {
     **dict.fromkeys(("boot_s", "mfu", "data_wait_ms", "learning_rate", "grad_norm"), is_number),
     **dict.fromkeys(("attention_kernel", "compute_dtype", "boot_id"), is_text),
     "loss": _is_loss,
-    **dict.fromkeys(("phase_longest_s", "warnings"), _are_numbers),
+    **dict.fromkeys(("phase_longest_s", "warnings", "nsa"), _are_numbers),
     "warning_messages": is_texts,
 }
 OUTCOME_VALUES: Checks = {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.directory import is_alive, is_of_earlier_session
+from launcher.rundir.live_state import gates_of
 from launcher.rundir.records import (
     Record,
     iterate_lines,
@@ -71,6 +72,7 @@ class RunStatus:
         is_alive: None if the trainer runs on another host, or its host is not known.
         hostname: host of the launch; empty if manifest.json is missing or damaged.
         heartbeat_age_s: time since the last heartbeat.
+        gates: gates of native sparse attention as text; empty for another model.
         reason: why the run failed, with the code of the error; empty if it did not.
     """
 
@@ -92,6 +94,7 @@ class RunStatus:
     is_alive: bool | None
     hostname: str
     heartbeat_age_s: float | None
+    gates: str
     reason: str
 
 
@@ -154,6 +157,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
         is_alive=alive,
         hostname=str(manifest.get("hostname") or ""),
         heartbeat_age_s=age_s,
+        gates=gates_of(beat),
         reason=reason_of({**outcome, "message": str(outcome.get("message", "")).partition("\n")[0]}),
     )
 

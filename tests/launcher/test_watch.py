@@ -341,6 +341,24 @@ def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
     assert command("status", run_dir, "--output-format", "json").json["step"] == 10
 
 
+def test_status_and_watch_show_the_gates_of_sparse_attention(
+    run_dir: Path, command: Callable[..., Any]
+) -> None:
+    shares = {"branch_share_cmp": 0.2, "branch_share_slc": 0.3, "branch_share_swa": 0.5}
+    for sparse, shown in (
+        (shares | {"dead_layers": 0.0}, "gates cmp 20%, slc 30%, swa 50%  "),
+        (shares | {"dead_layers": 0.25}, "gates cmp 20%, slc 30%, swa 50% (dead in 25% of the layers)"),
+        (shares | {"branch_share_swa": "half"}, ""),
+        ({"dead_layers": 1}, ""),
+    ):
+        beat = json.dumps(BEAT | {"nsa": sparse}) + "\n"
+        (run_dir / "heartbeat_rank0.jsonl").write_text(beat, encoding="utf-8")
+        state, seen = command("status", run_dir).out, command("watch", run_dir).out
+        assert shown in state
+        assert shown.strip() in seen
+        assert ("gates" in state + seen) == bool(shown)
+
+
 def test_status_says_why_a_run_failed(run_dir: Path, command: Callable[..., Any]) -> None:
     failed = {
         "status": "failed", "exit_code": 4, "step": 61, "code": "CKP004", "message": "the disk is full\nmore"

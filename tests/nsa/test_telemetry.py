@@ -17,9 +17,9 @@ from neobert.training.loop.hooks import StepReport
 from tests.killed_run import killed_before
 from tests.nsa.sizes import LENGTHS, MODEL, SPEC, build, packed
 from tests.training import conftest
-from tests.training.conftest import corpus, make_run, metrics, outcome, run
+from tests.training.conftest import beats, corpus, make_run, metrics, outcome, run
 
-__all__ = ["corpus", "make_run", "metrics", "outcome", "run"]
+__all__ = ["beats", "corpus", "make_run", "metrics", "outcome", "run"]
 ONE = SimpleNamespace(size=1, add_up=lambda values: values)
 
 
@@ -151,7 +151,7 @@ def test_a_resumed_run_selects_the_same_blocks(sparse, run, metrics):
     assert [row["nsa/reads_pred"] == row["nsa/reads_act_total"] > 0 for row in rows if row] == [True] * 4
 
 
-def test_a_planted_dead_gate_ends_the_run(sparse, run, outcome, metrics, monkeypatch):
+def test_a_planted_dead_gate_ends_the_run(sparse, run, outcome, metrics, beats, monkeypatch):
     real = NativeSparseAttention.gates
 
     def closed(self, x):
@@ -161,7 +161,9 @@ def test_a_planted_dead_gate_ends_the_run(sparse, run, outcome, metrics, monkeyp
     with pytest.raises(ProjectError, match="a gate is closed or saturated in 100% of the layers, for 10"):
         run(run_dir := sparse(trainer={"logging_steps": 1}, guard={"on_degradation": "stop"}))
     assert (outcome(run_dir)["step"], outcome(run_dir)["exit_code"]) == (10, 4)
-    assert metrics(run_dir)[-1]["nsa/dead_layers"] == 1
+    last, reported = metrics(run_dir)[-1], beats(run_dir)[-1]["nsa"]
+    assert reported == {name.removeprefix("nsa/"): last[name] for name in last if name.startswith("nsa/")}
+    assert (reported["dead_layers"], reported["branch_share_slc"]) == (1, pytest.approx(0, abs=1e-8))
 
 
 def test_a_kernel_that_reads_one_block_too_few_ends_the_run(sparse, run, outcome, monkeypatch):

@@ -82,6 +82,7 @@ BEAT_FIELDS = [
     "data_wait_p50_ms",
     "data_wait_p95_ms",
     "eta_s",
+    "nsa",
     "last_checkpoint_step",
     "last_checkpoint_age_s",
     "work_at_risk_min",

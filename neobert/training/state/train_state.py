@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +89,11 @@ class Progress:
 
 @dataclass(slots=True)
 class LastMetrics:
-    """Values of the last metrics line, which every heartbeat repeats; None before the first line."""
+    """Values of the last metrics line, which every heartbeat repeats; None before the first line.
+
+    Attributes:
+        nsa: metrics of native sparse attention without their prefix; None for another model.
+    """
 
     loss: float | None = None
     learning_rate: float | None = None
@@ -100,6 +105,7 @@ class LastMetrics:
     data_wait_p95_ms: float | None = None
     step_time_s: float | None = None
     smoothed_step_time_s: float | None = None
+    nsa: Mapping[str, float] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

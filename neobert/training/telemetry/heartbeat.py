@@ -37,7 +37,7 @@ TRAINER_FIELDS = (
     *("max_steps", "tokens_total", "tokens_per_second", "mfu", "loss", "learning_rate", "grad_norm"),
     *(*gpu_fields(None, None, None), "host_rss_mib", "gpu_mem_peak_percent"),
     *("attention_kernel", "compute_dtype", "recompiles", "kernel_fallbacks", "read_retries"),
-    *("warnings", "warning_messages", "data_wait_ms", "data_wait_p50_ms", "data_wait_p95_ms", "eta_s"),
+    *("warnings", "warning_messages", "data_wait_ms", "data_wait_p50_ms", "data_wait_p95_ms", "eta_s", "nsa"),
 )
 
 

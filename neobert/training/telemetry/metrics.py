@@ -14,7 +14,7 @@ from neobert.config.corpora import corpus_names
 from neobert.config.schema import DatasetConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
-from neobert.metric_names import CORPUS_SHARE, PACE, TOKENS, TRAIN_LOSS
+from neobert.metric_names import CORPUS_SHARE, PACE, SPARSE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
 from neobert.runfiles.attempt import require_current
 from neobert.tasks.metric import Metric
@@ -77,11 +77,12 @@ class TrainingLog:
         assert trainer.state.grad_norm is not None
         loss, grad_norm = trainer.progress.loss.take(), float(trainer.state.grad_norm)
         times = trainer.stopwatch.read()
-        trainer.state.last_metrics = self._reading(trainer, times, loss, grad_norm)
+        logged = dict(trainer.task.logged(trainer.world))
+        trainer.state.last_metrics = self._reading(trainer, times, loss, grad_norm, logged)
         self._note(trainer)
         return (
             fields(trainer, float(weight_norm))
-            | dict(trainer.task.logged(trainer.world))
+            | logged
             | self._times(times, trainer.state.last_metrics)
             | allocator_fields(trainer.world.device)
         )
@@ -105,7 +106,12 @@ class TrainingLog:
                 EXIT_DO_NOT_REQUEUE,
             )
 
-    def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> LastMetrics:
+    def _reading(
+        self, trainer: Trainer, times: Times, loss: float, grad_norm: float, logged: Mapping[str, float]
+    ) -> LastMetrics:
+        sparse = {
+            name.removeprefix(SPARSE): value for name, value in logged.items() if name.startswith(SPARSE)
+        }
         waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
         median_ms, high_ms = np.percentile(waits_ms, (50, 95)).tolist()
         flops_per_s = (trainer.state.flops - self._flops) / times.elapsed_s
@@ -121,6 +127,7 @@ class TrainingLog:
             data_wait_p95_ms=high_ms,
             step_time_s=times.elapsed_s / num_steps,
             smoothed_step_time_s=self._pace.add(times.elapsed_s, num_steps),
+            nsa=sparse or None,
         )
 
     def _times(self, times: Times, reading: LastMetrics) -> dict[str, float | None]:
