@@ -34,6 +34,8 @@ class Family(NamedTuple):
         requested_rows: returns the number of embedding rows of the section; None: the tokenizer decides.
         requested_kernels: returns the section's kernels of blocks and of packed attention, or auto.
         with_kernels: returns a copy of the section with the given kernels for the blocks.
+        kernel_key: key that selects the kernel of attention, or else the model that has it.
+        kernel_hint: what helps if its kernel fails a test and no key selects another one; else empty.
         attention_key: key that may name the kernel of packed attention.
         attention_reason: why `requested_kernels` names a kernel of packed attention and not auto.
         attention_hint: edit after which attention does not run in a loop.
@@ -55,6 +57,8 @@ class Family(NamedTuple):
     requested_rows: Callable[[Any], int | None]
     requested_kernels: Callable[[Any], tuple[str, str]]
     with_kernels: Callable[[Any, str], Any]
+    kernel_key: str = "model.attn_backend"
+    kernel_hint: str = ""
     attention_key: str = "model.attn_backend"
     attention_reason: str = "model.attn_backend as given"
     attention_hint: str = "set model.attn_backend to auto"

@@ -8,7 +8,7 @@ import pytest
 
 from neobert.families.neobert import spec as family
 from neobert.plan.pace import orthogonalization_flops
-from tests.validators.judging import found, run_of
+from tests.validators.judging import found, run_of, with_facts
 from validators.planning import plan_run
 
 
@@ -62,3 +62,21 @@ def test_grouped_heads_count_their_own_weights_and_products(attention):
         run.config, whole.shape
     )
     assert grouped.shape.attention_flops([64]) == whole.shape.attention_flops([64])
+
+
+@pytest.mark.parametrize(
+    ("code", "override", "message", "hint"),
+    [
+        ("ATT001", (), "not installed", "pip install 'flash-linear-attention>=0.6'"),
+        (
+            *("ATT003", ("trainer.mixed_precision=no",), "nsa needs bfloat16"),
+            "set trainer.mixed_precision to bf16, or train on a CPU",
+        ),
+    ],
+)
+def test_sparse_attention_that_cannot_run_names_a_key_that_its_model_has(code, override, message, hint):
+    facts = with_facts("software", packages={"torch": "2.11", "triton": "3.6"})
+    (one,) = found(code, run_of(*override, profile="nsa-smoke"), facts)
+    assert (one.path, one.hint) == ("model.type", hint)
+    assert message in one.message
+    assert "reference" not in one.message

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from validators.facts_rehearsal import DispatchFacts
 
 
-PATH = "model.attn_backend"
 BLOCKS_PATH = "model.kernel_backend"
 
 
@@ -80,11 +79,15 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     _, named = requested_kernels(run.config)
     environment = environment_of(run.config, _device(run))._replace(head_size=None)
     # Kernels that one value selects share device and type, so the message can name that value.
-    kernels = [replace(kernel, name=named) for kernel in attention_named(named, environment.features)]
+    kernels = [
+        replace(kernel, name=named)
+        for kernel in attention_named(named, environment.features)
+        if not (kernel.needs_cpu and environment.device == "cuda")
+    ]
     kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
     obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]
     if len(obstacles) == len(kernels):
-        yield Violation(PATH, obstacles[0].message, obstacles[0].hint)
+        yield Violation(family_of(run.config).kernel_key, obstacles[0].message, obstacles[0].hint)
 
 
 @rule(
@@ -126,10 +129,10 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
     if _device(run) == "cuda" and is_packed and is_loop:
         family = family_of(run.config)
-        cause = f": {family.attention_reason}" if family.attention_key != PATH else ""
+        cause = f": {family.attention_reason}" if family.attention_key != family.kernel_key else ""
         message = f"{named} runs packed documents one call at a time, without flash attention{cause}"
         severity = None if run.is_production else Severity.WARN
-        yield Violation(family.attention_key, message + cause, family.attention_hint, severity)
+        yield Violation(family.attention_key, message, family.attention_hint, severity)
 
 
 def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
@@ -176,7 +179,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
     features = plan.shape.attention.features
-    kernels = attention_named(named, features)
+    kernels = [kernel for kernel in attention_named(named, features) if not kernel.needs_cpu]
     obstacles = [each for kernel in kernels if (each := attention_obstacle(run, facts, kernel)) is not None]
     is_judged = run.is_production or named != "auto"
     if is_judged and len(obstacles) == len(kernels):
@@ -185,7 +188,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
             attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto", features)
         )
         hint = obstacles[-1].hint if helps else _way_without_auto(run, facts, kernels[-1])
-        yield Violation(PATH, messages, hint)
+        yield Violation(family_of(run.config).kernel_key, messages, hint)
 
 
 def _way_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
@@ -242,11 +245,13 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     dispatch = measured(rehearsal_of(facts).attention, facts, "the attention kernel")
+    family = family_of(run.config)
     if not any(dispatch.ran):
         raise CannotTellError("no block reported the attention kernel that it ran")
     for kernel, blocks in _others(dispatch).items():
         message = f"{dispatch.resolved} was resolved, but {_blocks(blocks)} ran {kernel}"
-        yield Violation(PATH, message, "set model.attn_backend to auto; see neobert-launch rule ATT001")
+        hint = family.kernel_hint or "set model.attn_backend to auto; see neobert-launch rule ATT001"
+        yield Violation(family.kernel_key, message, hint)
     silent = [number for number, kernel in enumerate(dispatch.ran) if not kernel]
     if silent and not run.config.trainer.torch_compile:
         raise CannotTellError(f"{_blocks(silent)} did not report the attention kernel")
@@ -255,7 +260,9 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     is_own = plan.kernels.value in OWN_KERNELS
     if requested != "auto" and not is_own and dispatch.resolved not in expected:
         message = f"{requested} was requested, but {dispatch.resolved} was resolved"
-        yield Violation(PATH, message, "set model.attn_backend to auto, or to a kernel that runs here")
+        yield Violation(
+            family.kernel_key, message, "set model.attn_backend to auto, or to a kernel that runs here"
+        )
 
 
 def _others(dispatch: DispatchFacts) -> dict[str, list[int]]:

@@ -21,7 +21,6 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.attention import (
     BLOCKS_PATH,
-    PATH,
     attention_obstacle,
     installation,
     installed_environment,
@@ -205,7 +204,7 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     elsewhere = best.obstacle(installed_environment(run, facts))
     if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
         message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
-        yield Violation(PATH, message, installation(best, facts))
+        yield Violation(family_of(run.config).kernel_key, message, installation(best, facts))
 
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
@@ -219,5 +218,7 @@ def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
                 hint = installation(kernel, facts)
             continue
         if kernel.packages[0] in WITH_TORCH and hint:
-            yield Violation(PATH, f"auto will run {kernel.name}: {'; '.join(messages)}", hint)
+            yield Violation(
+                family_of(run.config).kernel_key, f"auto will run {kernel.name}: {'; '.join(messages)}", hint
+            )
         return

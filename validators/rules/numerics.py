@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from neobert.runfiles.answer_kinds import AnswerKind
     from validators.facts_numerics import NumericsFacts, PathFacts, ProbeFacts, ProbeName
 
-PATH = "model.attn_backend"
 INITIAL_LOSS_SHARE = 0.15
-OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
 OTHER_BACKEND = "set model.attn_backend or model.kernel_backend to a path that passes"
+OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
 
 
 def _is_not_repeated(run: ResolvedRun, plan: Plan) -> str:
@@ -38,9 +37,11 @@ class _Judged:
     faults: list[str] = field(default_factory=list)
     unknowns: list[str] = field(default_factory=list)
 
-    def conclude(self, hint: str) -> Violations:
+    def conclude(self, run: ResolvedRun, hint: str = "") -> Violations:
         """Yield a violation per fault. Raises CannotTellError if there are unknowns and no faults."""
-        yield from (Violation(PATH, fault, hint) for fault in self.faults)
+        family = family_of(run.config)
+        hint = hint or family.kernel_hint or OTHER_BACKEND
+        yield from (Violation(family.kernel_key, fault, hint) for fault in self.faults)
         if self.unknowns and not self.faults:
             raise CannotTellError("; ".join(self.unknowns))
 
@@ -128,7 +129,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         if (path.dispatched or not path.error) and path.dispatched != path.attention:
             ran = path.dispatched or "an unreported kernel"
             judged.faults.append(f"{path.label}: {path.attention} was resolved, but {ran} ran")
-    yield from judged.conclude(OTHER_BACKEND)
+    yield from judged.conclude(run)
 
 
 @numerics_rule("NUM002", "packed-differs-from-alone", severity=Severity.FAIL)
@@ -157,7 +158,7 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     of_model = of_attention(plan.shape.attention)
     judged = _judge(plan, facts, ("parity", "rotation"), ("equality", "positions", *of_model))
     judged.faults += _of_the_model(needed(facts.numerics))
-    yield from judged.conclude(OTHER_BACKEND)
+    yield from judged.conclude(run)
 
 
 def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
@@ -195,7 +196,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     direction = plan.shape.attention.direction
-    yield from _judge(plan, facts, ("direction",), (direction,)).conclude(OTHER_BACKEND)
+    yield from _judge(plan, facts, ("direction",), (direction,)).conclude(run)
 
 
 @numerics_rule("NUM004", "step-not-repeatable", severity=Severity.WARN, inapplicable=_is_not_repeated)
@@ -225,5 +226,5 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     yield from _judge(plan, facts, ("repeats",)).conclude(
-        "see `neobert-launch rule NUM004`, then check the device with GPU007"
+        run, "see `neobert-launch rule NUM004`, then check the device with GPU007"
     )
