@@ -158,7 +158,7 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 
 KINDS = {"nsa": "A model with native sparse attention, of flash-linear-attention"}
-"""What a model is called, by its model_type, where it is not one of transformers."""
+"""Names of kinds of models in cards, by model_type, other than transformers'."""
 LIBRARIES = {"nsa": "fla.models"}
 """Modules to import a model from, by its model_type, other than transformers."""
 OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
