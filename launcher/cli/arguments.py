@@ -26,6 +26,8 @@ DOTTED_OPTION = re.compile(
 WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
 """Options of other trainers for the weights to start from, which is --from here."""
 FORMER_OPTIONS = ("--data", "--prompts")
+KEY_TO_WRITE = re.compile(r"write (\w+\.\w+)(?:$|; )")
+"""Advice for a name of another trainer that names one key, whose value has the same unit."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 # The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
@@ -122,12 +124,16 @@ def _explain(error: Any, args: Sequence[str]) -> None:
     option = getattr(error, "option_name", "")
     typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
     error.message = error.message.replace(option, typed[0]) if typed else error.message
+    if not hasattr(error, "possibilities"):  # a known option without its argument
+        return
     name = option.removeprefix("--").replace("-", "_")
     if name in WEIGHTS_OF_OTHERS and any("--from" in param.opts for param in error.ctx.command.params):
         error.possibilities = ["--from"]
     elif near := [key for key in keys_named(name) if key != name]:
         error.possibilities = [f"--{key}" for key in near]
-    elif advice := advice_for_key((name,)):
+    elif written := KEY_TO_WRITE.match(advice := advice_for_key((name,))):
+        error.possibilities = [f"--{written[1]}"]
+    elif advice:
         error.message, error.possibilities = f"{error.message}; {advice}", None
 
 

@@ -75,10 +75,12 @@ def run(arguments: Arguments, output_format: str) -> int:
 def require_formats(names: Sequence[str]) -> None:
     """Raise `ProjectError` if no format is given, or for a name that is not an export format."""
     if not names or unknown(names):
+        near = [name for name in FORMATS if any(name.startswith(each) for each in unknown(names))]
+        meant = f"did you mean {near[0]}? " if near else ""
         raise ProjectError(
             "export-format",
             f"{listed(unknown(names))} is not an export format" if names else "no export format is given",
-            f"--to takes {', '.join(FORMATS)}, separated by commas",
+            f"{meant}--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,
         )

@@ -125,13 +125,16 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["explain", "variables.steps"], "explain variables"),
         (["plan", "-p", "cpu-demo", "--max_steps", "5"], "did you mean --trainer.max_steps? see `"),
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
-        (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
+        (
+            ["plan", "-p", "cpu-demo", "--learning-rate", "1"],
+            "--learning-rate [usage]\n  = hint: did you mean --optimizer.lr?",
+        ),
         (
             ["sft", "--model_name_or_path", "x"],
             "--model_name_or_path [usage]\n  = hint: did you mean --from?",
         ),
         (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
-        (["train", "-p", "cpu-demo", "--task", "dpo"], "preferences are not trained on"),
+        (["train", "-p", "cpu-demo", "--task", "dpo"], "preferences are what TRL trains"),
         (
             ["pretrain", "-p", "cpu-classify"],
             "task is classification, and `pretrain` trains",
@@ -143,6 +146,12 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         ),
         (["init", "--size", "huge"], "for '--size': 'huge' is not one of 'tiny', 'small', 'base'"),
         (["lint", "--profile", "cpu-demo"], "no such option: --profile [usage]\n  = hint: see `"),
+        (
+            ["train", "--epochs", "3"],
+            "no such option: --epochs [usage]\n  = hint: did you mean --trainer.max_epochs?",
+        ),
+        (["train", "--gpus", "3"], "did you mean --distributed.nproc_per_node?"),
+        (["train", "--config"], "requires an argument [usage]\n  = hint: see `neobert-launch"),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
         (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],

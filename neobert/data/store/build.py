@@ -280,6 +280,8 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
     paths = paths_of(dataset)
     if len(paths) == 1 and kind_of(Path(paths[0])) == TEXT:
         return LINES_TO_DOCUMENTS.format(quote(paths[0]))
+    if len(paths) == 1 and any(Path(paths[0]).glob("*.txt")):
+        return LINES_TO_DOCUMENTS.format(f"{quote(paths[0])}/*.txt")
     return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
 
 
