@@ -10,15 +10,13 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from neobert.config import digest, from_dict, to_dict
+from neobert.config import from_dict
 from neobert.config.schema import RunConfig
-from neobert.receipt import Receipt, utc_now, write_receipt
 
 NUM_WORDS = 30_500
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -49,17 +47,17 @@ def word(index: int) -> str:
     return "".join(LETTERS[index // base**place % base] for place in range(4))
 
 
-def write_text(work: Path, size: Size, row_length: int = PACKED_LENGTH) -> None:
+def write_text(work: Path, size: Size) -> None:
     """Write tokenizer and documents, unless they exist."""
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "tokenizer.json").exists():
         write_tokenizer(work / "tokenizer.json")
-    if not documents_path(work, row_length).exists():
-        write_documents(documents_path(work, row_length), size.text_tokens, row_length)
+    if not documents_path(work).exists():
+        write_documents(documents_path(work), size.text_tokens, PACKED_LENGTH)
 
 
-def documents_path(work: Path, row_length: int) -> Path:
-    return work / f"documents-{row_length}.jsonl"
+def documents_path(work: Path) -> Path:
+    return work / "documents.jsonl"
 
 
 def write_tokenizer(path: Path) -> None:
@@ -97,45 +95,30 @@ def run_config(
     size: Size = FULL,
     *,
     steps: int,
-    row_length: int = PACKED_LENGTH,
-    logging_steps: int = 10,
     **model: Any,
 ) -> RunConfig:
     """Configure a run on the documents of `work`; `model` sets kernels and other keys that differ."""
     shape = {"num_hidden_layers": size.num_layers, "hidden_size": size.hidden_size}
     shape |= {"num_attention_heads": size.hidden_size // 64, "intermediate_size": 4 * size.hidden_size}
     content = {
-        "model": {**shape, "max_position_embeddings": row_length, **model},
+        "model": {**shape, "max_position_embeddings": PACKED_LENGTH, **model},
         "tokenizer": {"path": str(work / "tokenizer.json"), "allow_special_token_rewrite": True},
         "dataset": {
-            "path": str(documents_path(work, row_length)),
+            "path": str(documents_path(work)),
             "cache_dir": str(work / "cache"),
             "num_workers": 2,
-            "max_seq_length": row_length,
+            "max_seq_length": PACKED_LENGTH,
         },
         "scheduler": {"warmup_steps": steps // 5},
         "trainer": {
             "output_dir": str(run_dir),
             "max_steps": steps,
-            "per_device_train_batch_size": max(1, size.num_tokens // row_length),
+            "per_device_train_batch_size": max(1, size.num_tokens // PACKED_LENGTH),
             "torch_compile": size.is_full,
             "mixed_precision": "bf16" if size.is_full else "no",
-            "logging_steps": logging_steps,
+            "logging_steps": 10,
             "save_steps": 0,
             "eval_steps": 0,
         },
     }
     return from_dict(content)
-
-
-def write_run(run_dir: Path, config: RunConfig) -> None:
-    """Lay out a directory that `python -m neobert.train` accepts."""
-    run_dir.mkdir(parents=True)
-    (run_dir / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
-    now = utc_now()
-    receipt = Receipt(
-        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
-        expires_utc=(now + timedelta(hours=2)).isoformat(), verdict="pass", levels=("static",), checks=(),
-        waivers=(), hostname="", versions={},
-    )  # fmt: skip
-    write_receipt(receipt, run_dir / "receipt.json")
