@@ -48,9 +48,11 @@ class Choice(NamedTuple):
 
     def check(self) -> None:
         """Raise ProjectError for a prefix that matches no rule, e.g. because of a typo."""
+        if not (prefixes := (*self.select, *self.ignore)):
+            return
         from launcher.commands.rule import note_retired
 
-        for prefix in (*self.select, *self.ignore):
+        for prefix in prefixes:
             note_retired(prefix)
             if not any(code.startswith(current_code(prefix)) for code in RULES):
                 raise ProjectError(

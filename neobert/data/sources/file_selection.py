@@ -30,7 +30,6 @@ from neobert.config.text_formats import (
 from neobert.data.sources.file_listing import EMPTY, Place, is_saved_dataset, listed_files, why_not_text
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.text_files import column_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined
@@ -267,6 +266,8 @@ def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path],
 
 def _column_of(path: Path, rows: RowFormat) -> tuple[str | None, ProjectError | None]:
     """Return the columns of a table, None without rows, and the error of looking for them, if any."""
+    from neobert.data.sources.text_files import column_of  # `lint` of text elsewhere does without
+
     try:
         return column_of(path, rows), None
     except ProjectError as error:

@@ -18,7 +18,6 @@ from neobert.data.sources.splits import (
     refuse_overlap,
     splits_read,
 )
-from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
@@ -151,6 +150,8 @@ def _with_rows(
 
 def _first_rows(files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen, most: int) -> Iterator[Row]:
     """Yield the first rows of files, of about `most` characters each."""
+    from neobert.data.sources.text_files import read_rows  # `lint` of text elsewhere does without
+
     for file in islice(files, MAX_FILES):
         num_characters = 0
         for row in read_rows(file.path, rows) if can_open(file.path) else ():
