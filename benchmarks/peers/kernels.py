@@ -96,10 +96,10 @@ def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
     }
 
 
-def require_fused_attention(kernels: Iterable[Kernel], num_layers: int, passes: int = 2) -> str:
+def require_fused_attention(kernels: Iterable[Kernel], num_layers: int) -> str:
     """Return the kind of attention; raise where a layer has a dense one.
 
-    passes: a training step launches at least a forward and a backward kernel in each layer, inference one.
+    A training step launches at least a forward and a backward kernel in each layer.
     """
     rows = list(kernels)
     if dense := [each.name for each in rows if is_dense_softmax(each.name)]:
@@ -111,6 +111,6 @@ def require_fused_attention(kernels: Iterable[Kernel], num_layers: int, passes: 
     if not launches:
         raise DenseAttentionError("dense attention: the step has no flash, cuDNN or memory-efficient kernel")
     kind = max(launches, key=lambda each: launches[each])
-    if launches[kind] < passes * num_layers:
+    if launches[kind] < 2 * num_layers:
         raise DenseAttentionError(f"{launches[kind]} launches of {kind} attention in {num_layers} layers")
     return kind

@@ -32,10 +32,10 @@ def left_out(counts: Mapping[str, int]) -> Iterator[str]:
             yield f"{counted(counts[name], unit)} {meaning}"
 
 
-def conversation_text(pieces: Sequence[tuple[str, bool]], indent: str = "  ") -> str:
+def conversation_text(pieces: Sequence[tuple[str, bool]]) -> str:
     """Return the lines of a conversation; supervised parts are in colour on a terminal too."""
     text = "".join(_marked(*piece) for piece in pieces)
-    return "\n".join([HEAD, *(f"{indent}{line}" for line in text.rstrip("\n").split("\n"))])
+    return "\n".join([HEAD, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
 
 
 def _marked(text: str, is_supervised: bool) -> str:

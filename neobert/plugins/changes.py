@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
 from neobert.plugins.kinds import KINDS, SECTION
 
+CODE = "PLG003"
 MARK = "  "
 """Separates digest and file in a line of `plugins.code`, as sha256sum does."""
 ADDED, EDITED, REMOVED = "was added", "was edited", "was removed"
@@ -59,3 +63,12 @@ def _change(name: str, before: str | None, now: str | None) -> str:
     if now is None:
         return REMOVED
     return EDITED if name.endswith(".py") else f"was version {before} and is {now}"
+
+
+def refuse_edited_plugins(folder: Path, saved: Mapping[str, Any], config: RunConfig) -> None:
+    """Raise `ProjectError` PLG003 if plug-ins differ from those of the checkpoint, without a waiver."""
+    differences = plugin_differences(saved, to_dict(config))
+    if differences and all(each.code != CODE for each in config.waivers):
+        message = f"belongs to a run with other plug-ins: {'; '.join(differences)}"
+        hint = f"restore the files, or add a waiver of {CODE} to the run file"
+        raise ProjectError(CODE, message, hint, str(folder))

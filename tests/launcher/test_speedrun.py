@@ -14,8 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.run.significance import p_value_below, student_t_cdf
-from launcher.run.speedrun_record import SHARED, _code_diff_sha256, _objections, _same
+from launcher.run.speedrun_record import (
+    SHARED,
+    _code_diff_sha256,
+    _objections,
+    _same,
+    p_value_below,
+    student_t_cdf,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXT = "\n\n".join(f"document {number} speaks of {number % 7} things" for number in range(300))

@@ -12,9 +12,9 @@ from neobert.config import from_dict
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
+from neobert.tasks.contrastive.examples import require_scores
 from neobert.tasks.contrastive.inferred import infer
 from neobert.tasks.contrastive.rows import negatives_of
-from neobert.tasks.contrastive.score_sources import require_scores
 from neobert.tasks.specs import metrics_of, spec_of
 from tests.tasks.test_contrastive import BERT, COLOURS, THINGS, options, pairs, read_truncated, write
 

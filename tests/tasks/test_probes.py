@@ -31,17 +31,15 @@ from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
 from neobert.rehearsal.trials import full_of_text
-from neobert.tasks.classification.probe import classifier_answers
-from neobert.tasks.classification.task import with_every_label
+from neobert.tasks.classification.task import classifier_answers, with_every_label
 from neobert.tasks.multiple_choice import objective as choices
-from neobert.tasks.multiple_choice.probe import choice_answers
+from neobert.tasks.multiple_choice.task import choice_answers
 from neobert.tasks.multiple_choice.task import with_every_label as every_choice
 from neobert.tasks.question_answering import objective as spans
-from neobert.tasks.question_answering.probe import span_answers
-from neobert.tasks.question_answering.task import with_every_answer
+from neobert.tasks.question_answering.task import span_answers, with_every_answer
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
-from neobert.tasks.token_classification.probe import tagger_answers
+from neobert.tasks.token_classification.task import tagger_answers
 from neobert.tasks.token_task import with_most_targets
 from tests.merged_documents import two_merged
 from validators.known_answers import LIMITS

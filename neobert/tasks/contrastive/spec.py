@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
+from neobert.errors import ProjectError
 from neobert.families.hf.architecture import BARE, MASKED
 from neobert.families.shape import ModelShape
-from neobert.tasks.contrastive.declared import declared, undeclared
-from neobert.tasks.contrastive.plan_rows import plan_rows
+from neobert.printable import printable
+from neobert.tasks.contrastive.declared import POOLING, declared, undeclared
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import CONTRASTIVE, MASKED_LM_LOSS, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
-from neobert.tasks.spec import MASKING_KEYS, NO_LOGITS, Contradiction, Head, Passes, TaskSpec
+from neobert.tasks.spec import MASKING_KEYS, NO_LOGITS, Contradiction, Head, Passes, PlanRow, TaskSpec
 
 MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_lm_weight"
 
@@ -128,6 +131,31 @@ def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
             problem = f"{name} is not read, because positives is dropout"
             hint = f"remove contrastive.{name}, or set contrastive.positives to column"
             yield Contradiction(f"contrastive.{name}", problem, hint)
+
+
+def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
+    """Yield pooling and prompts, and where the initial weights declare another pooling or none."""
+    section = CONTRASTIVE.of(config)
+    yield PlanRow("pooling", f"{section.pooling}{_other_pooling(config)}", POOLING)
+    prompts = {"query": section.query_prompt, "document": section.document_prompt}
+    shown = ", ".join(f"{name} {repr(text) if text else 'none'}" for name, text in prompts.items())
+    yield PlanRow("prompts", shown, "contrastive.query_prompt, contrastive.document_prompt")
+    if weight := section.masked_lm_weight:
+        share = config.datacollator.mlm_probability
+        shown = f"{weight:g} x the masked-LM loss, on {share:.0%} of the tokens"
+        yield PlanRow("mixed in", shown, "contrastive.masked_lm_weight")
+
+
+def _other_pooling(config: RunConfig) -> str:
+    """Return what the weights declare instead; empty for random weights and an unreadable folder."""
+    from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
+
+    if (place := config.model.pretrained_checkpoint) is not None:
+        # `preflight` reports the errors of the folder.
+        with suppress(ProjectError):
+            found = undeclared(config, folder_of_weights(Path(place)))
+            return "".join(f" (the weights declare {printable(value)})" for value in found.values())
+    return ""
 
 
 SPEC = TaskSpec(

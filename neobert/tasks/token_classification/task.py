@@ -1,23 +1,28 @@
-"""Token classification: objective and metrics of a rank."""
+"""Token classification: objective, metrics and known-answer test of a rank."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.objectives.labelled import LabelledObjective
+from neobert.tasks.planted import learned
 from neobert.tasks.rank_data import task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
-from neobert.tasks.token_classification.probe import tagger_answers
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
-from neobert.training.loop.task import Task, TaskInputs
+from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
+
+MAX_LABELS = 4
+"""Limit of planted labels: ten steps do not teach a narrow model the labels of a whole vocabulary."""
 
 
 def build(run: TaskInputs) -> Task:
@@ -44,3 +49,24 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     """Label every token of a full microbatch, for the worst case of time and memory."""
     labels = torch.zeros_like(batch.input_ids)
     return replace(batch, labels=labels, num_targets=labels.numel())
+
+
+def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
+    """Yield whether planted labels are learned and belong to their tokens."""
+    tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
+    yield learned("planted labels", examiner, batch, partial(planted, tokens=tokens))
+
+
+def planted(batch: Microbatch, shift: int, draw: torch.Generator, *, tokens: Tensor) -> Microbatch:
+    """Write one of the tokens at every other scored position, with its number as label; score only these.
+
+    `shift` changes every label.
+    """
+    chosen = torch.randint(len(tokens), batch.input_ids.shape, generator=draw)
+    is_planted = (batch.labels != IGNORED) & (batch.position_ids % 2 == 1)
+    return replace(
+        batch,
+        input_ids=torch.where(is_planted, tokens[chosen], batch.input_ids),
+        labels=torch.where(is_planted, (chosen + shift) % len(tokens), IGNORED),
+        num_targets=int(is_planted.sum()),
+    )

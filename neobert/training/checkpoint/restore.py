@@ -19,7 +19,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
-from neobert.plugins.resume import refuse_edited_plugins
+from neobert.plugins.changes import refuse_edited_plugins
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import VerifiedStart

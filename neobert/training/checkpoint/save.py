@@ -94,11 +94,6 @@ class Saver:
         """Return the number of saves that waited for the previous one."""
         return self._writer.num_waits
 
-    @property
-    def is_writing(self) -> bool:
-        """Return whether a checkpoint is being written."""
-        return self._writer.is_busy
-
     def is_due(self, trainer: Trainer) -> bool:
         """Return whether this step has no checkpoint, finished or in flight."""
         in_flight = None if self._draft is None else self._draft.step
