@@ -45,6 +45,22 @@ Architecture = Literal[
 ]
 
 
+def weights_from(description: str) -> Any:
+    """Declare the key of the initial weights, which `revision` pins."""
+    pinned = {"is_path": True, "pinned_by": "revision", "replaces": ("revision",)}
+    return key(None, description, affects="numerics", **pinned)
+
+
+def commit_of_weights() -> Any:
+    """Declare the key `revision`."""
+    return key(
+        None,
+        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
+        "pretrained_checkpoint is a local path.",
+        affects="numerics",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The encoder: pre-norm, rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
@@ -115,21 +131,11 @@ class ModelConfig:
         "training on CUDA with attn_backend auto; otherwise liger if installed, else torch.",
         affects="machine",
     )
-    pretrained_checkpoint: str | None = key(
-        None,
+    pretrained_checkpoint: str | None = weights_from(
         "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub; "
-        "optimizer and schedule are new.",
-        is_path=True,
-        pinned_by="revision",
-        replaces=("revision",),
-        affects="numerics",
+        "optimizer and schedule are new."
     )
-    revision: str | None = key(
-        None,
-        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
-        "pretrained_checkpoint is a local path.",
-        affects="numerics",
-    )
+    revision: str | None = commit_of_weights()
 
 
 SIZES = (
@@ -198,21 +204,11 @@ class HfModelConfig:
         "Attention implementation of transformers; eager stores the scores of all pairs.",
         affects="machine",
     )
-    pretrained_checkpoint: str | None = key(
-        None,
+    pretrained_checkpoint: str | None = weights_from(
         "Transformers folder (config.json and safetensors) to initialize the weights from, or with revision "
-        "a name on the Hugging Face Hub.",
-        is_path=True,
-        pinned_by="revision",
-        replaces=("revision",),
-        affects="numerics",
+        "a name on the Hugging Face Hub."
     )
-    revision: str | None = key(
-        None,
-        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
-        "pretrained_checkpoint is a local path.",
-        affects="numerics",
-    )
+    revision: str | None = commit_of_weights()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,17 +246,7 @@ class NsaModelConfig:
     rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
     norm_eps: PositiveFloat = key(1e-6, "Epsilon of the normalization layers.")
     tie_word_embeddings: bool = key(True, "Share the input embedding with the output layer.")
-    pretrained_checkpoint: str | None = key(
-        None,
-        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub.",
-        is_path=True,
-        pinned_by="revision",
-        replaces=("revision",),
-        affects="numerics",
+    pretrained_checkpoint: str | None = weights_from(
+        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub."
     )
-    revision: str | None = key(
-        None,
-        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
-        "pretrained_checkpoint is a local path.",
-        affects="numerics",
-    )
+    revision: str | None = commit_of_weights()
