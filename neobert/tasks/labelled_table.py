@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +28,7 @@ MAX_COLUMNS = 128
 """Most columns, unless the first row has more."""
 MAX_CLASSES, MAX_NUMBERED = 500, 20
 """Most classes, and most classes that are whole numbers: more numbers are scores."""
+LABEL_TYPES = (str, int, float, Decimal)
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
 Named = Mapping[str, str]
@@ -55,7 +58,7 @@ class Column:
 
     Attributes:
         lengths: size of each value as text.
-        values: number of rows by value, up to one more than `MAX_CLASSES` values.
+        values: number of rows by value that may be a label, up to one more than `MAX_CLASSES` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
         max_elements: length of the longest list.
@@ -84,18 +87,20 @@ class Column:
         else:
             text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
             self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
-            if text and (text in self.values or len(self.values) <= MAX_CLASSES):
+            is_label = isinstance(value, LABEL_TYPES) and bool(text)
+            if is_label and (text in self.values or len(self.values) <= MAX_CLASSES):
                 self.values[text] += 1
         self.num_empty += not text
         self.lengths.append(len(text.encode("utf-8", "replace")))
 
     @property
     def numbers(self) -> list[float]:
-        """The different values as numbers; empty if one of them is not a number."""
+        """The different values as numbers, without NaN; empty if one of them is not a number."""
         try:
-            return [float(value) for value in self.values]
+            numbers = [float(value) for value in self.values]
         except ValueError:
             return []
+        return [number for number in numbers if not math.isnan(number)]
 
     @property
     def is_list(self) -> bool:
@@ -189,10 +194,11 @@ def _rows(files: Sequence[Path], rows: RowFormat) -> Iterator[tuple[str, Mapping
 
 def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
     """Raise `ProjectError` if the names of columns look like values, as the first row without a header."""
-    first, *others = values
-    # pandas writes its index as a first column without a name.
-    names = [*others, *([first] if first.strip() or not others else [])]
-    if any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names):
+    # pandas writes its index as a first column without a name, spreadsheets write empty last columns.
+    first = next(iter(values), "")
+    names = [name for name in values if name.strip() or (name != first and values[name])]
+    looks_wrong = any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names)
+    if values and (looks_wrong or not names):
         file = Path(place.rpartition(":")[0] or place)
         message = f"the names of the columns look like values: {listed([*map(quoted, values)], 5)}"
         hint = "write a first line with the names of the columns, such as text and label"

@@ -22,7 +22,7 @@ from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.rows import Field, RowFormat
 from neobert.data.sources.table_rows import MESSAGES, array_objects
-from neobert.data.sources.text_files import column_of
+from neobert.data.sources.text_files import column_of, read_table
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 from tests.data.test_text_files import put, read, refused
@@ -104,6 +104,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
         ('{\n "text": "x"\n}', ":1", "is not JSON"),
         ('{"text": ["x", "y"]}', ":1", ""),
+        ('{"text":{"0":"x","1":"y"}}', "", "is JSON of columns, not of rows"),
     ],
 )
 def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
@@ -337,6 +338,8 @@ def test_the_hint_for_a_missing_column_names_only_what_can_be_read(tmp_path, nam
 def test_parquet_columns_of_one_name_are_refused(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", "DAT011", "several columns are named 'text'")
+    with pytest.raises(ProjectError, match="several columns are named 'text'"):
+        next(iter(read_table(tmp_path / "a.parquet")))
     pq.write_table(pa.table({"turns": [["a"]], "n": [1]}), tmp_path / "b.parquet")
     hint = refused(tmp_path / "b.parquet", "DAT011", "none of the columns").hint
     assert hint == "write the text to a column of its own, since nested text is not read"

@@ -8,6 +8,7 @@ import os
 import random
 import re
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,10 @@ def test_a_class_is_its_number_however_it_is_spelled(value):
 
 def test_a_class_by_name_is_its_place():
     assert ClassLabel("key", 3, ("no", "maybe", "yes"))("yes", "here") == 2
+    for value in (1, 1.0, Decimal(1), "1.0"):
+        assert ClassLabel("key", 2, ("0", "1"))(value, "here") == ClassLabel("key", 2, ("0.0", "1.0"))(
+            value, ""
+        )
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,8 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ()), "pos", "is not the number of a class"),
         (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
         (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
+        (ClassLabel("key", 2, ("v1", "01")), "v1.0", "is unknown"),
+        (ClassLabel("key", 2, ("v1", "01")), "1", "is unknown"),
         (Score("key"), "nan", "is not a finite number"),
         (Score("key"), [1], "the label has type list"),
     ],

@@ -188,15 +188,30 @@ def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> 
         ({"text": TEXTS, "id": range(40, 80)}, "no column holds the label: 'text', 'id'"),
         ({"text": TEXTS, "name": TEXTS}, "no column holds the label: 'text', 'name'"),
         ({"it was fine": TEXTS, "0": of([0, 1])}, "the names of the columns look like values"),
+        ({"text": TEXTS, "label": of([0, 1]), "": of(["x"])}, "the names of the columns look like values"),
         ({"label": of([0, 1]), "other": of(["", ""])}, "no column holds the text"),
+        ({"text": TEXTS, "label": of(["pos"])}, "column 'label' holds 1 class, not two or more"),
+        ({"text": TEXTS, "label": of(["1", "1.0"])}, "column 'label' holds 1 class"),
+        ({"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])}, "column 'label' holds 0 classes"),
     ],
 )
 def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> None:
-    path = write("a.csv", columns)
+    path = write("a.jsonl" if None in columns.get("label", ()) else "a.csv", columns)
     with pytest.raises(ProjectError) as refusal:
         classified(path)
     assert problem in str(refusal.value)
     assert refusal.value.hint
+
+
+def test_labels_with_missing_values() -> None:
+    missing = {"text": TEXTS, "label": of([0.0, float("nan"), 1.0])}
+    for name in ("a.jsonl", "a.parquet"):
+        assert classified(write(name, missing)).keys["classification.label_names"] == ["0.0", "1.0"]
+    scores = {"text": TEXTS, "label": of([0.5, "nan", 1.0]), "": of([""])}
+    assert classified(write("a.csv", scores)).keys["classification.problem"] == "regression"
+    Path("b.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    with pytest.raises(ProjectError, match="has no rows"):
+        classified(Path("b.jsonl"))
 
 
 @pytest.mark.parametrize("infer", [classified, paired, tagged])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ LINES_OF_BEGINNING = 4
 MESSAGES = "messages"
 """Column of a row that is a list without columns: only conversations are written in that form."""
 _ONE_PER_LINE = "write one JSON object per line"
+_RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
 _PLAIN_TSV = (  # commands without a run file read TSV in this way too
@@ -39,8 +41,11 @@ _COMPLETE = "add the missing fields to this line, or remove the line"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
 _SWALLOWED = re.compile(r"[\t\r\n\"]")
+_COLUMNS_OF_PANDAS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
+# NaN, which is not JSON, is what Python writes for a missing value.
+_DECODER = json.JSONDecoder(parse_constant=lambda name: None if name == "NaN" else float(name))
 _SEPARATORS = {
     _START: {"[": _FIRST},
     _FIRST: {"]": _END},
@@ -56,7 +61,7 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     `.json` holds one array of objects, an object per line, or the questions of SQuAD.
     """
     if kind == PARQUET:
-        return _whole_parquet_rows(handle, path)
+        return _whole_parquet_rows(handle, path, rows)
     pieces = line_pieces(handle, path)
     if kind in _DELIMITERS:
         return csv_rows(pieces, path, _DELIMITERS[kind], rows)
@@ -69,6 +74,8 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
         return iter(())
     if first.text.lstrip().startswith("["):
         return _json_array(chain([first], pieces), path)
+    if _COLUMNS_OF_PANDAS.match(first.text):
+        raise unreadable(path, "is JSON of columns, not of rows", _RECORDS)
     read = [first, *islice(pieces, LINES_OF_BEGINNING)]
     if is_squad("".join(piece.text for piece in read)):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
@@ -83,7 +90,7 @@ def _json_lines(pieces: Iterator[LinePiece], path: Path) -> Rows:
 
 def _object(line: str, place: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
@@ -191,7 +198,6 @@ def array_objects(chunks: Iterable[str], max_characters: int) -> Iterator[dict[s
 
 def _take(text: str, expected: str) -> _Taken:
     """Parse all complete objects of `text`, which starts where the token `expected` must follow."""
-    decoder = json.JSONDecoder()
     objects: list[dict[str, Any]] = []
     place = _after_space(text, 0)
     while place < len(text):
@@ -201,7 +207,7 @@ def _take(text: str, expected: str) -> _Taken:
             wrong, row, end = ValueError(f"{text[place]!r} where {expected} is expected"), None, place
             if text[place] in "{[" and expected in (_FIRST, _OBJECT):
                 try:
-                    found, end = decoder.raw_decode(text, place)
+                    found, end = _DECODER.raw_decode(text, place)
                 except ValueError as error:
                     return _Taken(objects, text[place:], expected, error)
                 row = _row_of(found)
@@ -232,8 +238,9 @@ def parquet_rows(
             yield rows.row(values, columns, place)
 
 
-def _whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
+def _whole_parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Rows:
     with _parquet(handle, path) as table:
+        rows.refuse_repeated(table.schema_arrow.names, str(path))
         yield from _parquet_values(table, path, None)
 
 
@@ -291,11 +298,12 @@ def _batch_rows(metadata: Any) -> int:
 
 def _value(cell: Any, path: Path, row: int) -> object:
     try:
-        return cell.as_py()
+        value = cell.as_py()
     except UnicodeDecodeError as error:
         raise unreadable(
             f"{path}, row {row}", f"is not UTF-8: {error}", "save the column as UTF-8"
         ) from error
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @contextmanager

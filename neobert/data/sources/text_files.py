@@ -228,4 +228,5 @@ def _decompressing(path: Path, compression: str) -> Any:
 
 def _damaged(path: Path, error: Exception) -> Exception:
     name = COMPRESSIONS[path.suffix.lower()]
-    return unreadable(path, f"the {name} data is truncated or corrupt ({error})", "copy the file again")
+    hint = f"copy the file again; or remove {path.suffix} from its name if the file is not compressed"
+    return unreadable(path, f"the {name} data is truncated or corrupt ({error})", hint)

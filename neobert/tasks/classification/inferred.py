@@ -127,6 +127,11 @@ def _problem(label: Column, text: Path) -> Keys:
     # Classes 0, 1, ... have names too: a prediction is then what the column says, and not LABEL_1.
     by_number = {float(value): value for value in label.values} if numbers else {}
     names = [by_number[number] for number in numbers] or sorted(label.values)
+    if len(names) < 2:
+        message = (
+            f"column {quoted(label.name)} holds {counted(len(names), 'class', 'classes')}, not two or more"
+        )
+        raise unclear(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
     return {"classification.label_names": names}
 
 

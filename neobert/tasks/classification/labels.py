@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 
 from neobert.data.sources.rows import UnknownLabelError
 from neobert.errors import ProjectError
@@ -28,8 +29,8 @@ class ClassLabel:
         if text is None:
             return None
         if self.names:
-            if text in self.names:
-                return self.names.index(text)
+            if (name := next(filter(self.names.__contains__, _spellings(text)), None)) is not None:
+                return self.names.index(name)
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
             raise UnknownLabelError(CODE, message, hint, place)
@@ -66,15 +67,21 @@ class Score:
 
 
 def _text_of(value: object, place: str, setting: str) -> str | None:
-    """Normalize a label to text: 1, 1.0 and "1" are the same label. None for a cell that is null or blank."""
+    """Return a label as text; None for a cell that is null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | int | float | Decimal):
         return str(value).strip()
     message = f"the label has type {type(value).__name__}, expected a number or a name"
     raise ProjectError(CODE, message, f"set {setting} to a column of labels", place)
+
+
+def _spellings(text: str) -> tuple[str, ...]:
+    """Return a label, and for a whole number what it is with and without `.0`."""
+    whole = text.removesuffix(".0")
+    return (text, whole, f"{whole}.0") if whole.removeprefix("-").isdecimal() else (text,)
 
 
 def _number_of(text: str) -> float | None:
