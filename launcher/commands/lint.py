@@ -197,7 +197,7 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
     if finding.file in (str(path), COMMAND_LINE):
         return finding
     # the parent is named by `extends:` in a profile, and by `profile:` in a run file
-    extended = entries(load_document(path)).get(EXTENDS)
+    extended = entries(load_document(path)).get(EXTENDS) if path.is_file() else None  # a pipe is read once
     named = resolved.origin("profile") if extended is None else extended.origin
     line, column = (named.line, named.column) if named.file == str(path) else (1, 1)
     parent = f"{Path(finding.file).stem}, line {finding.line}"

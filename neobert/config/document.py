@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -74,6 +75,9 @@ def _read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
+        if path.is_symlink():
+            message = f"is a link to {os.readlink(path)}, which does not exist"
+            raise UnreadableError(message, "correct the link") from None
         raise UnreadableError("does not exist", _hint_for_absent(path)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

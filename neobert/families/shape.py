@@ -133,7 +133,9 @@ class ModelShape:
     def attended_pairs(self, lengths: Iterable[int]) -> int:
         """Return the number of (query, key) pairs in segments of these lengths, summed over all blocks."""
         # Counted while the GPU waits for the step: few blocks and few segments of a microbatch are distinct.
-        blocks = Counter(map(self.attention.of_layer, range(self.num_layers)))
+        blocks = {self.attention: self.num_layers}
+        if self.attention.window is not None:
+            blocks = Counter(map(self.attention.of_layer, range(self.num_layers)))
         segments = Counter(lengths)
         return sum(
             num_blocks * num_segments * attention.pairs(length)

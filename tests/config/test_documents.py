@@ -42,6 +42,12 @@ def test_a_file_that_is_no_config_is_refused_with_exit_code_2(case: str, write) 
     assert caught.value.exit_code == 2
 
 
+def test_a_broken_link_is_named_with_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link.yaml").symlink_to("moved.yaml")
+    with pytest.raises(ConfigError, match=r"is a link to moved\.yaml, which does not exist"):
+        load_document(tmp_path / "link.yaml")
+
+
 @pytest.mark.parametrize(
     ("content", "line", "column"),
     [

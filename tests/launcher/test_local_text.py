@@ -106,6 +106,20 @@ def test_text_that_cannot_be_read_is_found_before_a_run(lint, command, tmp_path,
     assert (answer.code, "DAT032" in answer.out) == (1, True)
 
 
+def test_text_that_cannot_be_opened_is_a_finding_next_to_those_of_other_files(command, tmp_path):
+    for name, path in (("a.yaml", "x" * 300), ("b.yaml", "3")):
+        (tmp_path / name).write_text(f"profile: cpu-demo\ndataset:\n  path: {path}\n")
+    answer = command("lint", tmp_path / "a.yaml", tmp_path / "b.yaml", "--output-format", "json")
+    found = {(Path(each["file"]).name, each["code"]): each["message"] for each in answer.json["findings"]}
+    assert "cannot be read: File name too long" in found["a.yaml", "DAT032"]
+    assert ("b.yaml", "CFG003") in found
+    read, write = os.pipe()
+    os.write(write, (tmp_path / "a.yaml").read_bytes())
+    os.close(write)
+    assert command("lint", f"/dev/fd/{read}").code == 0
+    os.close(read)
+
+
 def test_a_column_that_does_not_exist_is_found(lint, tmp_path):
     (tmp_path / "a.tsv").write_text("id\ttext\n1\tx\n")
     assert lint(str(tmp_path / "a.tsv"))[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from neobert.data.sources.splits import (
     refuse_overlap,
     splits_read,
 )
+from neobert.data.sources.unreadable import unopened
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
@@ -75,11 +77,13 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
         places = places_of(paths_of(dataset))
     except ProjectError as error:
         return replace(found, exists=False, error=error)
-    if len(places) == 1 and is_saved_dataset(places[0].path):
-        return found
-    if len(places) == 1 and is_joined(places[0].path):
-        return replace(found, formats={"prepared part": len(parts_in(places[0].path))})
+    except OSError as error:
+        return replace(found, error=_unopened(error))
     try:
+        if len(places) == 1 and is_saved_dataset(places[0].path):
+            return found
+        if len(places) == 1 and is_joined(places[0].path):
+            return replace(found, formats={"prepared part": len(parts_in(places[0].path))})
         selection = select_files(places, rows, can_open)
         training, evaluation, others = _by_use(selection.files, dataset)
         left_out = [*selection.left_out.values(), *others]
@@ -95,6 +99,12 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
         return _with_rows(found, training, evaluation, rows, can_open)
     except ProjectError as error:
         return replace(found, error=error)
+    except OSError as error:
+        return replace(found, error=_unopened(error))
+
+
+def _unopened(error: OSError) -> ProjectError:
+    return unopened(Path(os.fsdecode(error.filename or "")), error)
 
 
 def _by_use(
