@@ -126,9 +126,9 @@ class DeferredWeights(TorchDispatchMode):
         }
 
     def refuse_lost(self, module: nn.Module) -> None:
-        """Raise `RuntimeError` if a parameter has no memory, or ties or buffers differ from those built."""
+        """Raise `RuntimeError` if a parameter has no memory, a tie is gone, or buffers have other values."""
         lost = [name for name, each in module.named_parameters() if each.is_meta]
-        lost += sorted({*self._ties} ^ {*_ties(module)})
+        lost += sorted({*self._ties} - {*_ties(module)})
         found = dict(module.named_buffers())
         lost += [
             name for name, each in self._buffers.items() if not torch.equal(found[name].to(each.device), each)

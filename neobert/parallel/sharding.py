@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
@@ -42,22 +43,56 @@ def shard(
             whole objective is one unit, gathered before its forward and reduced after its backward.
         reshards: free a unit's parameters after its forward, and gather them again for its backward. Else
             they stay gathered in between, and each is gathered once per step. The root unit always does.
-        gathers_copies: gather the units in the recipe's type and not as they are; the root unit has
-            embeddings, whose gradients are sums over many tokens, and stays as it is.
+        gathers_copies: gather the linear layers of units in the recipe's type, to which autocast converts
+            them anyway. The root unit and the norms are gathered as they are.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
     as_it_is = MixedPrecisionPolicy(None, _dtype(recipe.reduced_dtype))
     in_low = MixedPrecisionPolicy(
         _dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype), cast_forward_inputs=False
     )
+    norms = _norms_of(units) if gathers_copies else []
+    if norms:
+        _gather_together(objective, norms)
+        fully_shard(objective.norms, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is)
+    apart = {weight for norm in norms for weight in norm.parameters()}
     for unit in units:
         policy = in_low if gathers_copies else as_it_is
-        fully_shard(unit, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy)
-    fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is)
+        fully_shard(unit, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy, ignored_params=apart)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is, ignored_params=apart)
     for work in works:
         work.function = _between_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective
+
+
+def _norms_of(units: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the modules of units that have parameters of their own, all of them vectors."""
+    return [
+        each
+        for unit in units
+        for each in unit.modules()
+        if (own := list(each.parameters(recurse=False))) and all(weight.ndim == 1 for weight in own)
+    ]
+
+
+def _gather_together(objective: Any, norms: Sequence[nn.Module]) -> None:
+    """Make the norms of all units one more unit, which is gathered before each call of the objective.
+
+    Hooks of units of their own would be inside of compiled blocks, and cannot be compiled. Those of this one
+    never run, because nothing calls it: the root unit reduces its gradients at the end of a backward pass.
+    """
+    objective.norms = nn.Sequential(*norms)
+
+    def gathering(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            objective.norms.unshard()
+            return function(*arguments, **named)
+
+        return call
+
+    objective.forward, objective.evaluate = gathering(objective.forward), gathering(objective.evaluate)
 
 
 def place(module: nn.Module, device: torch.device) -> None:
@@ -125,7 +160,7 @@ def entered(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
     without their forward.
     """
     with freed(module):
-        for unit in (module, *ends):
+        for unit in (module, *ends, getattr(module, "norms", None)):
             if isinstance(unit, FSDPModule):
                 unit.unshard()
         yield

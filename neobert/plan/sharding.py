@@ -36,9 +36,9 @@ def kept_share(config: RunConfig) -> float:
 
 
 def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:
-    """Return whether ranks gather blocks in the type of the computation and not in fp32.
+    """Return whether ranks gather the matrices of blocks in the type of the computation and not in fp32.
 
-    Only if the residual stream has that type too: else norms compute in fp32 with the weights as they are.
+    Only those of decoders, whose residual stream has that type: the kernels of NeoBERT read fp32 weights.
     """
     return recipe.gathered_dtype is not None and not shape.has_fp32_stream
 

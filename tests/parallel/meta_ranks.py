@@ -18,6 +18,7 @@ from torch import Tensor
 from neobert.config.schema import RunConfig
 from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
+from neobert.objectives.compile import compile_encoder
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.precision.bf16 import BF16
@@ -135,7 +136,27 @@ def in_bf16(folder: Path) -> tuple[World, dict[Any, Any]]:
     for name, is_low in product(MODELS, (False, True)):
         one = start(world, name, folder / f"{name}-{world.rank}", gathers_copies=is_low)
         found[name, is_low] = {key: one[key] for key in ("losses", "norm", "answers")}
+    found["padded"] = [
+        padded(world, folder / f"padded-{world.rank}", *each) for each in product((False, True), repeat=2)
+    ]
     return world, found
+
+
+def padded(world: World, folder: Path, is_low: bool, is_compiled: bool) -> tuple[float, float]:
+    """Return loss and gradient norm of a padded row; each compiled block must be one graph."""
+    folder.mkdir(exist_ok=True)
+    with world.deferring_weights() as weights:
+        backbone = build(MODELS[0], folder, world)
+    if is_compiled:
+        compile_encoder(backbone, "eager", is_alone=False)
+    objective = TokenObjective(backbone, targets_only=True)
+    module = world.prepare(objective, reshards=True, gathers_copies=is_low, weights=weights)
+    ids = packed()["input_ids"][None]
+    rows = {"position_ids": torch.arange(ids.numel())[None], "attention_mask": torch.ones_like(ids)}
+    with world.autocast():
+        loss = module(ids.numel(), ids, input_ids=ids, **rows)
+    loss.backward()
+    return loss.item(), world.gradient_norm(module).item()
 
 
 def main(folder: Path, *more: str) -> None:
