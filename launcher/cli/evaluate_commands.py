@@ -123,10 +123,11 @@ def _evaluate_passkey(
     device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Find key words that are masked at the end of a long document.
+    """Find key words for which the end of a long document asks.
 
-    The words are stated earlier, in filler text. Reports the share of masked words that are predicted, by
-    length and depth. The same seed gives the same documents.
+    The words are stated earlier, in filler text. Reports the share of words that are predicted at masks, or
+    by a causal model after the words before them, by length and depth. The same seed gives the same
+    documents.
     """
     from launcher.commands import evaluate_passkey
 

@@ -25,11 +25,13 @@ from launcher.commands.evaluate_passkey import lengths_of
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.encoder import TOKENS_PER_RUN
+from neobert.encoding.model import InferenceModel
 from neobert.errors import ProjectError
 from neobert.evaluation.passkey.documents import DEPTHS, FILLER, KEY_WORDS, STATEMENT, Documents
 from neobert.evaluation.passkey.evaluate import Settings, evaluate_passkey
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from tests.nsa import sizes as sparse
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 KEYS = tuple("".join(each) + "bird" for each in product("bdfk", "aeio"))
@@ -64,13 +66,13 @@ def new_model() -> NeoBERTLMHead:
 
 
 def test_a_document_depends_on_its_own_place_alone(bundle: TokenizerBundle) -> None:
-    documents = Documents(bundle)
+    documents = Documents(bundle, is_causal=False)
     assert bundle.tokenizer.convert_ids_to_tokens(documents.words) == list(KEYS)
     for length, depth in product((40, 64), DEPTHS):
         each, again = (documents.document(3, length, depth, 7) for _ in range(2))
         np.testing.assert_array_equal(each.tokens, again.tokens)
         assert len(each.tokens) == length
-        assert (each.tokens[each.masked] == bundle.mask_id).all()
+        assert (each.tokens[each.asked] == bundle.mask_id).all()
         places = [np.flatnonzero(each.tokens == word).tolist() for word in each.key]
         assert [len(found) for found in places] == [1] * KEY_WORDS  # stated once
         first = len(bundle.framing.start) + round(depth * (length - documents.shortest)) + 4
@@ -81,7 +83,7 @@ def test_a_document_depends_on_its_own_place_alone(bundle: TokenizerBundle) -> N
 
 def learn(model: NeoBERTLMHead, bundle: TokenizerBundle) -> None:
     """Train on short documents of another seed, with keys at any depth, until keys are copied."""
-    documents, draw = Documents(bundle), np.random.default_rng(0)
+    documents, draw = Documents(bundle, is_causal=False), np.random.default_rng(0)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3, betas=(0.9, 0.98), weight_decay=0.01)
     recent = deque[float]([1.0], maxlen=20)
     for step in range(MAX_STEPS):
@@ -139,6 +141,23 @@ def test_documents_are_packed_without_changing_the_answer(
     monkeypatch.setitem(TOKENS_PER_RUN, "cpu", 1)
     assert evaluate_passkey(test)["by_depth"] == packed["by_depth"]
     assert packed["chance"] == 1 / len(KEYS)
+
+
+def test_a_causal_model_is_asked_for_each_word_after_the_words_before_it(
+    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = sparse.build().model
+    write_hf_folder(model, read_tokenizer_files(tokenizer_folder), tmp_path / "model")
+    test = Settings(folder=str(tmp_path / "model"), lengths=(32, 96), trials=2)
+    drawn = evaluate_passkey(test)
+    assert (drawn["kernels"].split()[-1], max(drawn["accuracy"].values()) < 0.5) == ("nsa_reference", True)
+    # In a model that knows the next token, and no other, every word is right.
+    monkeypatch.setattr(InferenceModel, "hidden", lambda _self, run: run.inputs["input_ids"].roll(-1))
+    monkeypatch.setattr(InferenceModel, "logits", lambda _self, tokens: F.one_hot(tokens, sparse.ROWS))
+    assert evaluate_passkey(test)["accuracy"] == {"32": 1.0, "96": 1.0}
+    bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_folder)), roles=("eos_token",))
+    document = Documents(bundle, is_causal=True).document(0, 40, 0.5, 0)
+    assert (len(document.tokens), document.tokens[-KEY_WORDS:].tolist()) == (40, document.key.tolist())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""Documents of the passkey test: key words in filler text, and a question at the end that masks them.
+"""Documents of the passkey test: key words in filler text, and a question at the end.
 
     filler. The secret words are river lantern copper. filler. The secret words are [MASK] [MASK] [MASK].
+
+The question of a causal model states the words again and ends the document: each is predicted from the tokens
+before it, as in greedy generation up to the first wrong word.
 
 A document has the same tokens for the same seed, length, depth and number, whatever else is tested.
 """
@@ -30,10 +33,13 @@ FILLER = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Tokens of a document, the positions of its masks, and the key words at these positions."""
+    """Tokens of a document, the positions that predict its key words, and these words.
+
+    A mask predicts the word in its place, a token of a causal model the next one.
+    """
 
     tokens: Tokens
-    masked: NDArray[np.int64]
+    asked: NDArray[np.int64]
     key: NDArray[np.int64]
 
 
@@ -45,12 +51,15 @@ class Documents:
         shortest: tokens of a document without filler.
     """
 
-    def __init__(self, bundle: TokenizerBundle) -> None:
-        self._bundle = bundle
+    def __init__(self, bundle: TokenizerBundle, *, is_causal: bool) -> None:
+        self._bundle, self._is_causal = bundle, is_causal
         self._filler, self._statement, self._stop = map(self._ids, (FILLER, STATEMENT, "."))
         self.words = self._single_words()
-        stated = 2 * (len(self._statement) + KEY_WORDS + len(self._stop))
-        self.shortest = bundle.framing.size + stated
+        start, end = bundle.framing.start, bundle.framing.end
+        self._start = start or ((bundle.end_id,) if is_causal else ())
+        self._end = () if is_causal else (*self._stop, *end)
+        stated = 2 * (len(self._statement) + KEY_WORDS) + len(self._stop)
+        self.shortest = len(self._start) + stated + len(self._end)
 
     def document(self, seed: int, length: int, depth: float, number: int) -> Document:
         """Return a document of `length` tokens with its key at `depth`."""
@@ -61,12 +70,12 @@ class Documents:
         filler = [self._filler[(begins + each) % len(self._filler)] for each in range(room)]
         place = round(depth * room)
         statement = [*self._statement, *key, *self._stop]
-        question = [*self._statement, *[self._bundle.mask_id] * KEY_WORDS, *self._stop]
-        framing = self._bundle.framing
-        tokens = framing.frame([*filler[:place], *statement, *filler[place:], *question])
-        first = length - len(framing.end) - len(self._stop) - KEY_WORDS
-        masked = np.arange(first, first + KEY_WORDS)
-        return Document(np.array(tokens, np.int64), masked, np.array(key, np.int64))
+        answer = key if self._is_causal else [self._bundle.mask_id] * KEY_WORDS
+        question = [*self._statement, *answer, *self._end]
+        tokens = [*self._start, *filler[:place], *statement, *filler[place:], *question]
+        first = length - len(self._end) - KEY_WORDS - self._is_causal
+        asked = np.arange(first, first + KEY_WORDS)
+        return Document(np.array(tokens, np.int64), asked, np.array(key, np.int64))
 
     def _ids(self, text: str) -> list[int]:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))

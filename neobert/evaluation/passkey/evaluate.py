@@ -1,4 +1,4 @@
-"""Passkey test of a masked language model: accuracy of masked key words by length and depth."""
+"""Passkey test of a language model: accuracy of predicted key words by length and depth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neobert.evaluation.passkey.documents import DEPTHS, KEY_WORDS, Document, Do
 from neobert.progress import Progress
 from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
-from neobert.runfiles.model_folder import CODE, model_folder
+from neobert.runfiles.model_folder import model_folder
 
 KIND, SCHEMA_VERSION = "neobert-passkey", 1
 OPTION = "--lengths"
@@ -47,15 +47,13 @@ class Settings:
 
 
 def evaluate_passkey(settings: Settings) -> dict[str, Any]:
-    """Predict the masked words of all documents; return the report as JSON values. Raises `ProjectError`."""
+    """Predict the key words of all documents; return the report as JSON values. Raises `ProjectError`."""
     folder = model_folder(Path(settings.folder))
     model = load_model(folder, *placement(settings.device, settings.dtype), needs_decoder=True)
-    if model.is_causal:
-        message = "is a causal model: the words after a mask would be unknown to it"
-        raise ProjectError(CODE, message, "pass a masked language model", str(folder), EXIT_USAGE)
     model.accept(max(settings.lengths))
-    tokenizer = TextTokenizer.load(folder, max(settings.lengths), model.num_rows, ("mask_token",))
-    documents = Documents(tokenizer.bundle)
+    role = "eos_token" if model.is_causal else "mask_token"
+    tokenizer = TextTokenizer.load(folder, max(settings.lengths), model.num_rows, (role,))
+    documents = Documents(tokenizer.bundle, is_causal=model.is_causal)
     if min(settings.lengths) < documents.shortest:
         message = f"{min(settings.lengths)} tokens hold no question (least {documents.shortest})"
         raise ProjectError("usage", message, f"set {OPTION} to longer documents", OPTION, EXIT_USAGE)
@@ -92,7 +90,7 @@ def evaluate_passkey(settings: Settings) -> dict[str, Any]:
 
 
 def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequence[Document]) -> float:
-    """Return the share of masked words whose most likely token is the key word, over the whole vocabulary."""
+    """Return the share of key words that are the most likely token of the whole vocabulary."""
     right = 0
     sizes = [len(each.tokens) for each in documents]
     for chosen in cut_into_runs(sizes, TOKENS_PER_RUN[model.device.type]):
@@ -106,11 +104,11 @@ def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequen
 def _predicted(
     model: InferenceModel, tokenizer: TextTokenizer, documents: Sequence[Document]
 ) -> NDArray[np.int64]:
-    """Return the most likely token at each mask of packed documents."""
+    """Return the most likely token at each place of a key word in packed documents."""
     sequences = [each.tokens for each in documents]
     run = pack(sequences, tokenizer.bundle.filler_id, model.multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])
-    rows = np.concatenate([start + each.masked for start, each in zip(starts, documents, strict=False)])
+    rows = np.concatenate([start + each.asked for start, each in zip(starts, documents, strict=False)])
     hidden = model.hidden(run)[torch.from_numpy(rows).to(model.device)]
     predicted: NDArray[np.int64] = model.logits(hidden).argmax(-1).cpu().numpy()
     return predicted
@@ -123,7 +121,7 @@ def _summary(by_length: Mapping[str, float], trials: int, chance: float) -> dict
     ]
     depths = ", ".join(f"{depth:g}" for depth in DEPTHS)
     notes = [
-        f"{KEY_WORDS} masked words, {trials} documents at each depth ({depths}); chance among the words that "
+        f"{KEY_WORDS} key words, {trials} documents at each depth ({depths}); chance among the words that "
         f"keys are drawn from is {chance:.2%}"
     ]
     return summary("Passkey", figures, notes)
