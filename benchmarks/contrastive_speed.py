@@ -1,0 +1,157 @@
+"""Contrastive training: this trainer against sentence-transformers' trainer, on one device, in turns.
+
+    python benchmarks/contrastive_speed.py DATA TOKENIZER WORK [--shapes 12x512 bert-base] [--output DIR]
+
+Random weights of a NeoBERT of 12 x 512 and of BERT-base, both with heads of 64 and without dropout, are
+trained on the pairs of SNLI and Quora (`contrastive_data.py`) with in-batch negatives, as `init --from`
+writes the run, and compiled. The peer (`peers/sentence_arm.py`) has the same pairs, with as many to a step,
+in its forms: padded, by default and sorted by length; unpadded. Turns, profiles and ratios are those of
+`against_trainer.py`; a sample is a pair: the tokens of the texts by the mean of a pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from against_trainer import OURS, contest, resolved_path, table
+from contrastive_data import SHAPE_12X512, build
+from measurement import write_measurement
+from passages import with_roles
+from peers.turn_taking import Child
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from neobert.config import to_dict
+from neobert.data.store.prepare import prepare
+from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from profiles.registry import resolve_run
+
+PEERS = ("default", "sorted", "unpadded", "unpadded, flash_attention_4")
+"""Forms of `peers/sentence_arm.py`."""
+SIZES = {
+    "12x512": SHAPE_12X512,
+    "bert-base": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+}
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96}
+LENGTH = 128
+GOALS = {"padded": 2.0, "unpadded": 1.3}
+
+
+def write_model(folder: Path, shape: str, tokenizer: PreTrainedTokenizerFast, *, is_tiny: bool) -> None:
+    """Write random weights: BERT by transformers, or a NeoBERT."""
+    torch.manual_seed(0)
+    sizes, vocabulary = TINY if is_tiny else SIZES[shape], len(tokenizer)
+    tokenizer.model_max_length = LENGTH
+    tokenizer.save_pretrained(folder)
+    if shape == "bert-base":
+        config = BertConfig(
+            **sizes, vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )
+        BertForMaskedLM(config).save_pretrained(folder)
+        return
+    rounded = -(-vocabulary // 128) * 128
+    own = NeoBERTConfig(**sizes, vocab_size=rounded, max_position_embeddings=LENGTH, pooling="avg")
+    write_hf_folder(NeoBERTLMHead(own), read_tokenizer_files(folder), folder)
+
+
+def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> float:
+    """Write the config of each of our arms; return the mean number of tokens of a pair."""
+    run_file = work / "run.yaml"
+    run_file.unlink(missing_ok=True)
+    given = ["--from", work / "model", "--task", "contrastive", "--text", pairs]
+    words = [*map(str, given), "--device", "cpu" if is_tiny else "gpu", str(run_file)]
+    subprocess.run([sys.executable, "-m", "launcher", "init", *words], check=True, stdout=subprocess.DEVNULL)
+    always = [
+        f"dataset.cache_dir={work / 'cache'}",
+        f"dataset.max_seq_length={LENGTH}",
+        "dataset.validation_split=null",
+        "trainer.metric_for_best_model=null",
+        "trainer.gradient_accumulation_steps=1",
+        "datacollator.pack_sequences=true",
+    ]
+    mean = prepare(resolve_run(None, [run_file], always).config).train.statistics.mean
+    rows = max(1, round(num_pairs * mean / LENGTH))
+    always.append(f"trainer.per_device_train_batch_size={rows}")
+    for name, keys in OURS.items():
+        config = resolve_run(None, [run_file], [*always, *keys]).config
+        resolved_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    return float(mean)
+
+
+def in_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
+    """Return the figures with samples per second, and the ratios to the padded and unpadded forms."""
+    rates = found["tokens_per_second"]
+    samples = {name: round(rate / mean, 1) for name, rate in rates.items()}
+    ours = max((rates[name] for name in OURS if name in rates), default=0)
+    ratios: dict[str, float] = {}
+    for kind, names in {"padded": PEERS[:2], "unpadded": PEERS[2:]}.items():
+        if best := max((rates[name] for name in names if name in rates), default=0):
+            ratios[kind] = round(ours / best, 3)
+    return {**found, "samples_per_second": samples, "tokens_per_pair": mean, "against": ratios}
+
+
+def run(chosen: argparse.Namespace, shape: str) -> dict[str, Any]:
+    work = chosen.work / shape
+    work.mkdir(parents=True, exist_ok=True)
+    tokenizer, pairs = with_roles(chosen.tokenizer), chosen.work / "pairs.jsonl"
+    write_model(work / "model", shape, tokenizer, is_tiny=chosen.tiny)
+    mean = write_runs(work, pairs, chosen.pairs, is_tiny=chosen.tiny)
+
+    def start(folder: Path, name: str, log: Any) -> Child:
+        resolved = str(resolved_path(folder, name if name in OURS else "ours"))
+        return (
+            Child("own_arm", [resolved], log)
+            if name in OURS
+            else Child("sentence_arm", [resolved, str(pairs), name], log)
+        )
+
+    *_, found = contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds)
+    print(f"{shape}, {mean:.1f} tokens per pair\n{table(found)}", flush=True)
+    return in_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("tokenizer", type=Path, help="folder with a tokenizer.json of BERT's roles")
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--shapes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--arms", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS[:3]])
+    parser.add_argument("--pairs", type=int, default=512, help="pairs in a step")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--round-seconds", type=float, default=3.0, help="of each arm in a round")
+    parser.add_argument("--tiny", action="store_true", help="a dry run on a CPU")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    chosen = parser.parse_args()
+    chosen.work = chosen.work.resolve()
+    build(chosen.data.resolve(), chosen.work)
+    rows = [json.loads(line) for name in ("snli", "quora") for line in (chosen.work / f"{name}.jsonl").open()]
+    pairs = "".join(json.dumps({name: row[name] for name in ("query", "positive")}) + "\n" for row in rows)
+    (chosen.work / "pairs.jsonl").write_text(pairs, encoding="utf-8")
+    shapes: dict[str, Any] = {}
+    for shape in chosen.shapes:
+        shapes[shape] = run(chosen, shape)
+        print(
+            shape, "samples/s", shapes[shape]["samples_per_second"], "ours against", shapes[shape]["against"]
+        )
+        if chosen.output:
+            least = min(each["against"].get("unpadded", 0.0) for each in shapes.values())
+            path, is_complete = chosen.output / "contrastive-speed.json", len(shapes) == len(chosen.shapes)
+            unit = "times the samples/s of sentence-transformers' unpadded form, the smaller of the shapes"
+            detail = {"goals": GOALS, "pairs": chosen.pairs, "shapes": shapes}
+            write_measurement(path, least, unit, GOALS["unpadded"], detail, is_complete=is_complete)
+
+
+if __name__ == "__main__":
+    main()
