@@ -54,10 +54,11 @@ test: setup-dev ## All tests that need no GPU
 test-thorough: setup-dev ## The same with ten times as many examples of each property
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --hypothesis-profile=thorough
 
-test-faults: setup-dev ## All fault tests, and 220 kills at random times
+test-faults: setup-dev ## All fault tests, every family and task sharded, and 220 kills at random times
 	$(BIN)/python -m pytest -q tests/faults
 	$(BIN)/python -m tests.faults.random_kills --kills 200
 	$(BIN)/python -m tests.faults.sharded_kills --kills 20
+	$(BIN)/python -m tests.faults.sharded_tasks
 
 test-wheel: ## Build the wheel, install it into a clean environment, train a little outside the checkout
 	rm -rf dist build/wheel

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import processors
 from transformers import (
     AutoModel,
     AutoModelForMultipleChoice,
@@ -31,13 +29,12 @@ from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
 from neobert.tasks.rank_data import inputs_of
 from tests.families.layouts import PACKED, SMALL
+from tests.families.rows import LABELS, OF_SEVERAL_TEXTS, WORDS, write_rows
 from tests.families.test_hf import WORLD, described
 from tests.training.conftest import TINY
 
 PeftModel = pytest.importorskip("peft", reason="adapters need the extra lora").PeftModel
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
-WORDS = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 STEPS = {"max_steps": 2, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1}
 ADAPTED = {"adapter": {"type": "lora", "r": 2}}
 COMPARED = {
@@ -46,45 +43,13 @@ COMPARED = {
     "answers": (AutoModelForQuestionAnswering, "start_logits"),
     "choices": (AutoModelForMultipleChoice, "logits"),
 }
-LABELS = {
-    "pairs": {"task": "classification", "classification": {"pair_column": "other", "pooling": "cls"}},
-    "scores": {"task": "classification", "classification": {"problem": "regression", "pooling": "cls"}},
-    "tags": {"task": "token_classification", "token_classification": {"label_names": ["O", "B"]}},
-}
-OF_SEVERAL_TEXTS = {
-    "answers": {"task": "question_answering", "question_answering": {"doc_stride": 2}},
-    "choices": {"task": "multiple_choice", "multiple_choice": {"max_choices": 2}},
-}
-"""Tasks whose head not every architecture has."""
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Rows for each task, and a tokenizer with the special tokens and the pairs of a RoBERTa."""
-    folder, draw = tmp_path_factory.mktemp("files"), random.Random(5)
-    vocabulary = {word: place for place, word in enumerate(SPECIAL + WORDS)}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    roles = {"cls_token": "<s>", "bos_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
-    roles |= {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
-    PreTrainedTokenizerFast(tokenizer_object=backend, **roles).save_pretrained(folder / "tokenizer")
-    texts = [[draw.choice(WORDS) for _ in range(draw.randint(3, 12))] for _ in range(40)]
-    rows = {
-        "text": [{"text": " ".join(words)} for words in texts],
-        "pairs": [{"text": " ".join(words), "other": words[0], "label": len(words) % 2} for words in texts],
-        "scores": [{"text": " ".join(words), "label": len(words) / 12} for words in texts],
-        "tags": [{"tokens": words, "tags": ["OB"[word[1] == "a"] for word in words]} for words in texts],
-        "answers": [
-            {"question": words[0], "context": " ".join(words), "answer": " ".join(words)} for words in texts
-        ],
-        "choices": [
-            {"question": words[0], "choices": words[1:3], "label": len(words) % 2} for words in texts
-        ],
-    }
-    for name, values in rows.items():
-        lines = (json.dumps(value) for value in values)
-        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    folder = tmp_path_factory.mktemp("files")
+    write_rows(folder)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.sharded_sessions import CHANGE_AT, CHANGES, END
+from tests.faults.sharded_tasks import CLOSE
 
 pytestmark = pytest.mark.e2e
 
@@ -81,3 +82,10 @@ def test_an_adapter_in_parts_is_that_of_one_process(report, tmp_path):
         assert losses == pytest.approx(alone, rel=1e-5), name
         limits = {"adapter/adapter_model": 1e-6, "model": 1e-6, "trainer_state/frozen": 0.0}
         assert all(found["differences"][name][file] <= limit for file, limit in limits.items()), name
+
+
+def test_a_task_in_parts_continues_on_one_process(report):
+    """Two of them; `make test-faults` trains every family and task."""
+    found = report("sharded_tasks", "bert/answers", "nsa/talks")
+    for name, (codes, difference) in found.items():
+        assert (codes, difference <= CLOSE) == ([0] * 4, True), name
