@@ -23,6 +23,7 @@ from launcher.terminal.activity import announce
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.families.table import with_kernels
+from neobert.precision.libraries import conversions_of
 from validators.facts_rehearsal import LowPrecisionFacts
 
 MODULE = "neobert.rehearsal.turns"
@@ -58,7 +59,8 @@ def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPre
 
 def without_recipe(config: RunConfig) -> RunConfig:
     """Return the run without low precision, on the kernels that it would then have."""
-    return with_kernels(replace(config, torchao=replace(config.torchao, enable=False)), "auto")
+    off = {each.library.name: replace(each.section, enable=False) for each in conversions_of(config)}
+    return with_kernels(replace(config, **off), "auto")
 
 
 def take_turns(stage: Stage, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:

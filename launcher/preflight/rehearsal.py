@@ -52,6 +52,7 @@ from launcher.rundir.records import last_beat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
 from neobert.config.schema import WatchdogConfig
+from neobert.precision.libraries import conversion_of
 from neobert.receipt import FILE_NAME as RECEIPT
 from validators.facts_gpu import GpuFacts
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
@@ -141,7 +142,7 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         leave_out_others(end.results, before)
         if end.is_out_of_memory:
             resumes = ()
-        compares = subject.config.torchao.enable and not end.is_out_of_memory
+        compares = conversion_of(subject.config) is not None and not end.is_out_of_memory
         if compares:
             wait_for_warm_up(subject.trainer)
         low_precision = compare_recipe(stage, subject.config, has_room=room >= 2) if compares else None

@@ -14,6 +14,7 @@ from neobert.families.neobert.spec import NEOBERT
 from neobert.families.nsa.spec import NSA
 from neobert.families.shape import ModelShape
 from neobert.hub_names import place_of_weights
+from neobert.precision.libraries import conversion_of
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF, NSA)}
 
@@ -60,7 +61,7 @@ def requested_kernels(config: RunConfig) -> tuple[str, str]:
     A library's recipe converts torch modules, which other kernels of the blocks would not call.
     """
     blocks, attention = family_of(config).requested_kernels(config.model)
-    return "torch" if blocks == "auto" and config.torchao.enable else blocks, attention
+    return "torch" if blocks == "auto" and conversion_of(config) else blocks, attention
 
 
 def padded_attention(config: RunConfig) -> str:

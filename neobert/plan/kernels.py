@@ -22,8 +22,9 @@ from neobert.kernel_table import (
 )
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
+from neobert.precision.libraries import conversion_of
+from neobert.precision.library import layers_of
 from neobert.precision.table import recipe_of
-from neobert.precision.torchao.spec import convertible, layers_of
 from neobert.tasks.specs import spec_of
 
 
@@ -89,19 +90,23 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
 
 
 def _low_precision(config: RunConfig) -> Derived[str]:
-    section = config.torchao
-    if not section.enable:
-        return Derived("", "torchao.enable is false")
+    conversion = conversion_of(config)
+    if conversion is None:
+        return Derived("", "no section of low precision is enabled")
     layers = [*layers_of(shape_of(config, 1))]
-    counts = f"{len(convertible(section, layers))} of {len(layers)}"
-    reason = "layers of the blocks, without torchao.filter_fqns and torchao.skip_first_last_linear"
-    return Derived(f"{section.recipe} in {counts} linear layers", reason)
+    counts = f"{len(conversion.convertible(layers))} of {len(layers)}"
+    keys = " and ".join(map(conversion.key, ("filter_fqns", "skip_first_last_linear")))
+    note = "" if conversion.recipe.was_run else ", never run by this project"
+    reason = f"layers of the blocks, without {keys}"
+    return Derived(f"{conversion.name} in {counts} linear layers{note}", reason)
 
 
 def _kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
     named, _ = requested_kernels(config)
     if named != "auto":
-        given = "torchao converts torch modules" if config.torchao.enable else "model.kernel_backend as given"
+        conversion = conversion_of(config)
+        converts = conversion and f"{conversion.library.name} converts torch modules"
+        given = converts or "model.kernel_backend as given"
         return Derived(named, family_of(config).modules or given)
     obstacles: list[str] = []
     for name in OWN_KERNELS:

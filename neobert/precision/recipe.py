@@ -6,14 +6,16 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from neobert.precision.library import Conversion
+
 
 def keep_modules(_backbone: Any) -> None:
     """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
 
 
-def converting(module: str, section: Any, backbone: Any) -> None:
-    """Convert a backbone by the function `convert` of a module, which imports torch and a library."""
-    import_module(module).convert(section, backbone)
+def converting(conversion: Conversion, seed: int, backbone: Any) -> None:
+    """Convert a backbone by a library; the module that does so imports torch."""
+    import_module("neobert.precision.conversion").convert(conversion, seed, backbone)
 
 
 class Recipe(NamedTuple):
@@ -30,7 +32,7 @@ class Recipe(NamedTuple):
             (`neobert.plan.sharding`); None: as they are.
         reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
         convert: replaces modules in the blocks of a backbone in place. `prepare_model` says when.
-        low_products: types of the matrix products of converted modules; empty without conversion.
+        conversion: the library that converts, and its section; None: nothing is converted.
     """
 
     dtype: str
@@ -40,7 +42,7 @@ class Recipe(NamedTuple):
     gathered_dtype: str | None = None
     reduced_dtype: str | None = None
     convert: Callable[[Any], None] = keep_modules
-    low_products: frozenset[str] = frozenset()
+    conversion: Conversion | None = None
 
     @property
     def is_fp32(self) -> bool:

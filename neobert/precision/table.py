@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from neobert.config.schema import RunConfig
 from neobert.precision.bf16 import BF16
 from neobert.precision.fp32 import FP32
-from neobert.precision.recipe import Recipe
-from neobert.precision.torchao import spec as torchao
+from neobert.precision.libraries import conversion_of
+from neobert.precision.recipe import Recipe, converting
 
 RECIPES: dict[str, Recipe] = {"bf16": BF16, "fp32": FP32, "no": FP32}
 
 
 def recipe_of(config: RunConfig) -> Recipe:
     """Return the recipe of a run."""
-    base = RECIPES[config.trainer.mixed_precision]
-    return torchao.below(base, config.torchao) if config.torchao.enable else base
+    base, conversion = RECIPES[config.trainer.mixed_precision], conversion_of(config)
+    if conversion is None:
+        return base
+    return base._replace(conversion=conversion, convert=partial(converting, conversion, config.seed))

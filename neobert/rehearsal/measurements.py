@@ -180,7 +180,7 @@ def is_bystander(module: str) -> bool:
 def recording_reads() -> Iterator[set[str]]:
     """Collect the dotted config keys that this process reads inside the `with` block."""
     seen: set[str] = set()
-    slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
+    slots = [(kind, name, getattr(kind, name), key) for kind, name, key in _keys(RunConfig, "")]
     for kind, name, slot, key in slots:
         setattr(kind, name, _Recorded(slot, key, seen))
     try:

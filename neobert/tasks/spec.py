@@ -11,6 +11,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
 from neobert.families.hf.architecture import BARE, OF_WORDS, HeadPath
 from neobert.families.shape import ModelShape
+from neobert.precision.libraries import LIBRARIES
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import Metric, reports_position
 
@@ -55,8 +56,8 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 ADAPTER = frozenset({"adapter"})
 """Shared section of tasks that start from trained weights: of labels, and of next tokens."""
-LOW_PRECISION = frozenset({"torchao"})
-"""Shared section of pretraining."""
+LOW_PRECISION = frozenset(LIBRARIES)
+"""Shared sections of pretraining."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:

@@ -99,7 +99,16 @@ ONE_ISSUE = [
     ("waivers: {}\n", "CFG003", "waivers", 1, 10, "a list, each item a mapping of code", ""),
     ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "got a mapping", ""),
     ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
-    ("quartet2: {enable: true}\n", "CFG007", "quartet2", 1, 1, "", "write torchao.enable: true"),
+    (
+        "transformer_engine: {recipe: fp8_delayed}\n",
+        "CFG003",
+        "transformer_engine.recipe",
+        1,
+        30,
+        "",
+        "fp8_current",
+    ),
+    ("quartet2: {require_compile: true}\n", "CFG007", "quartet2.require_compile", 1, 12, "", "PRE006"),
     (
         "model:\n  seed: $variables.s\n",
         "CFG012",

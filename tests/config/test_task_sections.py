@@ -8,7 +8,7 @@ import pytest
 
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.schema import RunConfig, with_sections_of_tasks
+from neobert.config.schema import RunConfig, with_sections_of_tables
 from neobert.schema_fields import PositiveInt, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.table import TASKS
@@ -26,7 +26,7 @@ def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch: pytest.Monke
     monkeypatch.setitem(TASKS, "toy", toy)
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    @with_sections_of_tasks
+    @with_sections_of_tables
     class Config:
         seed: int = key(0, "Seed.", affects="data")
 

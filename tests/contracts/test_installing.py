@@ -15,7 +15,7 @@ from neobert.data.store.remote import INSTALL as S3
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import FORMATS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
-from neobert.precision.torchao.spec import INSTALL as TORCHAO
+from neobert.precision.torchao.spec import TORCHAO
 from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,14 @@ INSTALL = (
     KERNELS
     | EXPORTS
     | TRACKED
-    | {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO, "datatrove": DATATROVE, "s3": S3}
+    | {
+        "mteb": MTEB,
+        "lora": LORA,
+        "optuna": OPTUNA,
+        "torchao": TORCHAO.install,
+        "datatrove": DATATROVE,
+        "s3": S3,
+    }
 )
 NAME = re.compile(r"[\w-]+")
 IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)

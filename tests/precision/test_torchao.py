@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from neobert.config import from_dict, replace
-from neobert.config.schema import TorchaoConfig
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
 from neobert.families.table import shape_of
@@ -22,9 +21,12 @@ from neobert.objectives import compile as compile_module
 from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import World
 from neobert.precision.fp32 import FP32
+from neobert.precision.libraries import conversion_of
+from neobert.precision.library import layers_of
 from neobert.precision.table import recipe_of
 from neobert.precision.torchao import convert as conversion
-from neobert.precision.torchao.spec import RECIPES, convertible, layers_of
+from neobert.precision.torchao.section import TorchaoConfig
+from neobert.precision.torchao.spec import TORCHAO
 from neobert.probes.attention_suite import Markers
 
 pytest.importorskip("torchao", reason="the extra torchao is not installed")
@@ -64,7 +66,8 @@ def test_the_plan_counts_the_layers_that_are_converted(model, section):
     before = linears(backbone)
     recipe_of(config).convert(backbone)
     converted = {name for name, module in linears(backbone).items() if module is not before[name]}
-    assert converted == {(each.block, each.name) for each in convertible(config.torchao, [*layers_of(shape)])}
+    expected = conversion_of(config).convertible([*layers_of(shape)])
+    assert converted == {(each.block, each.name) for each in expected}
     assert all(linears(backbone)[name].weight is before[name].weight for name in converted)
 
 
@@ -94,7 +97,7 @@ def test_without_the_package_the_error_names_it(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     config, _, backbone = backbone_of({})
-    with pytest.raises(ProjectError, match="torchao is not installed"):
+    with pytest.raises(ProjectError, match="the package torchao is not installed"):
         recipe_of(config).convert(backbone)
 
 
@@ -106,7 +109,7 @@ def test_products_are_those_of_fp64_within_the_rounding_of_fp8(recipe, bias):
     layer = nn.Linear(64, 96, bias=bias)
     exact = copy.deepcopy(layer).double()
     values, wanted = torch.randn(128, 64), torch.randn(128, 96)
-    made = conversion._converted(recipe, layer)
+    made = conversion.converted(TorchaoConfig(recipe=recipe), layer, seed=0)
     own, reference = values.clone().requires_grad_(), values.double().requires_grad_()
     out, right = made(own), exact(reference)
     out.backward(wanted.to(out.dtype))
@@ -125,8 +128,7 @@ def test_products_are_those_of_fp64_within_the_rounding_of_fp8(recipe, bias):
 def test_every_recipe_is_of_torchao():
     from torchao.float8 import Float8LinearConfig
 
-    for name in TorchaoConfig.__dataclass_fields__["recipe"].type.__args__:
-        assert name in RECIPES
+    for name in TORCHAO.recipes:
         if name.startswith("float8"):
             Float8LinearConfig.from_recipe_name(name.removeprefix("float8_"))
 

@@ -58,6 +58,8 @@ SHORT_ON_GPU = {"profile": "gpu", "config.trainer.max_steps": 100}
 CONVERTED = {"config.torchao.enable": True}
 SLOWER = {"recipe_step_s": 0.2, "bf16_step_s": 0.1, "recipe_loss": 7.0, "bf16_loss": 7.0}
 EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
+ENGINE, QUARTET = {"config.transformer_engine.enable": True}, {"config.quartet2.enable": True}
+CAPABILITY = "facts.gpus.0.compute_capability"
 ADAPTED = {
     "config.task": "classification",
     "config.dataset.long_documents": "truncate",
@@ -214,6 +216,18 @@ ROWS: list[Row] = [
     ("PRE007", CONVERTED, "config.distributed.mode", "fsdp2", "replicated", "not support sharded weights"),
     ("PRE007", CONVERTED | {"config.task": "causal"}, "config.adapter.type",
      "lora", None, "does not support an adapter"),
+    ("PRE005", ENGINE | {"config.transformer_engine.recipe": "mxfp8"}, CAPABILITY, [12, 0], [10, 3],
+     "mxfp8 needs 10.0 to below 12.0"),
+    ("PRE005", ENGINE | {"config.transformer_engine.recipe": "fp8_block", CAPABILITY: [9, 0]},
+     "facts.software.torch_cuda", "12.8", "12.9", "torch is built for CUDA 12.8; fp8_block needs 12.9"),
+    ("PRE005", ENGINE, CAPABILITY, [8, 0], [8, 9], "fp8_current needs 8.9"),
+    ("PRE005", QUARTET, CAPABILITY, [10, 0], [12, 0], "quartet_ii needs 12.0 to below 13.0"),
+    ("PRE007", QUARTET, "profile", "cpu-demo", "gpu", "quartet_ii needs a GPU"),
+    ("PRE009", QUARTET | {"config.trainer.per_device_train_batch_size": 1},
+     "config.dataset.max_seq_length", 960, 896, "quartet_ii needs a multiple of 128 tokens"),
+    ("PRE010", ENGINE, "facts.software.packages", {}, {"transformer-engine": "2.20.2"},
+     "transformer-engine is not installed"),
+    ("CFG013", ENGINE, "config.transformer_engine.disable_rht", False, True, "fp8_current does not read"),
     ("PRE007", CONVERTED, "config.torchao.recipe", "mxfp8_emulated", "mxfp8_rceil", "rounds as mxfp8 does"),
     ("PRE007", EMULATED | {"profile": "cpu-demo"}, "config.torchao.recipe",
      "float8_rowwise", "mxfp8_emulated", "needs a GPU"),

@@ -12,6 +12,7 @@ from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
+from neobert.precision.libraries import conversions_of
 from neobert.tasks.specs import spec_of
 from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
@@ -103,6 +104,10 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
     obstacles = cuda_graphs.obstacles(config) if trainer.cuda_graphs else ()
     yield from (("trainer.cuda_graphs", *obstacle) for obstacle in obstacles)
+    for conversion in conversions_of(config):
+        for name, reader in conversion.unread():
+            reason = f"{conversion.name} does not read {name}"
+            yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
     yield from _of_percentages(config)
     yield from _of_no_adapter(config)
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)

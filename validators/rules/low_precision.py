@@ -5,68 +5,35 @@ from __future__ import annotations
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.precision.torchao.spec import INSTALL, PACKAGE, RECIPES, TorchaoRecipe, convertible, layers_of
+from neobert.precision.libraries import conversion_of, conversions_of
+from neobert.precision.library import Conversion, layers_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, rule
 
-SECTION, RECIPE, FILTER = "torchao.enable", "torchao.recipe", "torchao.filter_fqns"
 LENGTH = "dataset.max_seq_length"
-REMOVE = f"set {SECTION} to false"
 
 
 def is_off(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules of low precision do not apply; empty if they do."""
-    return "" if run.config.torchao.enable else f"{SECTION} is false"
+    return "" if conversions_of(run.config) else "no section of low precision is enabled"
 
 
-def _has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
-    return is_off(run, plan) or (
-        f"{run.config.torchao.recipe} runs anywhere" if _recipe(run).is_emulated else ""
-    )
+def enabled_in(run: ResolvedRun) -> Conversion:
+    """Return the library that a run enables. ValueError without one."""
+    conversion = conversion_of(run.config)
+    if conversion is None:
+        raise ValueError("no section of low precision is enabled")
+    return conversion
 
 
-def _recipe(run: ResolvedRun) -> TorchaoRecipe:
-    return RECIPES[run.config.torchao.recipe]
-
-
-@rule(
-    "PRE005",
-    "low-precision-beyond-gpu",
-    severity=Severity.FAIL,
-    level=Level.GPU,
-    needs=("gpus",),
-    inapplicable=_has_no_gpu_recipe,
-)
-def low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A recipe whose matrix products the GPU does not have.
-
-    ## What it does
-    Compares the compute capability of every visible GPU with what the recipe needs: `float8_tensorwise` 8.9,
-    `float8_rowwise` 9.0, and the scales of `mxfp8` 10.0 to 10.3 (B200, GB300).
-
-    ## Why is this bad?
-    torch raises an error in the first step, or torchao falls back to an emulation that is many times slower.
-
-    ## Example
-    ```text
-    torchao.recipe: mxfp8_rceil on an H100 (compute capability 9.0)
-    ```
-
-    ## Use instead
-    ```text
-    torchao.recipe: float8_rowwise
-    ```
-    """
-    name, recipe = run.config.torchao.recipe, _recipe(run)
-    for gpu in facts.gpus or ():
-        if not recipe.runs_on(gpu.compute_capability):
-            pair = (gpu.compute_capability, recipe.capabilities[0])
-            own, first = (".".join(map(str, each)) for each in pair)
-            message = f"GPU {gpu.index} ({gpu.name}) has compute capability {own}; {name} needs {first}"
-            usable = [each for each, row in RECIPES.items() if row.runs_on(gpu.compute_capability)]
-            yield Violation(RECIPE, message, f"set {RECIPE} to {usable[0]}" if usable else REMOVE)
+def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why rules of what a GPU computes do not apply; empty if they do."""
+    if off := is_off(run, plan):
+        return off
+    conversion = enabled_in(run)
+    return f"{conversion.name} runs anywhere" if conversion.recipe.is_emulated else ""
 
 
 @rule(
@@ -74,7 +41,7 @@ def low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     "low-precision-uncompiled",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=_has_no_gpu_recipe,
+    inapplicable=has_no_gpu_recipe,
 )
 def low_precision_uncompiled(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Low-precision matrix products without torch.compile.
@@ -102,10 +69,11 @@ def low_precision_uncompiled(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       torch_compile: true
     ```
     """
+    conversion = enabled_in(run)
     if not run.config.trainer.torch_compile:
         key = "trainer.torch_compile"
-        message = f"{run.config.torchao.recipe} quantizes the inputs of each product, but {key} is false"
-        yield Violation(key, message, f"set {key} to true, or {REMOVE}")
+        message = f"{conversion.name} quantizes the inputs of each product, but {key} is false"
+        yield Violation(key, message, f"set {key} to true, or {conversion.remove}")
 
 
 @rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
@@ -137,7 +105,8 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       enable: true
     ```
     """
-    config, name = run.config, run.config.torchao.recipe
+    config, conversion = run.config, enabled_in(run)
+    name, recipe, remove = conversion.name, conversion.key("recipe"), conversion.remove
     blocks, _ = requested_kernels(config)
     if blocks != "torch":
         key = "model.kernel_backend"
@@ -145,19 +114,21 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if config.trainer.mixed_precision != "bf16":
         key = "trainer.mixed_precision"
         message = f"{name} returns bf16, but {key} is {config.trainer.mixed_precision}"
-        yield Violation(key, message, f"set {key} to bf16, or {REMOVE}")
+        yield Violation(key, message, f"set {key} to bf16, or {remove}")
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
-        yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {REMOVE}")
+        yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {remove}")
     if config.distributed.mode == "fsdp2":
         key = "distributed.mode"
         yield Violation(key, f"{name} does not support sharded weights", f"set {key} to replicated")
     if config.adapter.type is not None:
-        yield Violation(SECTION, f"{name} does not support an adapter", REMOVE)
-    if _recipe(run).is_emulated and run.is_production:
-        yield Violation(RECIPE, f"{name} rounds as mxfp8 does, at less than the speed of bf16", REMOVE)
-    if not _recipe(run).is_emulated and run.device == "cpu":
-        yield Violation(RECIPE, f"{name} needs a GPU", f"set {RECIPE} to mxfp8_emulated, or {REMOVE}")
+        yield Violation(conversion.key("enable"), f"{name} does not support an adapter", remove)
+    if conversion.recipe.is_emulated and run.is_production:
+        yield Violation(recipe, f"{name} rounds as mxfp8 does, at less than the speed of bf16", remove)
+    if not conversion.recipe.is_emulated and run.device == "cpu":
+        emulated = [each for each, row in conversion.library.recipes.items() if row.is_emulated]
+        hint = f"set {recipe} to {emulated[0]}, or {remove}" if emulated else remove
+        yield Violation(recipe, f"{name} needs a GPU", hint)
 
 
 @rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
@@ -165,8 +136,8 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     """A recipe that converts no layer, or few.
 
     ## What it does
-    Counts the linear layers of the blocks that are left by `torchao.filter_fqns` and
-    `torchao.skip_first_last_linear`. Fails at none of them, and warns below half.
+    Counts the linear layers of the blocks that are left by `filter_fqns` and `skip_first_last_linear`. Fails
+    at none of them, and warns below half.
 
     ## Why is this bad?
     Such a run is a bf16 run under the name of a recipe.
@@ -185,14 +156,14 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       filter_fqns: [wo]
     ```
     """
-    layers = [*layers_of(plan.shape)]
-    converted = len(convertible(run.config.torchao, layers))
-    message = f"{run.config.torchao.recipe} converts {converted} of {len(layers)} linear layers of the blocks"
-    hint = f"shorten {FILTER}, or {REMOVE}"
+    layers, conversion = [*layers_of(plan.shape)], enabled_in(run)
+    converted, key = len(conversion.convertible(layers)), conversion.key("filter_fqns")
+    message = f"{conversion.name} converts {converted} of {len(layers)} linear layers of the blocks"
+    hint = f"shorten {key}, or {conversion.remove}"
     if not converted:
-        yield Violation(FILTER, message, hint)
+        yield Violation(key, message, hint)
     elif 2 * converted < len(layers):
-        yield Violation(FILTER, message, hint, Severity.WARN)
+        yield Violation(key, message, hint, Severity.WARN)
 
 
 @rule("PRE009", "low-precision-sizes", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
@@ -201,10 +172,11 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     Requires that the features of every converted layer and the tokens of a microbatch are multiples of 16,
-    and for `mxfp8`, which has one scale per 32 values, of 32.
+    for `mxfp8`, which has one scale per 32 values, of 32, for Transformer Engine's `nvfp4` of 64, and for
+    torchao's `nvfp4` and `quartet_ii` of 128.
 
     ## Why is this bad?
-    torch refuses such a product in the first step, or in the first backward pass.
+    The library refuses such a product in the first step, or in the first backward pass.
 
     ## Example
     ```yaml
@@ -220,45 +192,14 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       num_attention_heads: 12
     ```
     """
-    name, multiple = run.config.torchao.recipe, _recipe(run).multiple
-    sizes = {size for each in convertible(run.config.torchao, [*layers_of(plan.shape)]) for size in each[2:]}
+    conversion = enabled_in(run)
+    name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.remove
+    sizes = {size for each in conversion.convertible([*layers_of(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
-        yield Violation("model", message, f"change model.hidden_size or model.intermediate_size, or {REMOVE}")
+        yield Violation("model", message, f"change model.hidden_size or model.intermediate_size, or {remove}")
     tokens = plan.tokens_per_microbatch.value
     if tokens % multiple:
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
         length = max(1, plan.max_length.value // multiple) * multiple
-        yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {REMOVE}")
-
-
-@rule(
-    "PRE010",
-    "torchao-missing",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("software",),
-    waivable=False,
-    inapplicable=is_off,
-)
-def torchao_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Low precision without the package that computes it.
-
-    ## What it does
-    Requires the package torchao if `torchao.enable` is true.
-
-    ## Why is this bad?
-    The run would end when it converts its layers, after the text was prepared.
-
-    ## Example
-    ```text
-    torchao.enable: true, and torchao is not installed
-    ```
-
-    ## Use instead
-    ```text
-    pip install 'torchao>=0.18'
-    ```
-    """
-    if PACKAGE not in needed(facts.software).packages:
-        yield Violation(SECTION, f"{SECTION} is true, but torchao is not installed", INSTALL)
+        yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {remove}")

@@ -8,7 +8,7 @@ from validators.facts import Facts
 from validators.finding import Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rehearsal_rule
-from validators.rules.low_precision import REMOVE, SECTION, is_off
+from validators.rules.low_precision import enabled_in, is_off
 
 MAX_TIME = 0.97
 """Of a step in bf16: below it, the gain is within the noise of a measurement."""
@@ -21,7 +21,7 @@ def low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A recipe that is not faster than bf16.
 
     ## What it does
-    Rehearses the run and the same run without `torchao`, on the kernels that `kernel_backend: auto` then
+    Rehearses the run and the same run without the section, on the kernels that `kernel_backend: auto` then
     chooses, in turns on one device. Fails if a step takes more than 97 % of the time in bf16; in development
     and smoke runs, it warns.
 
@@ -40,12 +40,14 @@ def low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     compared = measured(rehearsal_of(facts).low_precision, facts, "the speed in bf16")
+    conversion = enabled_in(run)
     if compared.recipe_step_s > MAX_TIME * compared.bf16_step_s:
         message = (
-            f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {run.config.torchao.recipe} and "
+            f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {conversion.name} and "
             f"{1000 * compared.bf16_step_s:.3g} ms in bf16 (limit {MAX_TIME:.0%})"
         )
-        yield Violation(SECTION, message, REMOVE, None if run.is_production else Severity.WARN)
+        severity = None if run.is_production else Severity.WARN
+        yield Violation(conversion.key("enable"), message, conversion.remove, severity)
 
 
 @rehearsal_rule("PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=is_off)
@@ -72,11 +74,12 @@ def low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
     ```
     """
     compared = measured(rehearsal_of(facts).low_precision, facts, "the loss in bf16")
-    own, other, name = compared.recipe_loss, compared.bf16_loss, run.config.torchao.recipe
+    own, other, conversion = compared.recipe_loss, compared.bf16_loss, enabled_in(run)
+    name, key, remove = conversion.name, conversion.key("enable"), conversion.remove
     if other is None:
         raise CannotTellError("the loss in bf16 is not finite")
     if own is None:
-        yield Violation(SECTION, f"the loss is not finite with {name}, and {other:.4g} in bf16", REMOVE)
+        yield Violation(key, f"the loss is not finite with {name}, and {other:.4g} in bf16", remove)
     elif abs(own / other - 1) > MAX_LOSS_CHANGE:
         message = f"the loss of steps 9 to 16 is {own:.4g} with {name} and {other:.4g} in bf16"
-        yield Violation(SECTION, f"{message} (limit {MAX_LOSS_CHANGE:.0%})", REMOVE)
+        yield Violation(key, f"{message} (limit {MAX_LOSS_CHANGE:.0%})", remove)

@@ -127,7 +127,8 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     """
     precision = measured(rehearsal_of(facts).precision, facts, "the precision")
     recipe = recipe_of(run.config)
-    declared, low = recipe.dtype, recipe.low_products
+    declared, conversion = recipe.dtype, recipe.conversion
+    low = conversion.recipe.products if conversion else frozenset()
     total = sum(precision.product_flops.values())
     if not total:
         raise CannotTellError("no matrix products were recorded")
@@ -139,11 +140,10 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
             f"{declared} is declared, but matrix products use {shares}",
             f"find the code that runs outside autocast, or set {PATH} to the intended precision",
         )
-    elif low and low.isdisjoint(used):
-        name = run.config.torchao.recipe
+    elif conversion and low and low.isdisjoint(used):
         yield Violation(
-            "torchao.recipe",
-            f"{name} is declared, but matrix products use {shares}",
+            conversion.key("recipe"),
+            f"{conversion.name} is declared, but matrix products use {shares}",
             "find the code that replaces or bypasses the converted layers",
         )
     others = {name: count for name, count in precision.parameters.items() if name != MASTER}

@@ -28,8 +28,8 @@ from neobert.config.schema.operation import (
     WatchdogConfig,
 )
 from neobert.config.schema.plugins import PluginsConfig
-from neobert.config.schema.precision import TorchaoConfig
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
+from neobert.precision.libraries import LIBRARIES
 from neobert.schema_fields import (
     PER_KEY,
     STRICT,
@@ -65,7 +65,6 @@ __all__ = [
     "RunConfig",
     "SchedulerConfig",
     "TokenizerConfig",
-    "TorchaoConfig",
     "TrackioConfig",
     "TrainerConfig",
     "Waiver",
@@ -76,8 +75,11 @@ __all__ = [
 T = TypeVar("T")
 
 
-def with_sections_of_tasks(kind: type[T]) -> type[T]:
-    """Add the section of each task that has one to a class, under the task's name."""
+def with_sections_of_tables(kind: type[T]) -> type[T]:
+    """Add the section of each task that has one, and of each library of low precision, under its name."""
+    for library in LIBRARIES.values():
+        kind.__annotations__[library.name] = library.section
+        setattr(kind, library.name, section(library.section, library.about, affects="numerics"))
     for task in TASKS.values():
         if task.section:
             kind.__annotations__[task.name] = task.section
@@ -86,7 +88,7 @@ def with_sections_of_tasks(kind: type[T]) -> type[T]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-@with_sections_of_tasks
+@with_sections_of_tables
 class RunConfig:
     """Configuration of one run."""
 
@@ -112,9 +114,6 @@ class RunConfig:
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)
-    torchao: TorchaoConfig = section(
-        TorchaoConfig, "Low-precision matrix products by torchao.", affects="numerics"
-    )
     distributed: DistributedConfig = section(
         DistributedConfig, "Number of processes and their parallelism.", affects="machine"
     )

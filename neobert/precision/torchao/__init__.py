@@ -1,1 +1,1 @@
-"""Recipes of torchao: linear layers of the blocks with matrix products in fp8."""
+"""torchao: linear layers of the blocks with matrix products in fp8, mxfp8 and nvfp4."""

@@ -2,20 +2,21 @@
 
 torchao's own ways do not fit a trainer with autocast: its `MXFP8Linear` passes on fp32 parameters, which its
 backward pass cannot multiply with bf16 gradients; `quantize_` wraps parameters in a class that safetensors
-cannot write, and whose linear drops the bias.
+cannot write, and whose linear drops the bias. The product refuses views.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torchao.prototype.moe_training.mxfp8_linear import _to_mxfp8_then_scaled_mm
 from torchao.prototype.mx_formats import ScaleCalculationMode
 from torchao.quantization.quantize_.common import KernelPreference
 
+from neobert.precision.like_linear import LikeLinear
 
-class MXFP8Linear(nn.Linear):
-    """A linear layer [..., K] -> [..., N] whose products are in mxfp8, with one scale per 32 values.
+
+class MXFP8Linear(LikeLinear):
+    """A linear layer whose products are in mxfp8, with one scale per 32 values.
 
     Attributes:
         is_emulated: round to mxfp8, and multiply in bf16.
@@ -28,22 +29,17 @@ class MXFP8Linear(nn.Linear):
     @classmethod
     def of(cls, layer: nn.Linear, *, is_emulated: bool, has_bf16_weight_gradient: bool) -> MXFP8Linear:
         """Return a layer with the parameters of `layer`."""
-        with torch.device("meta"):
-            made = cls(layer.in_features, layer.out_features, layer.bias is not None)
-        made.weight, made.bias = layer.weight, layer.bias
+        made = cls.sharing(layer)
         made.is_emulated, made.has_bf16_weight_gradient = is_emulated, has_bf16_weight_gradient
-        return made.train(layer.training)
+        return made
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Return the product in the type of autocast, or in that of `values`."""
-        kind = values.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
-        with torch.autocast(kind, enabled=False):
-            product: Tensor = _to_mxfp8_then_scaled_mm(
-                values.to(dtype).contiguous(),  # it refuses views
-                self.weight.to(dtype),
-                KernelPreference.EMULATED if self.is_emulated else KernelPreference.AUTO,
-                ScaleCalculationMode.RCEIL,
-                self.has_bf16_weight_gradient,
-            )
-            return product if self.bias is None else product + self.bias.to(dtype)
+    def product(self, values: Tensor, weight: Tensor) -> Tensor:
+        """Return torchao's product."""
+        product: Tensor = _to_mxfp8_then_scaled_mm(
+            values,
+            weight,
+            KernelPreference.EMULATED if self.is_emulated else KernelPreference.AUTO,
+            ScaleCalculationMode.RCEIL,
+            self.has_bf16_weight_gradient,
+        )
+        return product

@@ -1,0 +1,62 @@
+"""Conversion of the blocks' linear layers by the library that a run enables. Imports torch.
+
+Converted layers keep their parameters, under the same names: checkpoints do not depend on the library.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from importlib import import_module
+
+from torch import nn
+
+from neobert.data.batches.stateless_random import stream_key
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.backbone import Backbone
+from neobert.precision.library import Conversion, Layer
+
+log = logging.getLogger(__name__)
+
+_ROUNDING_STREAM = 0x726F756E
+
+
+def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
+    """Replace the linear layers that the section names, in place, before anything holds one of them.
+
+    `seed`: of the run. Raises `ProjectError` PRE008 if none is left, PRE010 without the library.
+    """
+    found = {
+        Layer(number, name, module.in_features, module.out_features): (block, name, module)
+        for number, block in enumerate(backbone.blocks)
+        for name, module in linears_of(block, backbone)
+    }
+    chosen = [found[layer] for layer in conversion.convertible(list(found))]
+    if not chosen:
+        key = conversion.key("filter_fqns")
+        message = f"{conversion.library.name}.{conversion.name} converts none of {len(found)} linear layers"
+        raise ProjectError("PRE008", message, f"remove {key}", key)
+    for number, (block, name, module) in enumerate(chosen):
+        layer_seed = stream_key(_ROUNDING_STREAM, seed, number)
+        block.set_submodule(name, converted(conversion, module, layer_seed))
+    log.info("%s: %d of %d linear layers of the blocks", conversion.name, len(chosen), len(found))
+
+
+def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
+    """Return the library's layer with the parameters of a layer. Raises `ProjectError` PRE010 without it."""
+    library = conversion.library
+    module = import_module(f"{__package__}.{library.name}.convert")
+    try:
+        made: nn.Module = module.converted(conversion.section, layer, seed)
+    except ImportError as error:
+        message = f"{library.name} is enabled, but the package {library.package} is not installed"
+        raise ProjectError("PRE010", message, library.install, exit_code=EXIT_USAGE) from error
+    return made
+
+
+def linears_of(block: nn.Module, backbone: Backbone) -> Iterator[tuple[str, nn.Linear]]:
+    """Yield the linear layers of a block in the order in which they run, which is not that of definition."""
+    modules = dict(block.named_modules())
+    for name in (weight.removesuffix(".weight") for weight in backbone.matrix_layouts):
+        if isinstance(module := modules.get(name), nn.Linear):
+            yield name, module

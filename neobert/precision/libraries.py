@@ -1,0 +1,21 @@
+"""Table of libraries of low precision, by the names of their sections; at most one is enabled."""
+
+from __future__ import annotations
+
+from neobert.precision.library import Conversion, Library
+from neobert.precision.quartet2.spec import QUARTET2
+from neobert.precision.torchao.spec import TORCHAO
+from neobert.precision.transformer_engine.spec import TRANSFORMER_ENGINE
+
+LIBRARIES: dict[str, Library] = {each.name: each for each in (TORCHAO, TRANSFORMER_ENGINE, QUARTET2)}
+
+
+def conversions_of(config: object) -> list[Conversion]:
+    """Return the libraries that a run enables."""
+    sections = ((library, getattr(config, name)) for name, library in LIBRARIES.items())
+    return [Conversion(library, section) for library, section in sections if section.enable]
+
+
+def conversion_of(config: object) -> Conversion | None:
+    """Return the library that a run enables, or None; a rule refuses several."""
+    return next(iter(conversions_of(config)), None)

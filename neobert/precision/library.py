@@ -1,0 +1,124 @@
+"""Library: a package that converts linear layers, its section of keys and its recipes. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from neobert.families.shape import ModelShape
+
+Version = tuple[int, int]
+ADA, HOPPER, BLACKWELL = ((8, 9), (99, 0)), ((9, 0), (99, 0)), ((10, 0), (99, 0))
+DATA_CENTER_BLACKWELL, CONSUMER_BLACKWELL = ((10, 0), (11, 0)), ((12, 0), (13, 0))
+EVERY = ((0, 0), (99, 0))
+
+
+class LowRecipe(NamedTuple):
+    """Requirements of one recipe.
+
+    Attributes:
+        capabilities: compute capability of the GPUs with its products, from the first to below the second.
+        multiple: divisor of the features of a layer, and of the tokens of a microbatch.
+        products: torch's names of the types of its matrix products; empty if torch does not record them,
+            because the library multiplies.
+        reads: keys of the section that this recipe reads and others do not.
+        min_cuda: CUDA version from which torch's build has its products.
+        was_run: whether this project has run it on a GPU.
+    """
+
+    capabilities: tuple[Version, Version]
+    multiple: int
+    products: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    min_cuda: Version = (0, 0)
+    was_run: bool = False
+
+    @property
+    def is_emulated(self) -> bool:
+        """Return whether it has the rounding of low precision, and not its speed."""
+        return self.capabilities == EVERY
+
+    def runs_on(self, capability: Version) -> bool:
+        """Return whether a GPU has its products."""
+        least, beyond = self.capabilities
+        return not self.is_emulated and least <= capability < beyond
+
+
+class Layer(NamedTuple):
+    """Linear layer of a block: number of the block, name in the block, and features."""
+
+    block: int
+    name: str
+    inputs: int
+    outputs: int
+
+
+class Library(NamedTuple):
+    """Library that converts linear layers: a row of `neobert.precision.libraries`.
+
+    Attributes:
+        name: name of its section, and of its folder next to this file, in which `convert.py` has the function
+            `converted(section, layer, seed)`.
+        section: dataclass of its keys.
+        recipes: by the values of the key `recipe`.
+        package: name of the distribution.
+        install: command that installs it.
+    """
+
+    name: str
+    about: str
+    section: type[Any]
+    recipes: Mapping[str, LowRecipe]
+    package: str
+    install: str
+
+
+class Conversion(NamedTuple):
+    """A library, and its section in a run."""
+
+    library: Library
+    section: Any
+
+    @property
+    def name(self) -> str:
+        """Return the name of the recipe."""
+        return str(self.section.recipe)
+
+    @property
+    def recipe(self) -> LowRecipe:
+        """Return the recipe."""
+        return self.library.recipes[self.name]
+
+    @property
+    def remove(self) -> str:
+        """Return the edit that turns it off."""
+        return f"set {self.key('enable')} to false"
+
+    def key(self, name: str) -> str:
+        """Return the path of a key of the section."""
+        return f"{self.library.name}.{name}"
+
+    def unread(self) -> Iterator[tuple[str, str]]:
+        """Yield the keys that are set and that this recipe does not read, with a recipe that reads them."""
+        readers = {key: name for name, row in self.library.recipes.items() for key in row.reads}
+        defaults = self.library.section()
+        for key, name in sorted(readers.items()):
+            if key not in self.recipe.reads and getattr(self.section, key) != getattr(defaults, key):
+                yield key, name
+
+    def convertible(self, layers: Sequence[Layer]) -> list[Layer]:
+        """Return the layers, given in the order in which they run, that are converted."""
+        ends = {id(layers[0]), id(layers[-1])} if self.section.skip_first_last_linear and layers else set()
+        return [
+            each
+            for each in layers
+            if id(each) not in ends and not any(text in each.name for text in self.section.filter_fqns)
+        ]
+
+
+def layers_of(shape: ModelShape) -> Iterator[Layer]:
+    """Yield the linear layers of all blocks of a model, in order."""
+    for block in range(shape.num_layers):
+        for name, (inputs, outputs, _) in shape.linear_layers.items():
+            yield Layer(block, name, inputs, outputs)

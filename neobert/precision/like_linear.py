@@ -1,0 +1,36 @@
+"""Linear layer whose product a library computes, with the parameters of the layer that it replaces."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+
+class LikeLinear(nn.Linear):
+    """A linear layer [..., K] -> [..., N] with parameters in fp32 and a product in the type of autocast.
+
+    Its state is that of `nn.Linear`: a checkpoint does not depend on the library.
+    """
+
+    @classmethod
+    def sharing(cls, layer: nn.Linear) -> Self:
+        """Return a layer with the parameters of `layer`; draws no random numbers."""
+        with torch.device("meta"):
+            made = cls(layer.in_features, layer.out_features, layer.bias is not None)
+        made.weight, made.bias = layer.weight, layer.bias
+        return made.train(layer.training)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the product in the type of autocast, or in that of `values`."""
+        kind = values.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
+        with torch.autocast(kind, enabled=False):
+            product = self.product(values.to(dtype).contiguous(), self.weight.to(dtype))
+            return product if self.bias is None else product + self.bias.to(dtype)
+
+    @abstractmethod
+    def product(self, values: Tensor, weight: Tensor) -> Tensor:
+        """Return the product of contiguous values [..., K] with a weight [N, K] of the same type."""

@@ -1,0 +1,23 @@
+"""Keys that the sections of all libraries of low precision have."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from neobert.schema_fields import STRICT, NonEmpty, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionConfig:
+    """Matrix products of the blocks' linear layers below bf16; weights stay fp32."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    enable: bool = key(
+        False, "Convert the linear layers of the blocks. The blocks then run as torch modules."
+    )
+    filter_fqns: tuple[NonEmpty, ...] = key(
+        (), "Linear layers whose name in the block contains one of these texts stay in bf16."
+    )
+    skip_first_last_linear: bool = key(
+        True, "Leave the first linear layer of the first block, and the last one of the last block, in bf16."
+    )

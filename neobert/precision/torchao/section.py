@@ -1,0 +1,29 @@
+"""Keys of low precision by torchao."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from neobert.precision.section import ConversionConfig
+from neobert.schema_fields import key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchaoConfig(ConversionConfig):
+    """Matrix products of the blocks' linear layers below bf16, by torchao; weights stay fp32."""
+
+    recipe: Literal[
+        "float8_tensorwise",
+        "float8_rowwise",
+        "float8_rowwise_with_gw_hp",
+        "mxfp8_rceil",
+        "mxfp8_rceil_wgrad_with_hp",
+        "mxfp8_emulated",
+        "nvfp4",
+    ] = key(
+        "float8_rowwise",
+        "torchao's recipe. float8_tensorwise: one scale per tensor. float8_rowwise: one per row; "
+        "float8_rowwise_with_gw_hp: the same, with gradients of weights in bf16. mxfp8_rceil: one per 32 "
+        "values (Blackwell); mxfp8_rceil_wgrad_with_hp: with gradients of weights in bf16. mxfp8_emulated: "
+        "the rounding of mxfp8 without its speed, on any device. nvfp4: four bits, one scale per 16 values, "
+        "stochastic rounding of gradients (Blackwell).",
+    )

@@ -1,0 +1,26 @@
+"""Recipes of Transformer Engine. Imports no torch.
+
+Requirements of the hardware are those of Transformer Engine 2.20, which has none for nvfp4 in its own check.
+"""
+
+from __future__ import annotations
+
+from neobert.precision.library import ADA, BLACKWELL, HOPPER, Library, LowRecipe
+from neobert.precision.transformer_engine.section import TransformerEngineConfig
+
+FORMAT = frozenset({"fp8_format"})
+NVFP4 = frozenset({"disable_2d_quantization", "disable_rht", "disable_stochastic_rounding"})
+
+TRANSFORMER_ENGINE = Library(
+    name="transformer_engine",
+    about="Low-precision matrix products by Transformer Engine.",
+    section=TransformerEngineConfig,
+    recipes={
+        "fp8_current": LowRecipe(ADA, 16, reads=FORMAT),
+        "fp8_block": LowRecipe(HOPPER, 16, reads=FORMAT, min_cuda=(12, 9)),
+        "mxfp8": LowRecipe(((10, 0), (12, 0)), 32, reads=FORMAT),
+        "nvfp4": LowRecipe(BLACKWELL, 64, reads=NVFP4),
+    },
+    package="transformer-engine",
+    install="pip install --no-build-isolation 'transformer-engine[pytorch]>=2.20'",
+)
