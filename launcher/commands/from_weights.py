@@ -20,12 +20,14 @@ from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
 from launcher.terminal import console
 from neobert.config.overrides import parse_overrides, text_override
+from neobert.config.schema import TokenizerConfig
 from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import named_weights, shape_of
+from neobert.plan.token_rate import bytes_per_token
 from neobert.printable import printable
-from neobert.tasks.labelled_table import LabelledTable
+from neobert.tasks.labelled_table import LabelledTable, has_evaluation_split
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
@@ -99,6 +101,8 @@ def write_from_weights(request: Request) -> Sequence[str]:
         found, table = _read(request, spec)
         by_line = preview_by_line(request.text, found) if request.text and found else None
         found = by_line or found
+        sample = table.sample if table else found.sample if found else ()
+        tokenizer = TokenizerConfig(path=None if weights is None else str(weights.folder))
         content = content_of(
             Content(
                 command=request.command,
@@ -110,6 +114,8 @@ def write_from_weights(request: Request) -> Sequence[str]:
                 num_bytes=found.size_bytes if found is not None and found.is_plain else None,
                 documents=None if found is None else found.documents,
                 is_by_line=by_line is not None,
+                bytes_per_token=bytes_per_token(sample, tokenizer),
+                has_evaluation=table is not None and has_evaluation_split(Path(str(request.text))),
                 table=table,
                 device=request.device,
                 context=request.context,

@@ -30,7 +30,13 @@ class Batch(NamedTuple):
 
 
 def batch_of_table(
-    config: RunConfig, lengths: Sequence[int], length: int, device: Device, *, is_packed: bool
+    config: RunConfig,
+    lengths: Sequence[int],
+    length: int,
+    bytes_per_token: float,
+    device: Device,
+    *,
+    is_packed: bool,
 ) -> Batch:
     """Return the batch of a table with texts of these `lengths` in bytes, in rows of `length` tokens."""
     spec = spec_of(config)
@@ -39,7 +45,7 @@ def batch_of_table(
     examples = max(1, min(PAIRS_PER_STEP if has_pairs else TEXTS_PER_STEP, fitting))
     texts, microbatches = examples * of_example, 1
     if is_packed:
-        rows = max(of_example, round(texts * mean_tokens(lengths, length) / length))
+        rows = max(of_example, round(texts * mean_tokens(lengths, length, bytes_per_token) / length))
     else:
         rows = texts if has_pairs else min(rows_per_step(config.trainer), max(1, fitting))
     if has_pairs or spec.stores_targets:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from neobert.config import ConfigError
-from neobert.config.canonical import to_dict
+from neobert.config.canonical import flatten, to_dict
 from neobert.config.keys import path_keys, pinned_keys
 from neobert.config.migrated_files import yaml_text
 from neobert.config.schema import RunConfig
+from neobert.printable import printable
+from neobert.tasks.specs import SPECS
 from profiles.registry import resolve_run
 
 LONG_LINE = 50
@@ -36,6 +39,22 @@ def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
     """Return the config of a run with these entries and the profile of the device."""
     given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
     return resolve_run(device, (), given).config
+
+
+def declared(task: str, folder: Path, device: str) -> Iterator[Entry]:
+    """Yield the keys of the task that the weights declare, and the defaults of those that they do not."""
+    spec = SPECS[task]
+    stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
+    yield from stated
+    entries = [Entry("task", task), *stated]
+    config = resolved(entries, device)
+    for key, value in spec.undeclared(config, folder).items():
+        with suppress(ConfigError):  # a value that the key may not have
+            resolved([*entries, Entry(key, value)], device)
+            yield Entry(key, value, "as config.json of the weights has it")
+            continue
+        comment = f"the weights declare {printable(value)}: set it to that of their training"
+        yield Entry(key, flatten(to_dict(config))[key], comment, is_stated=True)
 
 
 def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.preflight.hub_weights import download
 from neobert.config.migrated_files import yaml_text
-from neobert.config.schema import HfModelConfig
+from neobert.config.schema import HfModelConfig, TokenizerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
@@ -17,6 +17,7 @@ from neobert.families.neobert.trained_settings import rope_theta_of, settings_of
 from neobert.families.rotary_base import extended_base
 from neobert.families.table import family_of_type
 from neobert.hub_names import is_hub_name
+from neobert.plan.vocabulary import tokenizer_size
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
@@ -77,6 +78,9 @@ def find_weights(requested: str) -> Weights:
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
         raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
+    if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:
+        hint = "copy the tokenizer of the model again"
+        raise ProjectError("malformed-tokenizer", fault, hint, exit_code=EXIT_USAGE)
     commit = None if snapshot is None else snapshot.commit
     positions = family_of_type(kind).trained_positions(folder)
     return Weights(place, folder, kind, positions, commit, _model_keys(kind, settings))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from launcher.commands.starter_file import BYTES_PER_TOKEN
+from neobert.plurals import percent
 
 MIN_BYTES_PER_TOKEN = 3
 """Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
 COVERED = 0.99
 """Share of the texts that the length covers."""
 MIN_TOKENS, SPECIAL_TOKENS = 32, 2
+UNFILLED_TEXTS = 1.5
+"""Texts for which a packed microbatch has no space at its end."""
 
 
 def covering_length(lengths: Sequence[int]) -> int:
@@ -25,10 +27,39 @@ def lost_share(lengths: Sequence[int], length: int) -> float:
     return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
 
 
-def mean_tokens(lengths: Sequence[int], length: int) -> float:
+def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
     """Return the mean length of a text in tokens, of which at most `length` are kept."""
-    tokens = [min(length, num_bytes / BYTES_PER_TOKEN + SPECIAL_TOKENS) for num_bytes in lengths]
+    tokens = [min(length, num_bytes / bytes_per_token + SPECIAL_TOKENS) for num_bytes in lengths]
     return sum(tokens) / len(tokens)
+
+
+def rows_of_texts(
+    lengths: Sequence[int], length: int, rows_of_microbatch: int, bytes_per_token: float
+) -> float:
+    """Return the number of rows of `length` tokens that hold the texts.
+
+    rows_of_microbatch: rows that are packed together; 0: each text has a row of its own.
+    """
+    if not rows_of_microbatch:
+        return len(lengths)
+    mean = mean_tokens(lengths, length, bytes_per_token)
+    unfilled = min(0.5, UNFILLED_TEXTS * mean / (rows_of_microbatch * length))
+    return len(lengths) * mean / (length * (1 - unfilled))
+
+
+def rows_of_pieces(lengths: Sequence[int], length: int, bytes_per_token: float, *, is_packed: bool) -> float:
+    """Return the number of rows that hold the texts in pieces of `length` tokens."""
+    tokens = [num_bytes / bytes_per_token for num_bytes in lengths]
+    return sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
+
+
+def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
+    """Return a comment on rows of `length` tokens. limit: the positions of the model."""
+    unit = "the model's positions" if length == limit else "tokens"
+    num_longer = sum(max_tokens(each) > length for each in lengths)
+    if not num_longer:
+        return f"{unit}; by an estimate, no text is longer"
+    return f"{unit}; about {percent(num_longer / len(lengths))} of the texts are longer"
 
 
 def max_tokens(num_bytes: int) -> int:

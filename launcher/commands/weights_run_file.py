@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.context_extension import context_keys
 from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
 from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
-from launcher.commands.run_file_entries import Entry, matters, resolved, yaml_of
+from launcher.commands.run_file_entries import Entry, declared, matters, resolved, yaml_of
 from launcher.commands.starter_file import (
     BYTES_PER_TOKEN,
     COMPILED,
     COMPILED_FLOPS,
     MIN_STEPS,
-    TRAINED_SHARE,
     Device,
     rounded,
 )
 from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
-from launcher.commands.text_lengths import covering_length, lost_share, max_tokens, mean_tokens
-from neobert.config import ConfigError, to_dict
-from neobert.config.canonical import flatten
+from launcher.commands.text_lengths import (
+    comment_on_length,
+    covering_length,
+    lost_share,
+    rows_of_pieces,
+    rows_of_texts,
+)
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, requested_kernels, shape_of
-from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, template_of_folder
 from neobert.tasks.labelled_table import LabelledTable
-from neobert.tasks.specs import SPECS, metrics_of, spec_of
+from neobert.tasks.specs import metrics_of, spec_of
 
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
@@ -64,6 +65,8 @@ class Content:
         num_bytes: size of the whole text; None if unknown.
         documents: number of documents; None if unknown.
         is_by_line: each line of the text is a document.
+        bytes_per_token: of the text, an estimate.
+        has_evaluation: other files are for evaluation, so that no training row is held out.
         table: what the labelled rows show; None for other tasks.
         context: tokens of a row; None: those that cover the texts.
         adapter: its type; None: all weights are trained.
@@ -78,6 +81,8 @@ class Content:
     num_bytes: int | None
     documents: int | None
     is_by_line: bool
+    bytes_per_token: float
+    has_evaluation: bool
     table: LabelledTable | None
     device: Device
     context: int | None = None
@@ -103,7 +108,8 @@ def content_of(request: Content) -> str:
 def _entries(request: Content) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
-    first = [Entry("task", request.task), *_of_model(request), *_of_table(request), *_declared(request)]
+    first = [Entry("task", request.task), *_of_model(request), *_of_table(request)]
+    first += declared(request.task, request.weights.folder, request.device) if request.weights else ()
     first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
     config = resolved(first, request.device)
@@ -119,26 +125,35 @@ def _entries(request: Content) -> Iterator[Entry]:
     is_chat = spec_of(config).stores_targets
     length = request.context or _length(request, shape, is_chat=is_chat)
     yield from _of_conversations(request, shape, length) if is_chat else ()
-    yield Entry("dataset.max_seq_length", length, _length_comment(request, shape, length))
+    limit = _trained_positions(request, shape)
+    comment = (
+        comment_on_length(request.lengths, length, limit)
+        if request.table
+        else "tokens; longer documents are split"
+    )
+    yield Entry("dataset.max_seq_length", length, comment)
     can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
+    held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0
     if request.table is not None:
         if reason := spec_of(config).keeps_whole:
             yield Entry("dataset.long_documents", "truncate", reason)
-        if len(request.lengths) < FEW_TEXTS:
+        if len(request.lengths) < FEW_TEXTS and not request.has_evaluation:
+            held_out = MORE_HELD_OUT
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
     batch = Batch(rows_per_step(config.trainer))
     if request.table is not None:
-        batch = batch_of_table(config, request.lengths, length, request.device, is_packed=is_packed)
+        texts = request.lengths, length, request.bytes_per_token
+        batch = batch_of_table(config, *texts, request.device, is_packed=is_packed)
     rows = batch.rows
     if request.weights is not None and not is_chat:
         rate = rate_from_weights(spec := spec_of(config), request.weights.folder, shape, rows * length)
         why = "; low: these embeddings are trained" if spec.declared(request.weights.folder) else ""
         yield _rate(request, rate, shape, why)
-    per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
+    per_pass = _rows_of_text(request, length, batch, is_packed=is_packed) * (1 - held_out) / rows
     steps = _steps(request, config, per_pass)
     yield from _of_trainer(request, config, steps, per_pass)
     is_measured = is_packed and request.weights is not None and spec_of(config).reads_text
@@ -207,24 +222,6 @@ def _of_table(request: Content) -> Iterator[Entry]:
         yield Entry(key, value)
 
 
-def _declared(request: Content) -> Iterator[Entry]:
-    """Yield the keys of the task that the weights declare, and the defaults of those that they do not."""
-    if request.weights is None:
-        return
-    spec, folder = SPECS[request.task], request.weights.folder
-    declared = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
-    yield from declared
-    entries = [Entry("task", request.task), *declared]
-    config = resolved(entries, request.device)
-    for key, value in spec.undeclared(config, folder).items():
-        with suppress(ConfigError):  # a value that the key may not have
-            resolved([*entries, Entry(key, value)], request.device)
-            yield Entry(key, value, "as config.json of the weights has it")
-            continue
-        comment = f"the weights declare {printable(value)}: set it to that of their training"
-        yield Entry(key, flatten(to_dict(config))[key], comment, is_stated=True)
-
-
 def _of_model(request: Content) -> Iterator[Entry]:
     if request.weights is None:
         return
@@ -266,8 +263,8 @@ def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
 def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float) -> Iterator[Entry]:
     runs = request.file.parent / "runs"
     yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
-    estimate = "passes by an estimate from the bytes of the text"
-    yield Entry("trainer.max_steps", steps, f"{rounded(steps / per_pass)} {estimate}" if per_pass else "")
+    passes = f"about {rounded(steps / per_pass)} passes over the text" if per_pass else ""
+    yield Entry("trainer.max_steps", steps, passes)
     is_short = steps < 2 * config.trainer.eval_steps
     if is_short:
         yield Entry("trainer.eval_steps", math.ceil(steps / 4))
@@ -277,23 +274,10 @@ def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float
         yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
 
 
-def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
+def _rows_of_text(request: Content, length: int, batch: Batch, *, is_packed: bool) -> float:
     """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
     if request.table is not None:
-        num_texts = len(request.lengths)
-        return num_texts * mean_tokens(request.lengths, length) / length if is_packed else num_texts
-    if request.num_bytes is None or not sum(request.lengths):
-        return 0.0
-    tokens = [num_bytes / BYTES_PER_TOKEN for num_bytes in request.lengths]
-    rows = sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
-    return rows * request.num_bytes / sum(request.lengths)
-
-
-def _length_comment(request: Content, shape: ModelShape, length: int) -> str:
-    if request.table is None:
-        return "tokens; longer documents are split"
-    tokens = "the model's positions" if length == _trained_positions(request, shape) else "tokens"
-    num_longer = sum(max_tokens(each) > length for each in request.lengths)
-    if not num_longer:
-        return f"{tokens}; by an estimate, no text is longer"
-    return f"{tokens}; about {percent(num_longer / len(request.lengths))} of the texts are longer"
+        packed_into = batch.rows // batch.microbatches if is_packed else 0
+        return rows_of_texts(request.lengths, length, packed_into, request.bytes_per_token)
+    pieces = rows_of_pieces(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
+    return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))

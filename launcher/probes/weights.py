@@ -17,7 +17,8 @@ from neobert.families.hf.initial_weights import random_head, refuse_other_weight
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import family_of
 from neobert.plan.special_tokens import other_special_tokens
-from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
+from neobert.plan.tokenizer_contents import TOKENIZER
+from neobert.plan.vocabulary import count_renumbered, token_ids, tokenizer_file
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model

@@ -23,7 +23,8 @@ from neobert.export.modeling_code import modeling_code
 from neobert.export.weights import own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
-from neobert.plan.vocabulary import INERT, TOKENIZER
+from neobert.plan.tokenizer_contents import TOKENIZER
+from neobert.plan.vocabulary import INERT
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.weights_header import WEIGHTS
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from neobert.plan.vocabulary import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS, token_ids
+from neobert.plan.tokenizer_contents import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS
+from neobert.plan.vocabulary import token_ids
 from neobert.runfiles.run_dir import CONFIG
 
 SAME = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}

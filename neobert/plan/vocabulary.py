@@ -1,24 +1,28 @@
 """Vocabulary size and token ids of a config's tokenizer, read from its files without loading the tokenizer.
 
-If the tokenizer is not on this machine, its size is assumed and marked as such. Files above 40 MiB are not
-read.
+If the tokenizer is not on this machine, its size is assumed and marked as such.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.families.table import requested_rows
 from neobert.hub_names import cached_commit, snapshot_folder
 from neobert.plan.derived import Derived
+from neobert.plan.tokenizer_contents import (
+    TOKENIZER,
+    MalformedError,
+    UnreadableError,
+    read_content,
+    tokens_of,
+)
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
 INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
@@ -27,35 +31,20 @@ VOCAB_MULTIPLE = 128
 
 BERT_SIZE = 30_522
 KNOWN_SIZES = {"bert-base-uncased": BERT_SIZE, "google-bert/bert-base-uncased": BERT_SIZE}
-MAX_FILE_MIB = 40
-TOKENIZER = "tokenizer.json"
-SETTINGS = "tokenizer_config.json"
-ROLE_SPELLINGS = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-"""Spellings of each special token in vocabularies of the BERT and RoBERTa families."""
-ROLES_ADDED = ("pad_token", "cls_token", "sep_token", "mask_token")
-"""Special tokens that tokenizer.allow_special_token_rewrite adds to a tokenizer that lacks them."""
 
 
 class TokenizerSize(NamedTuple):
     """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined.
 
     `num_inert` of them do not occur in text: the trainer added them to a vocabulary that it rounded up.
+    `fault`: why the tokenizer's files cannot be those of a tokenizer, with the file; empty if they can.
     """
 
     num_tokens: int
     source: str
     is_assumed: bool = False
     num_inert: int = 0
-
-
-class _UnreadableError(Exception):
-    """Raised if the number of tokens cannot be read from the tokenizer's files; completes "TOKENIZER ..."."""
+    fault: str = ""
 
 
 def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]:
@@ -102,8 +91,10 @@ def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
     if not stated.is_assumed:
         return stated
     try:
-        tokens = _tokens(_place(config), may_add=config.allow_special_token_rewrite)
-    except _UnreadableError as error:
+        tokens = tokens_of(_place(config), may_add=config.allow_special_token_rewrite)
+    except MalformedError as error:
+        return _assumed(config, f"{_label(config)} is malformed")._replace(fault=str(error))
+    except UnreadableError as error:
         return _assumed(config, f"{_label(config)} {error}")
     num_inert = sum(map(bool, map(INERT.fullmatch, tokens)))
     source = f"{_label(config)} has {len(tokens):,} tokens"
@@ -116,7 +107,7 @@ def tokenizer_file(config: TokenizerConfig) -> Path | None:
         return None
     try:
         place = _place(config)
-    except _UnreadableError:
+    except UnreadableError:
         return None
     file = place / TOKENIZER if place.is_dir() else place
     return file if file.is_file() else None
@@ -125,8 +116,8 @@ def tokenizer_file(config: TokenizerConfig) -> Path | None:
 def token_ids(file: Path) -> dict[str, int]:
     """Return the id of each token of a tokenizer.json, without inert tokens; empty if it cannot be read."""
     try:
-        content = _read(file)
-    except _UnreadableError:
+        content = read_content(file)
+    except UnreadableError:
         return {}
     model = content.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
@@ -163,11 +154,11 @@ def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
 
 
 def _place(config: TokenizerConfig) -> Path:
-    """Return the tokenizer's folder or file. Raises `_UnreadableError` if it is not on this machine."""
+    """Return the tokenizer's folder or file. Raises `UnreadableError` if it is not on this machine."""
     if config.path is not None:
         place = os.path.expanduser(config.path)
         if not os.path.exists(place):
-            raise _UnreadableError("does not exist yet")
+            raise UnreadableError("does not exist yet")
         return Path(place)
     assert config.name is not None
     return Path(config.name) if os.path.isdir(config.name) else _snapshot(config.name, config.revision)
@@ -176,104 +167,5 @@ def _place(config: TokenizerConfig) -> Path:
 def _snapshot(name: str, revision: str | None) -> Path:
     snapshot = snapshot_folder(name, cached_commit(name, revision))
     if not os.path.isdir(snapshot):
-        raise _UnreadableError("is not in the local Hub cache")
+        raise UnreadableError("is not in the local Hub cache")
     return snapshot
-
-
-def _tokens(place: Path, *, may_add: bool) -> frozenset[str]:
-    """Return the tokens of a tokenizer folder or a tokenizer.json file that the trainer's loader has.
-
-    Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
-    """
-    if os.path.isfile(place):
-        return _tokens_of_files((place,), _versions((place,)), may_add=may_add)
-    is_whole = os.path.isfile(place / TOKENIZER)
-    names = (TOKENIZER, SETTINGS) if is_whole else ("vocab.json", "added_tokens.json", SETTINGS)
-    files = tuple(place / name for name in names if os.path.isfile(place / name))
-    if not files or files[0].name != names[0]:
-        raise _UnreadableError(f"has no {TOKENIZER}")
-    return _tokens_of_files(files, _versions(files), may_add=may_add)
-
-
-def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
-    """Return size and modification time of each file, as a cache key."""
-    try:
-        return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
-    except OSError as error:
-        raise _UnreadableError(f"cannot be read: {error.strerror}") from None
-
-
-@lru_cache(maxsize=8)
-def _tokens_of_files(
-    files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool
-) -> frozenset[str]:
-    if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
-        raise _UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
-    contents = {file.name: _read(file) for file in files}
-    settings = contents.pop(SETTINGS, {})
-    special = set(_declared(settings))
-    names = set(special)
-    for content in contents.values():
-        names.update(_vocabulary(content))
-        special.update(_added(content, only_special=True))
-    if not names:
-        raise _UnreadableError("contains no vocabulary")
-    if may_add:
-        names.update(_missing_roles(settings, special))
-    return frozenset(names)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as opened:
-            content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
-    except (OSError, ValueError, RecursionError):
-        raise _UnreadableError("cannot be read") from None
-    if not isinstance(content, dict):
-        raise _UnreadableError("cannot be read")
-    return content
-
-
-def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens of the content of a tokenizer.json, or of a vocab.json (token to id)."""
-    model = content.get("model")
-    if not isinstance(model, dict):
-        yield from content
-        return
-    vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict):
-        yield from vocabulary
-    elif isinstance(vocabulary, list):  # of a unigram model: pairs of token and score
-        yield from (str(pair[0]) for pair in vocabulary if isinstance(pair, list) and pair)
-    yield from _added(content, only_special=False)
-
-
-def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
-    added = content.get("added_tokens")
-    for token in added if isinstance(added, list) else ():
-        if isinstance(token, dict) and (token.get("special") or not only_special):
-            yield from _text(token)
-
-
-def _declared(settings: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens in tokenizer_config.json; the loader adds those that the vocabulary lacks."""
-    for key, value in settings.items():
-        if key.endswith("_token"):
-            yield from _text(value)
-        elif key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
-            for token in (
-                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-            ):
-                yield from _text(token)
-
-
-def _text(token: object) -> Iterator[str]:
-    content = token.get("content") if isinstance(token, dict) else token
-    if isinstance(content, str):
-        yield content
-
-
-def _missing_roles(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
-    for role in ROLES_ADDED:
-        if settings.get(role) is None and special.isdisjoint(ROLE_SPELLINGS[role]):
-            yield ROLE_SPELLINGS[role][0]

@@ -18,12 +18,14 @@ from neobert.config.text_formats import TEXT, kind_of, suffix_of, way_to_table
 from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import TRAIN, select_files
 from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.splits import evaluation_split
 from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 
 MAX_ROWS, MAX_CHARACTERS = 100_000, 1 << 26
+SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
 MAX_COLUMNS = 128
 """Most columns, unless the first row has more."""
 MAX_CLASSES, MAX_NUMBERED = 500, 20
@@ -45,11 +47,13 @@ class LabelledTable:
         keys: values of config keys that differ from those of a table with the columns text and label.
         notes: the same as text, one line each.
         lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
+        sample: some of the texts.
     """
 
     keys: Keys
     notes: tuple[str, ...]
     lengths: tuple[int, ...]
+    sample: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -64,6 +68,7 @@ class Column:
         max_elements: length of the longest list.
         max_different: the same without elements that are empty or occur twice in a list.
         num_empty: number of values that are null, empty text or an empty list.
+        sample: each value of number 0, `stride`, 2 * `stride`, ... as text, at most `SAMPLE_TEXTS`.
     """
 
     name: str
@@ -74,6 +79,8 @@ class Column:
     max_elements: int = 0
     max_different: int = 0
     num_empty: int = 0
+    sample: list[str] = field(default_factory=list)
+    stride: int = 1
 
     def add(self, value: object) -> None:
         """Count one value. Texts of an object, or of a list of objects, are its elements."""
@@ -91,7 +98,14 @@ class Column:
             if is_label and (text in self.values or len(self.values) <= MAX_CLASSES):
                 self.values[text] += 1
         self.num_empty += not text
+        if len(self.lengths) % self.stride == 0:
+            self.sample.append(text[:SAMPLE_CHARACTERS])
+            while len(self.sample) > 1 and self._is_large():
+                self.sample, self.stride = self.sample[::2], 2 * self.stride
         self.lengths.append(len(text.encode("utf-8", "replace")))
+
+    def _is_large(self) -> bool:
+        return len(self.sample) > SAMPLE_TEXTS or sum(map(len, self.sample)) > SAMPLE_CHARACTERS
 
     @property
     def numbers(self) -> list[float]:
@@ -133,6 +147,17 @@ def _texts_in(value: object) -> object:
     if isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
         return [each.get("text") for each in value]
     return value
+
+
+def sample_of(*columns: Column) -> tuple[str, ...]:
+    """Return some texts of columns."""
+    return tuple(text for column in columns for text in column.sample)
+
+
+def has_evaluation_split(text: Path) -> bool:
+    """Return whether the files have a split for evaluation, so that a run holds out no training rows."""
+    splits = {file.split for file in select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files}
+    return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
 
 
 def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:

@@ -240,6 +240,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "nested"], "cannot be read as JSON"),
         (["--from", "large"], "is larger than 1 MiB"),
         (["--from", "bare"], "bare: has no tokenizer"),
+        (["--from", "truncated"], "truncated/tokenizer.json is not JSON"),
         (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
         (["--from", "header"], "model.safetensors: is not a readable safetensors file: the header has"),
@@ -268,6 +269,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     Path("large", "config.json").write_text(f'{{"a": "{"x" * 2**20}"}}', encoding="utf-8")
     write_model(Path("bare"))
     Path("bare", "tokenizer.json").unlink()
+    write_model(Path("truncated"))
+    Path("truncated", "tokenizer.json").write_text('{"model": {"vocab', encoding="utf-8")
     _without_weights(Path("no-head"), "cls.")
     _without_weights(Path("no-blocks"), "bert.encoder.")
     write_model(Path("header"))

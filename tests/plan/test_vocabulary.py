@@ -14,7 +14,8 @@ import pytest
 from launcher.cli.app import run
 from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
 from neobert.plan import assumptions_for, build_plan
-from neobert.plan.vocabulary import INERT_TOKEN, MAX_FILE_MIB, configured_size, tokenizer_size
+from neobert.plan.tokenizer_contents import MAX_FILE_MIB
+from neobert.plan.vocabulary import INERT_TOKEN, configured_size, tokenizer_size
 
 torch = pytest.importorskip("torch")
 
@@ -185,14 +186,34 @@ def test_a_tokenizer_of_the_local_hub_cache_is_read(
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[1]", "{}", '{"model": {"vocab": 5}}', "[" * 100_000, "\ud800", "{" * 9]
+    ("content", "fault"),
+    [
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        ("[1]", "is not a JSON object"),
+        ("{}", "has no vocabulary"),
+        ('{"model": {"vocab": 5}}', "has no vocabulary"),
+        ('{"model": {"vocab": {"a": 0, "b": 2}}}', "has ids up to 2 for 2 tokens"),
+        ('{"model": {"vocab": {"a": 0, "b": "1"}}}', "has an id that is not a number"),
+        ("[" * 100_000, "is not JSON"),
+        ("\ud800", "is not JSON"),
+    ],
 )
-def test_files_that_cannot_be_read_are_an_assumption(content: str, tmp_path: Path) -> None:
+def test_malformed_files_are_an_assumption_and_a_fault(content: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_bytes(content.encode("utf-8", errors="surrogatepass"))
     found = tokenizer_size(TokenizerConfig(path=str(file)))
     assert (found.num_tokens, found.is_assumed) == (30_522, True)
     assert "assumed 30,522" in found.source
+    assert found.fault.startswith(f"{file} {fault}")
+
+
+def test_an_added_token_may_fill_a_gap_and_a_vocabulary_may_be_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    for model in ({"vocab": {"a": 0, "b": 2}}, {"vocab": [["a", -1.0]]}):
+        content = {"added_tokens": [{"content": "<x>", "id": 1}], "model": model}
+        file.write_text(json.dumps(content) + " " * len(str(model)), encoding="utf-8")
+        assert not tokenizer_size(TokenizerConfig(path=str(file))).fault
 
 
 def test_no_pipe_and_no_huge_file_is_read(tmp_path: Path) -> None:

@@ -101,8 +101,9 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on a
     GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any size); that
     the vocabulary size is a multiple of 128 (a published checkpoint keeps its own size) and not below the
-    number of tokens of the run's tokenizer; that `dataset.max_seq_length` does not exceed
-    `model.max_position_embeddings`; and that the three length keys are equal.
+    number of tokens of the run's tokenizer, whose file has a vocabulary without gaps between ids; that
+    `dataset.max_seq_length` does not exceed `model.max_position_embeddings`; and that the three length keys
+    are equal.
 
     ## Why is this bad?
     The run fails after the queue, or runs on slow kernels.
@@ -148,6 +149,9 @@ def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
 
 def _vocabulary(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations:
     config = run.config
+    if tokenizer is not None and tokenizer.fault:
+        hint = "copy the tokenizer again, or set tokenizer.path to another one"
+        yield Violation("tokenizer.path", tokenizer.fault, hint)
     rows, is_fresh = requested_rows(config), initial_weights(config) is None
     if rows is None:
         return
@@ -170,6 +174,8 @@ def _vocabulary(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations
 def fitting_vocabulary(config: RunConfig) -> str:
     """Return the hint for a tokenizer with more tokens than the model has embedding rows."""
     if (weights := initial_weights(config)) is not None:
+        if config.tokenizer.path == weights:
+            return f"copy the tokenizer of {weights} again: the model has no rows for tokens added later"
         return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
     return "remove model.vocab_size: the default is the size of the tokenizer"
 

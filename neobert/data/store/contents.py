@@ -26,7 +26,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
-from neobert.plan.vocabulary import TOKENIZER
+from neobert.plan.tokenizer_contents import TOKENIZER
 from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.chat_template import template_of_folder
 from neobert.runfiles.model_folder import folder_of_weights

@@ -23,15 +23,8 @@ from neobert.data.tokenize.framing import Framing, framing_of
 from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable
 from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
 from neobert.errors import ProjectError
-from neobert.plan.vocabulary import (
-    INERT,
-    INERT_TOKEN,
-    ROLE_SPELLINGS,
-    ROLES_ADDED,
-    VOCAB_MULTIPLE,
-    count_renumbered,
-    round_up,
-)
+from neobert.plan.tokenizer_contents import ROLE_SPELLINGS, ROLES_ADDED
+from neobert.plan.vocabulary import INERT, INERT_TOKEN, VOCAB_MULTIPLE, count_renumbered, round_up
 from neobert.printable import printable
 from neobert.runfiles.chat_template import read_template
 

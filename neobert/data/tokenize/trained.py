@@ -13,7 +13,8 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.byte_level_bpe import train_bpe
 from neobert.data.tokenize.training_text import head, is_bert_uncased
 from neobert.data.tokenize.wordpiece import train_wordpiece
-from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS
+from neobert.plan.tokenizer_contents import ROLE_SPELLINGS
+from neobert.plan.vocabulary import BERT_SIZE
 from neobert.runfiles.chat_template import read_template
 
 ALGORITHMS = {"wordpiece": train_wordpiece, "bpe": train_bpe}

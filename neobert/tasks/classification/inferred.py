@@ -22,6 +22,7 @@ from neobert.tasks.labelled_table import (
     listed_names,
     note_on_rows,
     quoted,
+    sample_of,
     stated_column,
     too_many_labels,
     unclear,
@@ -54,7 +55,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     texts = [first] if second is None else [first, second]
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
-    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+    return LabelledTable(
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(*texts)
+    )
 
 
 def _label_column(columns: Sequence[Column], text: Path) -> Column:

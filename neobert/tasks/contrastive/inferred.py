@@ -22,6 +22,7 @@ from neobert.tasks.labelled_table import (
     named_column,
     note_on_rows,
     quoted,
+    sample_of,
     stated_column,
 )
 
@@ -54,7 +55,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for length in each.lengths
         for _ in range(max(1, each.max_different))
     )
-    return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths)
+    sample = sample_of(query, positive, *negatives)
+    return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths, sample)
 
 
 def _negatives(columns: Mapping[str, Column]) -> list[Column]:

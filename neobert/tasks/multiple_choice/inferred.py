@@ -19,6 +19,7 @@ from neobert.tasks.labelled_table import (
     named_column,
     note_on_rows,
     quoted,
+    sample_of,
     unclear,
 )
 from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
@@ -55,7 +56,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for first, *others in each_row
         for size in (others if len(others) > 1 else [others[0] // most] * most)
     )
-    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+    return LabelledTable(
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(prompt, *choices)
+    )
 
 
 def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:

@@ -15,6 +15,7 @@ from neobert.tasks.labelled_table import (
     named_column,
     note_on_rows,
     quoted,
+    sample_of,
 )
 from neobert.tasks.question_answering.rows import (
     ANSWER_COLUMNS,
@@ -52,4 +53,6 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         keys["question_answering.null_threshold"] = 0.0
         notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so that none may be predicted")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
-    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+    return LabelledTable(
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(context)
+    )

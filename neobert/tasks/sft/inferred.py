@@ -35,6 +35,7 @@ from neobert.tasks.sft.conversation import (
 )
 from neobert.tasks.sft.rows import SETTING
 
+SAMPLED_MESSAGES = 200
 HEADER_BYTES, PROMPT_BYTES = 32, 160
 """Of a message: its role and its control tokens; of a conversation: the system prompt of many templates, and
 the date. As bytes of text with as many tokens."""
@@ -47,10 +48,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     if first is None:
         raise unclear(text, "has no rows", "pass a file with a conversation per row")
     form, keys = _form(first[1], text, named)
-    lengths, num_messages, num_answers = [], 0, 0
+    lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
         messages, tools = form.conversation(values, place)
         lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
+        sample += [str(each.get("content", "")) for each in messages if num_messages < SAMPLED_MESSAGES]
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
     if not num_answers:
@@ -59,8 +61,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         raise ProjectError(NOTHING_SUPERVISED, message, hint, str(text), EXIT_USAGE)
     is_whole = next(rows, None) is None
     per_row = f"{num_messages / len(lengths):.1f} messages each"
-    notes = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
-    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), tuple(lengths))
+    notes: tuple[str, ...] = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
+    notes = (*notes, *note_on_rows(lengths, is_whole=is_whole))
+    return LabelledTable(keys, notes, tuple(lengths), tuple(sample))
 
 
 def _size_of_message(message: Message) -> int:

@@ -18,6 +18,7 @@ from neobert.tasks.labelled_table import (
     listed_names,
     note_on_rows,
     quoted,
+    sample_of,
     stated_column,
     too_many_labels,
     unclear,
@@ -40,7 +41,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     classes = f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
     notes = f"words: column {quoted(words.name)}", f"labels: column {quoted(tags.name)}, {classes}"
     lengths = tuple(words.lengths)
-    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(words))
 
 
 def _tag_names(tags: Column, text: Path) -> list[str]:

@@ -1,0 +1,153 @@
+"""Tokens in the files of a tokenizer, read without loading it. Files above 40 MiB are not read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+MAX_FILE_MIB = 40
+TOKENIZER = "tokenizer.json"
+WORDS = "vocab.json"
+SETTINGS = "tokenizer_config.json"
+ROLE_SPELLINGS = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""Spellings of each special token in vocabularies of the BERT and RoBERTa families."""
+ROLES_ADDED = ("pad_token", "cls_token", "sep_token", "mask_token")
+"""Special tokens that tokenizer.allow_special_token_rewrite adds to a tokenizer that lacks them."""
+
+
+class UnreadableError(Exception):
+    """Raised if the number of tokens cannot be read from the tokenizer's files; completes "TOKENIZER ..."."""
+
+
+class MalformedError(UnreadableError):
+    """Raised for a file that no tokenizer can be loaded from, with the file; a whole sentence."""
+
+
+def tokens_of(place: Path, *, may_add: bool) -> frozenset[str]:
+    """Return the tokens of a tokenizer folder or a tokenizer.json file that the trainer's loader has.
+
+    Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
+    """
+    if os.path.isfile(place):
+        return _tokens_of_files((place,), _versions((place,)), may_add=may_add)
+    is_whole = os.path.isfile(place / TOKENIZER)
+    names = (TOKENIZER, SETTINGS) if is_whole else (WORDS, "added_tokens.json", SETTINGS)
+    files = tuple(place / name for name in names if os.path.isfile(place / name))
+    if not files or files[0].name != names[0]:
+        raise UnreadableError(f"has no {TOKENIZER}")
+    return _tokens_of_files(files, _versions(files), may_add=may_add)
+
+
+def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
+    """Return size and modification time of each file, as a cache key."""
+    try:
+        return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=8)
+def _tokens_of_files(
+    files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool
+) -> frozenset[str]:
+    if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
+        raise UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
+    contents = {file.name: read_content(file) for file in files}
+    settings = contents.pop(SETTINGS, {})
+    special = set(_declared(settings))
+    if files[0].name != WORDS:
+        _require_vocabulary(files[0], contents[files[0].name])
+    names = set(special)
+    for content in contents.values():
+        names.update(_vocabulary(content))
+        special.update(_added(content, only_special=True))
+    if not names:
+        raise UnreadableError("contains no vocabulary")
+    if may_add:
+        names.update(_missing_roles(settings, special))
+    return frozenset(names)
+
+
+def read_content(file: Path) -> dict[str, Any]:
+    """Read a JSON file of a tokenizer. Raises `UnreadableError`, or `MalformedError` if it is no object."""
+    try:
+        with file.open("rb") as opened:
+            content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
+    except OSError:
+        raise UnreadableError("cannot be read") from None
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"{file} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise MalformedError(f"{file} is not a JSON object")
+    return content
+
+
+def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
+    """Raise `MalformedError` unless a tokenizer.json has a vocabulary whose ids have no gaps."""
+    model = content.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict | list) or not vocabulary:
+        raise MalformedError(f"{file} has no vocabulary")
+    if isinstance(vocabulary, list):
+        return
+    ids = set(vocabulary.values())
+    if not all(isinstance(number, int) for number in ids):
+        raise MalformedError(f"{file} has an id that is not a number")
+    num_tokens = len(ids) + len(set(_added(content, only_special=False)) - vocabulary.keys())
+    if max(ids) >= num_tokens:
+        raise MalformedError(f"{file} has ids up to {max(ids):,} for {num_tokens:,} tokens")
+
+
+def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
+    """Yield the tokens of the content of a tokenizer.json, or of a vocab.json (token to id)."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        yield from content
+        return
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary
+    elif isinstance(vocabulary, list):  # of a unigram model: pairs of token and score
+        yield from (str(pair[0]) for pair in vocabulary if isinstance(pair, list) and pair)
+    yield from _added(content, only_special=False)
+
+
+def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
+    added = content.get("added_tokens")
+    for token in added if isinstance(added, list) else ():
+        if isinstance(token, dict) and (token.get("special") or not only_special):
+            yield from _text(token)
+
+
+def _declared(settings: dict[str, Any]) -> Iterator[str]:
+    """Yield the tokens in tokenizer_config.json; the loader adds those that the vocabulary lacks."""
+    for key, value in settings.items():
+        if key.endswith("_token"):
+            yield from _text(value)
+        elif key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
+            for token in (
+                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            ):
+                yield from _text(token)
+
+
+def _text(token: object) -> Iterator[str]:
+    content = token.get("content") if isinstance(token, dict) else token
+    if isinstance(content, str):
+        yield content
+
+
+def _missing_roles(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
+    for role in ROLES_ADDED:
+        if settings.get(role) is None and special.isdisjoint(ROLE_SPELLINGS[role]):
+            yield ROLE_SPELLINGS[role][0]

@@ -1,0 +1,85 @@
+"""Bytes per token by the vocabulary alone, and the passes that follow from them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+
+from neobert.config.schema import TokenizerConfig
+from neobert.plan.token_rate import BYTES_PER_TOKEN, bytes_per_token
+
+pytest.importorskip("torch")
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from launcher.cli.app import run
+from neobert.data.store.prepare import prepare
+from profiles.registry import resolve_run
+from tests.launcher.model_folders import write_model
+
+SENTENCES = [
+    (" ".join(text.split()), len(label) % 2)
+    for label, page in itertools.islice(topics.items(), 30)
+    for text in re.split(r"(?<=[.:])\s", page)
+    if 20 < len(text.strip()) < 200
+]
+TEXTS = [text for text, _ in SENTENCES]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def wordpiece() -> Tokenizer:
+    found = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer()
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=1500, special_tokens=SPECIAL))
+    return found
+
+
+def byte_level() -> Tokenizer:
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    found.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=1500, initial_alphabet=alphabet))
+    return found
+
+
+@pytest.mark.parametrize("make", [wordpiece, byte_level])
+@pytest.mark.parametrize("texts", [TEXTS, ["na\u00efve caf\u00e9, (value)!"]])
+def test_the_rate_is_that_of_the_library(make, texts: list[str], tmp_path: Path) -> None:
+    tokenizer = make()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    num_tokens = sum(len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False))
+    rate = sum(len(text.encode()) for text in texts) / num_tokens
+    assert bytes_per_token(texts, TokenizerConfig(path=str(tmp_path))) == pytest.approx(rate, rel=0.1)
+
+
+def test_without_a_vocabulary_or_words_the_rate_is_that_of_english(tmp_path: Path) -> None:
+    assert bytes_per_token(TEXTS, TokenizerConfig(path=str(tmp_path))) == BYTES_PER_TOKEN
+    wordpiece().save(str(tmp_path / "tokenizer.json"))
+    assert bytes_per_token([" "], TokenizerConfig(path=str(tmp_path))) == BYTES_PER_TOKEN
+
+
+@pytest.mark.child
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_a_run_file_states_the_passes_that_the_run_makes(
+    has_dev: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wordpiece().save(str(write_model(Path("model")) / "tokenizer.json"))
+    Path("data").mkdir()
+    for name, rows in (("train", SENTENCES[:800]), ("dev", SENTENCES[800:900] * has_dev)):
+        with Path("data", f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    if not has_dev:
+        Path("data", "dev.csv").unlink()
+    assert (
+        run(["init", "--from", "model", "--task", "classification", "--text", "data", "--device", "cpu"]) == 0
+    )
+    stated = re.search(r"about (\S+) passes", Path("run.yaml").read_text(encoding="utf-8"))
+    config = resolve_run(None, ["run.yaml"], ["dataset.cache_dir=cache", "dataset.num_workers=1"]).config
+    assert prepare(config).report["epochs"] == pytest.approx(float(stated[1]), rel=0.1)
