@@ -251,7 +251,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
             ["--from", "bert", "--task", "classification", "--text", "notes"],
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
-        (["--from", "bert", "--task", "dpo"], "preferences are not trained on"),
+        (["--from", "bert", "--task", "dpo"], "preferences are what TRL trains"),
         (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
     ],
