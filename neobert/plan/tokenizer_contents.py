@@ -79,7 +79,7 @@ def _tokens_of_files(
 
 
 def read_content(file: Path) -> dict[str, Any]:
-    """Read a JSON file of a tokenizer. Raises `UnreadableError`, or `MalformedError` if it is no object."""
+    """Read the JSON object in a file of a tokenizer. Raises `UnreadableError` or `MalformedError`."""
     try:
         with file.open("rb") as opened:
             content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
