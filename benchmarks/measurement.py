@@ -26,6 +26,7 @@ PACKAGES = (
     "sentence-transformers",
     "mteb",
     "liger-kernel",
+    "flash-linear-attention",
     "trl",
 )
 
