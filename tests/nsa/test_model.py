@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +13,15 @@ from transformers import AutoModelForCausalLM
 
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
+from neobert.families.nsa.attention import SparseKernels
+from neobert.families.nsa.build import backbone_of
 from neobert.families.nsa.reference import Attended, combine
+from neobert.families.nsa.reference import attend as attend_by_reference
 from neobert.families.nsa.spec import unsupported
 from neobert.families.table import shape_of
 from neobert.kernel_table import Environment
-from neobert.model.backends import BackendError, choose_backend
+from neobert.model.attention import note_kernel, recording
+from neobert.model.backends import Backend, BackendError, choose_backend
 from tests.nsa.sizes import LENGTHS, ROWS, build, config_of, packed
 
 OF_A_BLOCK = {
@@ -184,3 +190,23 @@ def test_on_a_gpu_without_the_library_one_line_names_it():
     with pytest.raises(BackendError, match="needs flash-linear-attention, which does not import") as error:
         choose_backend("nsa", Environment("cuda", "bfloat16", 64, (), features))
     assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6'")
+
+
+@pytest.mark.parametrize("ran", ["torch_varlen", "sdpa"])
+def test_another_kernel_of_the_sliding_branch_is_reported_by_its_branch(monkeypatch, ran):
+    class Operators:
+        def __init__(self, sliding, spec, cu_seqlens, max_seqlen):
+            self.others = cu_seqlens, max_seqlen, spec.selected
+
+        def __call__(self, *row):
+            note_kernel(ran)
+            return attend_by_reference(*row, *self.others)
+
+    operators = SimpleNamespace(Operators=Operators)
+    monkeypatch.setitem(sys.modules, "neobert.families.nsa.operators", operators)
+    backbone = backbone_of(build().model, SparseKernels(Backend("nsa_fla", "chosen"), "torch_varlen"))
+    with recording(found := {}):
+        backbone.hidden(packed())
+    expected = "nsa_fla" if ran == "torch_varlen" else "nsa_fla, sliding branch by sdpa"
+    assert found == dict.fromkeys(range(2), expected)
+    assert backbone.attention == "nsa_fla"

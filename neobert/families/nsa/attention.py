@@ -15,7 +15,7 @@ from neobert.families.attention import AttentionSpec
 from neobert.families.nsa.reference import Attend, Attended
 from neobert.families.nsa.reference import attend as attend_by_reference
 from neobert.families.nsa.spec import sliding_branch
-from neobert.model.attention import note_kernel
+from neobert.model.attention import note_kernel, recording
 from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
 
 FAMILY, REFERENCE = "nsa", "nsa_reference"
@@ -56,11 +56,14 @@ def attend_with(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor,
         by_operators = Operators(kernels.sliding, spec, cu_seqlens, max_seqlen)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
-        if kernels.sliding:
+        if not kernels.sliding:
+            note_kernel(kernels.sparse.name)
+            return attend_by_reference(q, k, v, gates, cu_seqlens, max_seqlen, selected)
+        ran = dict[int, str]()
+        with recording(ran):  # the sliding branch notes its own kernel
             found = by_operators(q, k, v, gates)
-        else:
-            found = attend_by_reference(q, k, v, gates, cu_seqlens, max_seqlen, selected)
-        note_kernel(kernels.sparse.name)  # last, because the sliding branch notes its own
+        others = [each for each in ran.values() if each != kernels.sliding]
+        note_kernel(", sliding branch by ".join([kernels.sparse.name, *others]))
         return found
 
     return attend
