@@ -54,9 +54,14 @@ def _queries(query: str) -> list[str]:
 
 
 def _text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
-    """Return score, row and text of each text that was found; with several queries, after the query."""
+    """Return score, row, file and text of each passage found; with several queries, after the query."""
     rows = [
-        [f"{each['score']:.4f}", str(each["row"]), " ".join(each["text"].split())] for each in result["found"]
+        [f"{each['score']:.4f}", str(each["row"]), *([each["file"]] if "file" in each else []), _line(each)]
+        for each in result["found"]
     ]
     heading = [" ".join(result["query"].split())] if len(results) > 1 else []
     return "\n".join([*heading, columns(rows)])
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    return " ".join(found["text"].split())

@@ -44,8 +44,9 @@ def run(request: Request) -> dict[str, Any]:
         shares = _shares(request)
         if request.is_index:
             with shards.writing(output.parent):
-                write_index(request, texts, identity["texts"], shares[0].settings)
-        return {"source": texts.label, **_merged(request, shards, shares)}
+                num_texts = write_index(request, texts, identity["texts"], shares[0].settings)
+        report = {"source": texts.label, **_merged(request, shards, shares)}
+        return report | {"texts": num_texts, "passages": report["texts"]} if request.is_index else report
 
 
 def _for_index(request: Request) -> Request:
@@ -90,6 +91,7 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
         "texts": texts.identity(),
         **model_identity(Path(request.folder), request.device, request.dtype),
         **settings,
+        **({"passages": True} if request.is_index else {}),
     }
 
 

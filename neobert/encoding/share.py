@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.encoding.encoder import Encoder
+from neobert.encoding.passages import Passages
 from neobert.encoding.placement import device_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
@@ -50,13 +51,14 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         is_verified=True,
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
+    passages = Passages(texts, encoder.tokenizer, encoder.prompt) if request.is_index else None
     started_s = time.perf_counter()
-    # Of several processes, each encodes some of the shards.
-    total = texts.known_count() if size == 1 else None
+    # Of several processes, each encodes some of the shards; the number of passages is not known.
+    total = texts.known_count() if size == 1 and passages is None else None
     place = "" if size == 1 else f" in process {rank + 1} of {size}"
-    progress = Progress(f"encoding{place}", "texts", total)
+    progress = Progress(f"encoding{place}", "passages" if passages else "texts", total)
     num_shards, done = shards.fill(
-        texts, request.texts_per_shard, encoder, encoder.encode, progress, (rank, size)
+        passages or texts, request.texts_per_shard, encoder, encoder.encode, progress, (rank, size)
     )
     settings = {
         "pooling": encoder.pooling,

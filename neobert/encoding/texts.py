@@ -14,6 +14,7 @@ from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.lines import line_end, line_pieces, whole_lines
 from neobert.data.sources.parts import known_count
+from neobert.data.sources.readers import FileSource
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_OPTION, Field, RowFormat
 from neobert.data.sources.splits import TRAIN_KEY
 from neobert.data.sources.text_files import opened, read_rows
@@ -37,6 +38,9 @@ class Texts(Protocol):
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts from the beginning."""
+
+    def with_files(self) -> Iterator[tuple[str, str]]:
+        """Iterate over (name of the file, text); the name is empty if all texts are of one."""
 
     def known_count(self) -> int | None:
         """Return the number of texts if counting is much faster than reading; else None."""
@@ -113,7 +117,17 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
-class _Lines:
+class _OneFile:
+    """Texts of one file."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def with_files(self) -> Iterator[tuple[str, str]]:
+        return (("", text) for text in self)
+
+
+class _Lines(_OneFile):
     """Lines of a text file; an empty line is an empty text."""
 
     def __init__(self, path: Path) -> None:
@@ -137,7 +151,7 @@ class _Lines:
         return whole_digest(self._path)
 
 
-class _Table:
+class _Table(_OneFile):
     """One column of a table. Quotes in a TSV file are literal characters."""
 
     def __init__(self, path: Path, column: str | None) -> None:
@@ -171,6 +185,12 @@ class _DataSet:
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())
+
+    def with_files(self) -> Iterator[tuple[str, str]]:
+        reader = self._source.open()
+        names = self._source.names if isinstance(self._source, FileSource) else ()
+        for row in reader:
+            yield names[reader.state()["file"]] if len(names) > 1 else "", row[TEXT]
 
     def known_count(self) -> int | None:
         """Return the number of rows if the source has an index or was read before; else None."""

@@ -1,11 +1,11 @@
 """Index of texts on disk: what `encode --index` writes and `search` reads, in bounded memory.
 
 index.json       model, settings and digests of files
-texts.jsonl      an object with the key `text` per row of the embeddings
+texts.jsonl      an object per row of the embeddings: `text`, the `row` of the whole text, and its `file`
 offsets.npy      int64 [N + 1]: first byte of each row of texts.jsonl, and its size
 embeddings.npy   float32 [N, D], rows of unit length; written last
 
-Shapes: N texts, D hidden size.
+Shapes: N texts or passages of long ones, D hidden size.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.atomic_write import replacing, write_atomically
+from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.unreadable import unopened
+from neobert.data.tokenize.tokenizers import load_tokenizer
+from neobert.encoding.passages import Passages
 from neobert.encoding.request import EMBEDDINGS, Request
 from neobert.encoding.texts import Texts, whole_digest
+from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_digests
@@ -65,7 +69,7 @@ class Header:
     """Content of index.json.
 
     Attributes:
-        rows: number of texts.
+        rows: number of rows of the embeddings.
         model: absolute path of the model folder.
         model_files: SHA-256 of each of its files that determine embeddings.
         source: absolute path of the file of the texts; None for a folder or a Hub dataset.
@@ -90,13 +94,16 @@ def require_new(folder: Path) -> None:
         raise ProjectError(CODE, "has an index already", hint, str(folder), EXIT_USAGE)
 
 
-def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> None:
-    """Write the files of an index next to its embeddings, which are written later. Raises `OSError`.
+def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> int:
+    """Write the files of an index next to its embeddings, which are written later; return the texts' number.
+
+    Raises `OSError`.
 
     Raises `ProjectError` if `identity`, that of the texts when they were encoded, is another one by now.
     """
     folder, source = Path(request.output).parent, Path(request.texts).absolute()
-    rows = _write_texts(folder, texts)
+    tokenizer = TextTokenizer(load_tokenizer(TokenizerConfig(path=request.folder)), settings["max_length"])
+    num_texts, rows = _write_texts(folder, Passages(texts, tokenizer, settings["prompt"]))
     if texts.identity() != identity:
         hint = f"remove {folder}, and encode the texts again"
         raise ProjectError(CODE, "was edited while it was encoded", hint, texts.label, EXIT_CHECK_FAILED)
@@ -111,18 +118,22 @@ def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping
         files={name: FileState.of(folder / name) for name in named},
     )
     write_atomically(folder / INDEX, json.dumps(asdict(header), indent=1).encode())
+    return num_texts
 
 
-def _write_texts(folder: Path, texts: Texts) -> int:
-    """Write the texts and their offsets; return the number of texts."""
+def _write_texts(folder: Path, texts: Passages) -> tuple[int, int]:
+    """Write the passages and their offsets; return the number of texts, and of passages."""
     offsets = array("q", [0])
+    row = -1
     with replacing(folder / TEXTS) as file:
-        for text in texts:
-            file.write(json.dumps({"text": text}).encode() + b"\n")
+        for passage in texts.passages():
+            row = passage.row
+            of_file = {"file": passage.file} if passage.file else {}
+            file.write(json.dumps({"row": row, **of_file, "text": passage.text}).encode() + b"\n")
             offsets.append(file.tell())
     with replacing(folder / OFFSETS) as file:
         np.save(file, np.frombuffer(offsets, np.int64))
-    return len(offsets) - 1
+    return row + 1, len(offsets) - 1
 
 
 class Index:
@@ -134,12 +145,12 @@ class Index:
         self._offsets = _open_array(folder / OFFSETS, np.dtype(np.int64), (header.rows + 1,))
         self.embeddings = _open_array(folder / EMBEDDINGS, np.dtype(np.float32), (header.rows, None))
 
-    def text(self, row: int) -> str:
-        """Return one text."""
-        start, stop = map(int, self._offsets[row : row + 2])
+    def passage(self, number: int) -> dict[str, Any]:
+        """Return the `row`, the `file` if there are several, and the `text` of a row of the embeddings."""
+        start, stop = map(int, self._offsets[number : number + 2])
         with self._texts.open("rb") as file:
             file.seek(start)
-            return str(json.loads(file.read(stop - start))["text"])
+            return {"row": number, **json.loads(file.read(stop - start))}
 
     def require_model(self, folder: Path) -> None:
         """Raise `ProjectError` unless this is the model of the index."""

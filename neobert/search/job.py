@@ -47,7 +47,7 @@ def run(request: Request) -> dict[str, Any]:
         {
             "query": query,
             "found": [
-                {"row": int(row), "score": round(float(score), 6), "text": index.text(int(row))}
+                {"score": round(float(score), 6), **index.passage(int(row))}
                 for score, row in zip(scores[place], rows[place], strict=True)
             ],
         }

@@ -67,6 +67,24 @@ def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, m
         run(again)
 
 
+def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of, tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    end = "c c c b b."
+    long_text = " ".join(["the model reads. text é"] * 12) + "\n" + end
+    (folder / "long.md").write_text(long_text, encoding="utf-8")
+    (folder / "short.txt").write_text("a b c", encoding="utf-8")
+    output = tmp_path / "of-notes" / Path(request_of.output).name
+    report = run(replace(request_of, texts=str(folder), output=str(output), max_length=24))
+    assert (report["texts"], report["truncated"]) == (2, 0)
+    assert report["passages"] == report["embeddings"][0] > 3
+    results = found(output.parent, end, top=99)
+    assert results[0]["text"].endswith(end)
+    assert {(each["row"], each["file"]) for each in results} == {(0, "long.md"), (1, "short.txt")}
+    passages = map(json.loads, (output.parent / TEXTS).read_text("utf-8").splitlines())
+    assert "".join(each["text"] for each in passages if each["row"] == 0) == long_text
+
+
 def _interrupt():
     raise KeyboardInterrupt
 

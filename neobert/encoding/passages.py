@@ -1,0 +1,94 @@
+"""Passages of long texts: an index holds all of a text, and a model reads `max_length` tokens at once."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from neobert.encoding.texts import Texts
+from neobert.encoding.tokens import TextTokenizer
+
+WINDOW = 1 << 16
+"""Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""
+SPARE = 1
+"""Tokens left free in a passage: some tokenizers put a prefix before each text."""
+BREAKS = (
+    re.compile(r"[.!?][\"')\]]*\s+|[\u3002\uff01\uff1f]|\n\s*\n"),
+    re.compile(r"\n"),
+    re.compile(r"\s+"),
+)
+"""Ends of a sentence or paragraph, else of a line, else of a word: a passage ends at one."""
+TOKENS_PER_CHARACTER = 4
+"""At most: those of byte-level tokenizers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text, or a piece of one that is longer than the model reads.
+
+    Attributes:
+        row: number of the text, from 0.
+        file: name of its file; empty if all texts are of one.
+    """
+
+    row: int
+    file: str
+    text: str
+
+
+class Passages:
+    """Texts of which the long ones are cut into passages; joined again, these are the text."""
+
+    def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str) -> None:
+        self._texts, self._encoder = texts, tokenizer.texts
+        (ids,) = self._encoder.token_ids([prompt])
+        self._room = max(1, tokenizer.max_length - self._encoder.framing.size - len(ids) - SPARE)
+
+    def __iter__(self) -> Iterator[str]:
+        return (passage.text for passage in self.passages())
+
+    def passages(self) -> Iterator[Passage]:
+        """Yield the passages of all texts, in their order."""
+        for row, (file, text) in enumerate(self._texts.with_files()):
+            yield from (Passage(row, file, piece) for piece in self._pieces(text))
+
+    def identity(self) -> Any:
+        """Return the identity of the texts."""
+        return self._texts.identity()
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        start = 0
+        while TOKENS_PER_CHARACTER * (len(text) - start) > self._room:
+            window = text[start : start + WINDOW]
+            is_last = start + len(window) == len(text)
+            ends = list(self._ends(window))
+            if not is_last and not ends:
+                ends = [len(window)]
+            for begin, end in zip([0, *ends], ends, strict=False):
+                yield window[begin:end]
+            start += ends[-1] if ends else 0
+            if is_last:
+                break
+        if start < len(text) or not text:
+            yield text[start:]
+
+    def _ends(self, window: str) -> Iterator[int]:
+        """Yield where each passage ends, except the last one, whose end may be in the next window."""
+        (encoding,) = self._encoder.encodings([window], has_offsets=True)
+        starts = [start for start, _ in encoding.offsets]
+        begin, first = 0, 0
+        while len(starts) - first > self._room:
+            begin = _last_break(window, begin, starts[first + self._room])
+            first = bisect_left(starts, begin, lo=first)
+            yield begin
+
+
+def _last_break(text: str, begin: int, limit: int) -> int:
+    """Return the last of `BREAKS` in the second half of [begin, limit], the better ones first; else limit."""
+    for pattern in BREAKS:
+        if ends := [found.end() for found in pattern.finditer(text, (begin + limit) // 2, limit)]:
+            return ends[-1]
+    return max(limit, begin + 1)
