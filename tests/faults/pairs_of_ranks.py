@@ -16,10 +16,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -27,12 +29,14 @@ from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.export import lazy_weights
 from neobert.export.weights import own_weights, read_weights
-from neobert.parallel import full_tensor
+from neobert.parallel import World, full_tensor
 from neobert.parallel.sharding import own_part, own_rows
 from neobert.rehearsal.answers import all_answers
 from neobert.rehearsal.trials import WorstCase
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.checkpoint import parts
+from neobert.training.checkpoint import restore as restore_module
+from neobert.training.checkpoint import save as save_module
 from neobert.training.checkpoint.save import Saver
 from neobert.training.checkpoint.tensors import optimizer_tensors
 from neobert.training.loop.assembly import Start, assemble, start_world
@@ -127,12 +131,46 @@ def save(folder: Path, way: tuple[int, str]) -> None:
         worst = WorstCase(trainer)
         worst.run(trainer)
         answers = [answer._asdict() for answer in all_answers(trainer, worst.train)]
+    planted = largest_of_phases(folder, way, trainer) if way == (2, "fsdp2") else None
     refusal = flipped(trainer) if trainer.world.num_shards == 2 < trainer.world.size else None
     if trainer.world.is_main:
-        report |= {"rehearsed": messages.largest, "answers": answers, "flipped": refusal}
+        report |= {"rehearsed": messages.largest, "answers": answers}
+        report |= {"planted": planted, "flipped": refusal}
         (folder / f"found-{name_of(*way)}").write_text(json.dumps({f"saved {name_of(*way)}": report}))
     trainer.batches.close()
     trainer.world.wait_for_all()
+
+
+def largest_of_phases(folder: Path, way: tuple[int, str], trainer: Trainer) -> dict[str, int]:
+    """Gather as much as the whole model once in each phase of a session, and return its largest message."""
+    share = sum(each.numel() for each in trainer.module.parameters()) // trainer.world.size
+
+    def gathering(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            dist.all_gather([torch.zeros(share) for _ in range(trainer.world.size)], torch.zeros(share))
+            return real(*arguments, **named)
+
+        return call
+
+    def save_again() -> None:
+        saver = Saver(trainer, lambda: None)
+        saver.begin(trainer)
+        saver.close()
+
+    checkpoint, found = trainer.checkpoints / str(STEP), {}
+    for phase, (owner, name, run) in {
+        "start": (World, "prepare", partial(trainer_of, folder, way)),
+        "step": (World, "gradient_norm", partial(run_step, trainer)),
+        "evaluation": (World, "evaluating", partial(evaluate, trainer)),
+        "save": (save_module, "write_parts", save_again),  # in the thread that writes
+        "resume": (restore_module, "load_optimizer", partial(trainer_of, folder, way, checkpoint)),
+    }.items():
+        with mock.patch.object(owner, name, gathering(getattr(owner, name))), LargestMessage() as messages:
+            started = run()
+        found[phase] = messages.largest
+        if isinstance(started, Trainer):
+            started.batches.close()
+    return found
 
 
 def flipped(trainer: Trainer) -> str:

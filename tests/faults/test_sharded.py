@@ -67,6 +67,9 @@ def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path)
         assert each["files"][0].startswith("model-00001-of-000")
         # Neither start, step, save, evaluation nor resume gathers more than a unit, nor does a rehearsal.
         assert 0 < each["largest"] <= each["rehearsed"] <= 1.1 * each["unit"]
+    planted = sharded[0]["planted"]
+    assert list(planted) == ["start", "step", "evaluation", "save", "resume"]
+    assert all(largest > 2 * sharded[0]["unit"] for largest in planted.values()), planted
     attention, *others = ([each for each in one["answers"] if each["kind"] in PROBES] for one in saved)
     assert [each["kind"] for each in attention] == list(PROBES)
     assert all(each == attention for each in others)
