@@ -31,6 +31,18 @@ class Weights(NamedTuple):
     w3: Tensor
 
 
+class Kept(NamedTuple):
+    """Results of the forward pass that the backward pass reads, besides input and folded matrices."""
+
+    qkv: Tensor
+    attended: Tensor
+    lse: Tensor
+    middle: Tensor
+    middle_rstd: Tensor
+    gate_up: Tensor
+    activated: Tensor
+
+
 class Folded(NamedTuple):
     """Copies of a block's matrices for computation: cast, and for qkv and w12 scaled by the norm's weight."""
 
@@ -85,7 +97,8 @@ def _block(
     middle, middle_rstd = products.project_back("out", attended, folded.wo, x, eps)
     gate_up, activated = products.gate(middle, middle_rstd, folded.w12)
     out, out_rstd = products.project_back("down", activated, folded.w3, middle, eps)
-    return [out, out_rstd, qkv, attended, lse, middle, middle_rstd, gate_up, activated, *folded]
+    kept = Kept(qkv, attended, lse, middle, middle_rstd, gate_up, activated)
+    return [out, out_rstd, *kept, *folded]
 
 
 @_block.register_fake
@@ -99,26 +112,18 @@ def _(
     eps: float,
 ) -> list[Tensor]:
     total, size = x.shape
-    lse = x.new_empty(num_heads, total, dtype=torch.float32)
-    gate_up = x.new_empty(total, weights[4].shape[0])
-    activated = x.new_empty(total, weights[4].shape[0] // 2)
-    folded = [
-        weight.new_empty(weight.shape, dtype=x.dtype)
-        for weight in (weights[1], weights[2], weights[4], weights[5])
-    ]
-    new = torch.empty_like
-    return [
-        new(x),
-        new(rstd),
-        x.new_empty(total, 3 * size),
-        new(x),
-        lse,
-        new(x),
-        new(rstd),
-        gate_up,
-        activated,
-        *folded,
-    ]
+    _, w_qkv, wo, _, w12, w3 = weights
+    kept = Kept(
+        qkv=x.new_empty(total, 3 * size),
+        attended=torch.empty_like(x),
+        lse=x.new_empty(num_heads, total, dtype=torch.float32),
+        middle=torch.empty_like(x),
+        middle_rstd=torch.empty_like(rstd),
+        gate_up=x.new_empty(total, w12.shape[0]),
+        activated=x.new_empty(total, w3.shape[1]),
+    )
+    folded = (torch.empty_like(weight, dtype=x.dtype) for weight in (w_qkv, wo, w12, w3))
+    return [torch.empty_like(x), torch.empty_like(rstd), *kept, *folded]
 
 
 @torch.library.custom_op("neobert::block_backward", mutates_args=())
@@ -128,11 +133,12 @@ def _block_backward(
     rstd: Tensor,
     weights: list[Tensor],
     tables: list[Tensor],
-    kept: list[Tensor],
+    saved: list[Tensor],
     max_seqlen: int,
 ) -> list[Tensor]:
-    parameters, folded, size = Weights(*weights), Folded(*kept[7:]), x.shape[1]
-    qkv, attended, lse, middle, middle_rstd, gate_up, activated = kept[:7]
+    num_kept, size = len(Kept._fields), x.shape[1]
+    parameters, folded = Weights(*weights), Folded(*saved[num_kept:])
+    qkv, attended, lse, middle, middle_rstd, gate_up, activated = Kept(*saved[:num_kept])
     partials = rstd.new_empty(2, NUM_PARTIALS, size)
     # In reverse order of the forward pass. `correction` is the part of a norm's gradient along its input; it
     # needs row sums over the whole product, so it is applied by the next product's epilogue.
@@ -172,10 +178,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 
 def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     x, rstd, *rest = ctx.saved_tensors
-    weights, tables, kept = rest[:6], rest[6 : 6 + ctx.num_tables], rest[6 + ctx.num_tables :]
+    end = len(Weights._fields) + ctx.num_tables
+    weights, tables, saved = rest[: len(Weights._fields)], rest[len(Weights._fields) : end], rest[end:]
     assert grads[0] is not None
     grad_x, *grad_weights = _block_backward(
-        grads[0].contiguous(), x, rstd, weights, tables, kept, ctx.max_seqlen
+        grads[0].contiguous(), x, rstd, weights, tables, saved, ctx.max_seqlen
     )
     return grad_x, None, grad_weights, [None] * ctx.num_tables, None, None, None
 
