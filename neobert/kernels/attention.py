@@ -119,14 +119,12 @@ def run_backward(
 
 def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_place: bool = False) -> Tensor:
     """Return qkv [T, 3 * H * E] with queries and keys rotated by `sign` times the angles of `rotary`."""
-    import triton
-
     from neobert.kernels.jit.pointwise import rotate_heads
 
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
     target = qkv if in_place else torch.empty_like(qkv)
     rows = 8
-    rotate_heads[(triton.cdiv(total, rows), num_heads)](
+    rotate_heads[(-(-total // rows), num_heads)](
         qkv, target, rotary, total, SIGN=sign, H=num_heads, E=head_dim, ROWS=rows, COPY_V=not in_place
     )
     return target

@@ -12,12 +12,6 @@ from quack.epilogue.ops import ColVecLoad, ColVecReduce
 from quack.epilogue.rotary import rotary_cos_sin_load
 
 
-@gemm_epilogue()
-def plain(acc):
-    """Store the matrix product unchanged."""
-    return {"D": acc}
-
-
 @gemm_epilogue(ops={"rstd": ColVecLoad("rstd"), "rotary": rotary_cos_sin_load("rotary")}, mode="acc_pair")
 def norm_rotate(acc, rstd, rotary):
     """Scale rows by the norm's rstd, then rotate adjacent pairs of columns by the rotary table.

@@ -62,13 +62,11 @@ def run_backward(
 
 
 def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
-    import triton
-
     from neobert.kernels.jit.pointwise import finish_attention_gradient
 
     total, rows = qkv.shape[0], 8
     rowdot = rstd.new_empty(num_heads, total)
-    finish_attention_gradient[(triton.cdiv(total, rows), num_heads)](
+    finish_attention_gradient[(-(-total // rows), num_heads)](
         qkv, grad_qkv, rstd, rotary, rowdot, total, H=num_heads, E=qkv.shape[1] // (3 * num_heads), ROWS=rows
     )
     return rowdot

@@ -30,7 +30,7 @@ def _add_rms_norm(
     # An operator may not return its input, so without a branch an empty tensor takes the place of the sum.
     out = x.new_empty(0) if branch is None else torch.empty_like(x)
     normed, rstd = torch.empty_like(x), x.new_empty(num_rows, dtype=torch.float32)
-    add_norm_forward[((num_rows + ROWS - 1) // ROWS,)](
+    add_norm_forward[(-(-num_rows // ROWS),)](
         x, branch, weight, out, normed, rstd, num_rows, eps,
         D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _add_rms_norm_backward(
 
     num_rows, size = out.shape
     grad_x = torch.empty_like(out)
-    programs = min(NUM_PARTIALS, (num_rows + ROWS - 1) // ROWS)
+    programs = min(NUM_PARTIALS, -(-num_rows // ROWS))
     partial = out.new_empty(programs, size, dtype=torch.float32)
     add_norm_backward[(programs,)](
         grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
@@ -107,7 +107,7 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
     rows, width = gate_up.shape
     out = gate_up.new_empty(rows, width // 2)
-    swiglu_forward[((out.numel() + BLOCK - 1) // BLOCK,)](
+    swiglu_forward[(-(-out.numel() // BLOCK),)](
         gate_up, out, out.numel(), I=width // 2, BLOCK=BLOCK, num_warps=8
     )
     return out
@@ -123,7 +123,7 @@ def _swiglu_backward(gate_up: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]
     from neobert.kernels.jit.pointwise import swiglu_backward
 
     grad, out = torch.empty_like(gate_up), torch.empty_like(grad_out)
-    swiglu_backward[((out.numel() + BLOCK - 1) // BLOCK,)](
+    swiglu_backward[(-(-out.numel() // BLOCK),)](
         gate_up, grad_out, grad, out, out.numel(), I=out.shape[1], BLOCK=BLOCK, num_warps=8
     )
     return grad, out

@@ -7,8 +7,7 @@ gate and up rows interleaved. RMSNorm followed by a matrix product can be writte
 (x @ (W * gain).T), so the product reads the residual stream directly and the norm needs no pass over it.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +15,7 @@ from torch import Tensor
 from neobert.kernels.pointwise import power_of_two
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """Tile configuration of a matrix product, with the names of quack's arguments."""
 
     tile_M: int  # noqa: N815
@@ -25,10 +23,6 @@ class Tile:
     cluster_M: int  # noqa: N815
     cluster_N: int  # noqa: N815
     pingpong: bool
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the fields as keyword arguments for quack."""
-        return asdict(self)
 
 
 TILES = {
@@ -87,7 +81,7 @@ def project_in(x: Tensor, rstd: Tensor, weight: Tensor, rotary: Tensor) -> Tenso
 
     qkv = x.new_empty(x.shape[0], weight.shape[0])
     norm_rotate.gemm(
-        x, weight, qkv, epi_args={"rstd": rstd[None], "rotary": rotary}, **TILES["qkv"].arguments()
+        x, weight, qkv, epi_args={"rstd": rstd[None], "rotary": rotary}, **TILES["qkv"]._asdict()
     )
     return qkv
 
@@ -98,7 +92,7 @@ def project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: floa
 
     tile, out = TILES[name], torch.empty_like(x)
     squares = _partials(x, x.shape[1], tile)
-    residual_squares.gemm(branch, weight, out, x, epi_args={"squares": squares}, **tile.arguments())
+    residual_squares.gemm(branch, weight, out, x, epi_args={"squares": squares}, **tile._asdict())
     return out, _finish_rstd(squares, x.shape[1], eps)
 
 
@@ -109,7 +103,7 @@ def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     gate_up = x.new_empty(x.shape[0], weight.shape[0])
     activated = x.new_empty(x.shape[0], weight.shape[0] // 2)
     norm_swiglu.gemm(
-        x, weight, gate_up, epi_args={"rstd": rstd[None], "activated": activated}, **TILES["up"].arguments()
+        x, weight, gate_up, epi_args={"rstd": rstd[None], "activated": activated}, **TILES["up"]._asdict()
     )
     return gate_up, activated
 
@@ -122,7 +116,7 @@ def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -
     tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
     dots = _partials(grad, weight.shape[1], tile)
     inputs = {"rstd": rstd[None], "dots": dots}
-    swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile.arguments())
+    swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile._asdict())
     return grad_gate_up, dots
 
 
@@ -137,7 +131,7 @@ def stream_gradient(
 
     out = torch.empty_like(x)
     inputs = {"x": x, "correction": factor[None]}
-    norm_gradient.gemm(grad, weight, out, past, epi_args=inputs, b_kn=True, **TILES[name].arguments())
+    norm_gradient.gemm(grad, weight, out, past, epi_args=inputs, b_kn=True, **TILES[name]._asdict())
     return out
 
 

@@ -66,19 +66,6 @@ def assert_as_good(kernel, plain, inputs, grad, cast=lambda t: t.to(DTYPE)):
         assert relative_error(a, t) <= bound, (index, relative_error(a, t), bound)
 
 
-def test_tiles_cover_every_row_once():
-    from neobert.kernels.attention import attention_tiles
-
-    cu, _ = packed()
-    first, begin, end = attention_tiles(cu, TOTAL, 128).tolist()
-    rows = [r for f, e in zip(first, end, strict=True) for r in range(f, min(f + 128, e))]
-    assert sorted(rows) == list(range(TOTAL))
-    bounds = set(cu.tolist()) | {TOTAL}
-    assert all(b in bounds and e in bounds for f, b, e in zip(first, begin, end, strict=True) if f < e)
-    lengths = [e - b for f, b, e in zip(first, begin, end, strict=True) if f < e]
-    assert lengths == sorted(lengths, reverse=True)
-
-
 def test_rotary_attention():
     from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 

@@ -5,6 +5,16 @@ import triton.language as tl
 
 
 @triton.jit
+def _angles(rotary, rows, inside, E: tl.constexpr):
+    """Load cosines and sines of rows [ROWS, 1], each [ROWS, 1, E // 2]; queries and keys have the same."""
+    half = tl.arange(0, E // 2)[None, :]
+    at = rotary + rows * (3 * E) + 2 * half
+    cos = tl.load(at, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    sin = tl.load(at + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    return cos, sin
+
+
+@triton.jit
 def rotate_heads(
     source, target, rotary, total,
     SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
@@ -15,13 +25,9 @@ def rotate_heads(
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < total)[:, None]
-    half = tl.arange(0, E // 2)[None, :]
     wide = rows.to(tl.int64)[:, None]
-    cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
-    sin = (
-        tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
-        * SIGN
-    )
+    cos, sin = _angles(rotary, wide, inside, E)
+    sin *= SIGN
     head = tl.program_id(1)
     # Queries and keys of a head are neighbours in a row and turn by the same angles: one pass for both.
     both = tl.arange(0, 2)[None, :, None]
@@ -49,9 +55,7 @@ def finish_attention_gradient(
     head = tl.program_id(1)
     inside = (rows < total)[:, None]
     wide = rows.to(tl.int64)[:, None]
-    half = tl.arange(0, E // 2)[None, :]
-    cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
-    sin = tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    cos, sin = _angles(rotary, wide, inside, E)
     scale = tl.load(rstd + rows, mask=rows < total, other=0.0)
     at = (
         wide[:, :, None] * (3 * H * E)
