@@ -152,7 +152,7 @@ def _train(
     given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
     stated = Selection.of(profile, config, given)
     source = run_file_options.Source(weights, text, context)
-    chosen = run_file_options.chosen_run(str(called.info_name), stated, source, steps)
+    chosen = run_file_options.chosen_run(str(called.info_name), stated, source)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
     request = train.Request(

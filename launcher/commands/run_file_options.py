@@ -25,8 +25,6 @@ from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun, resolve_run
 
-INTERVALS = ("eval_steps", "logging_steps")
-
 
 def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     """Return `--batch-size` and `--steps` as overrides."""
@@ -56,11 +54,11 @@ class Source(NamedTuple):
     context: int | None
 
 
-def chosen_run(command: str, stated: Selection, source: Source, steps: int | None = None) -> Selection:
+def chosen_run(command: str, stated: Selection, source: Source) -> Selection:
     """Return the run to train: the stated one, or the file that --from and --text write.
 
-    The keys of weights, the task of a short command, and intervals within --steps are overrides of it. Raises
-    `ProjectError` if no run is named, and for options that contradict each other.
+    The keys of weights and the task of a short command are overrides of it. Raises `ProjectError` if no run is
+    named, and for options that contradict each other.
     """
     weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
@@ -80,21 +78,10 @@ def chosen_run(command: str, stated: Selection, source: Source, steps: int | Non
         stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
     stated.check_named()  # --resume alone names no run
     short = SHORT_COMMANDS.get(command)
-    run = _readable(stated) if short or steps is not None else None
-    if run is None:
+    run = _readable(stated) if short else None
+    if run is None or short is None:
         return stated
-    tasks = _of_task(command, short.tasks, run) if short else []
-    intervals = _within(steps, run) if steps is not None else []
-    return replace(stated, overrides=(*stated.overrides, *tasks, *intervals))
-
-
-def _within(steps: int, run: ResolvedRun) -> list[str]:
-    """Return the intervals of a run file that exceed --steps as overrides: they are due at the last step."""
-    return [
-        f"trainer.{name}={steps}"
-        for name in INTERVALS
-        if getattr(run.config.trainer, name) > steps and run.origin(f"trainer.{name}").kind != "override"
-    ]
+    return replace(stated, overrides=(*stated.overrides, *_of_task(command, short.tasks, run)))
 
 
 def _of_weights(requested: str, stated: Selection) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiles.registry import resolve_run
 from tests.validators.judging import found, run_of
 from validators.finding import Severity
 from validators.planning import plan_run
@@ -224,3 +226,15 @@ def test_lion_has_no_second_moment() -> None:
     assert found("OPT007", run_of("optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500"))
     lion = ("optimizer.name=lion", "optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500")
     assert found("OPT007", run_of(*lion)) == []
+
+
+@pytest.mark.parametrize("shortens", [True, False])
+def test_a_run_that_the_command_line_shortens_is_not_blamed(shortens: bool, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    steps = "" if shortens else "  max_steps: 10\n"
+    file.write_text(f"profile: cpu-demo\ntrainer:\n  eval_steps: 50\n{steps}", encoding="utf-8")
+    run = resolve_run(None, [file], ["trainer.max_steps=10"] * shortens)
+    assert [one.severity for one in found("SCH001", run)] == [Severity.WARN if shortens else None]
+    assert len(found("SCH004", run)) == (not shortens)
+    stated = resolve_run(None, [file], ["trainer.max_steps=10", "trainer.eval_steps=50"])
+    assert len(found("SCH004", stated)) == 1

@@ -11,6 +11,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.shortened import is_shortened
 
 MIN_SHARE, HOPELESS_SHARE = 0.5, 0.1
 """Of the learning rate: Adam's mean step."""
@@ -126,7 +127,7 @@ def moment_longer_than_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
     ## What it does
     Adam's second moment averages squared gradients over about 1 / (1 - beta2) steps: 1,000 for a beta2 of
-    0.999, 20 for 0.95. Warns if `trainer.max_steps` is lower.
+    0.999, 20 for 0.95. Warns if `trainer.max_steps` is lower, unless only the command line made it so.
 
     ## Why is this bad?
     The gradients of the first steps are by far the largest. If the run ends before the average forgets them,
@@ -151,7 +152,8 @@ def moment_longer_than_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     """
     optimizer, max_steps = run.config.optimizer, run.config.trainer.max_steps
     window = 1 / (1 - optimizer.betas[1])
-    if "eps" in OPTIMIZERS[optimizer.name].keys and max_steps < window:
+    is_used = "eps" in OPTIMIZERS[optimizer.name].keys and not is_shortened(run, "optimizer.betas")
+    if is_used and max_steps < window:
         yield Violation(
             "optimizer.betas",
             f"beta2 {optimizer.betas[1]:g} averages squared gradients over {window:,.0f} steps, but "

@@ -9,6 +9,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.shortened import is_shortened
 
 LONGEST_WARMUP = 0.5
 USUAL_WARMUP_PERCENT = 5
@@ -32,8 +33,9 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ## What it does
     Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
     the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps. Warns if
-    the warm-up takes more than half of the run, and if a higher floor lasts more than 10 % of it. The limits
-    of the warm-up also apply to those of batch size and sequence length. The message gives the learning rate
+    the warm-up takes more than half of the run, or does not end before `trainer.max_steps` of the command
+    line, and if a higher floor lasts more than 10 % of it. The limits of the warm-up also apply to those of
+    batch size and sequence length. The message gives the learning rate
     at the first, middle and last step. Also warns about percentages below 1, which look like fractions; a
     number of steps is unambiguous.
 
@@ -89,7 +91,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
     usual = max_steps * USUAL_WARMUP_PERCENT // 100 if is_counted else USUAL_WARMUP_PERCENT
     hint = f"set {path} to {usual} ({USUAL_WARMUP_PERCENT} % of the run)"
     if steps >= max_steps:
-        yield Violation(path, taken, hint)
+        yield Violation(path, taken, hint, Severity.WARN if is_shortened(run, path) else None)
         return
     if steps > LONGEST_WARMUP * max_steps:
         yield Violation(path, taken, hint, Severity.WARN)
@@ -183,6 +185,7 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     evaluation. In a production run, also warns about `trainer.logging_steps`. Warns about
     `trainer.profile_steps` and `trainer.memory_snapshot_step` beyond the last step, about profiling
     more than 100 steps, and about an `optimizer.qk_clip_interval` of muonclip above `trainer.max_steps`.
+    Intervals that only `trainer.max_steps` on the command line made too long are due at the last step.
 
     ## Why is this bad?
     The expected curve will have a single point. Before the first line of metrics, heartbeats have no loss
@@ -204,13 +207,14 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     trainer = run.config.trainer
-    if trainer.eval_steps > trainer.max_steps:
+    if trainer.eval_steps > trainer.max_steps and not is_shortened(run, "trainer.eval_steps"):
         yield Violation(
             "trainer.eval_steps",
             f"trainer.eval_steps {trainer.eval_steps:,} exceeds trainer.max_steps {trainer.max_steps:,}",
             "lower trainer.eval_steps, or set trainer.eval_steps to 0 for the final evaluation only",
         )
-    if run.is_production and trainer.logging_steps > trainer.max_steps:
+    is_logged = trainer.logging_steps <= trainer.max_steps or is_shortened(run, "trainer.logging_steps")
+    if run.is_production and not is_logged:
         yield Violation(
             "trainer.logging_steps",
             f"trainer.logging_steps {trainer.logging_steps:,} exceeds trainer.max_steps "
