@@ -57,8 +57,8 @@ class Source(NamedTuple):
 def chosen_run(command: str, stated: Selection, source: Source) -> Selection:
     """Return the run to train: the stated one, or the file that --from and --text write.
 
-    The keys of weights and the task of a short command are overrides of it. Raises `ProjectError` if no run is
-    named, and for options that contradict each other.
+    The keys of weights and the task of a short command are overrides of it. Raises `ProjectError` if no run
+    is named, and for options that contradict each other.
     """
     weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,26 @@ from neobert.printable import printable
 
 CSV, TSV, JSONL, PARQUET = SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS_PER_GROUP = 8_192
+PREFIX = "predicted_"
 ESCAPED = "backslashreplace"
 """Half of a surrogate pair, which JSON may hold and UTF-8 cannot: it is written as JSON escapes it."""
 Row = Mapping[str, Any]
 
 
 def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
-    """Raise `ProjectError` for an unknown format, or an input column that a prediction would replace."""
+    """Raise `ProjectError` for an unknown format, or input columns that leave a prediction no name."""
     if output.suffix not in SUFFIXES:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"
         raise ProjectError("predict-output", message, hint, str(output), EXIT_USAGE)
-    taken = [name for name in first if name in predicted]
-    if taken:
+    if taken := [name for name in _names(first, predicted).values() if name in first]:
         message = f"the input has a column {taken[0]!r}, which the output adds"
         raise ProjectError("predict-output", message, "rename the column", "TEXTS", EXIT_USAGE)
+
+
+def _names(first: Row, predicted: Iterable[str]) -> dict[str, str]:
+    """Return the output column of each prediction: with a prefix if the input has one of that name."""
+    return {name: f"{PREFIX}{name}" if name in first else name for name in predicted}
 
 
 def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: str) -> None:
@@ -48,8 +53,11 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
 
 
 def _with_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
+    names: dict[str, str] = {}
     for row, line in zip(inputs.rows(), _lines(shards), strict=True):
-        yield {**row, **json.loads(line)}
+        prediction = json.loads(line)
+        names = names or _names(row, prediction)
+        yield {**row, **{names.get(name, name): value for name, value in prediction.items()}}
 
 
 def _lines(files: Sequence[Path]) -> Iterator[str]:

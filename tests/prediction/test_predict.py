@@ -334,8 +334,12 @@ def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, 
 
 
 def test_columns_of_the_input_are_not_replaced(classifier, tmp_path):
-    with pytest.raises(ProjectError, match="the input has a column 'prediction', which the output adds"):
-        predict(classifier, [{"text": "the", "prediction": 1}], tmp_path)
+    row = {"text": "the", "label": None, "prediction": 1}
+    (found,) = predict(classifier, [row], tmp_path)
+    assert row | found == found
+    assert {*found} - {*row} == {"predicted_prediction", "probability"}
+    with pytest.raises(ProjectError, match="has a column 'predicted_prediction', which the output adds"):
+        predict(classifier, [{**row, "predicted_prediction": 1}], tmp_path, "b.jsonl")
 
 
 def test_columns_are_those_of_the_run(classifier, tmp_path):
