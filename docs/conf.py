@@ -21,7 +21,11 @@ myst_heading_anchors = 4
 highlight_language = "text"  # a block without a language is output, or commands
 exclude_patterns = ["measurements", "figures"]
 html_theme = "furo"
-html_static_path, html_css_files = ["wrap.css"], ["wrap.css"]
+html_static_path, html_css_files, html_js_files = (
+    ["code.css", "copy.js"],
+    ["code.css"],
+    [("copy.js", {"defer": "defer"})],
+)
 html_title = f"neobert-launch {version}"
 html_show_sourcelink = False
 html_copy_source = False

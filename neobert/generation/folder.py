@@ -23,7 +23,7 @@ def causal_folder(path: Path) -> Path:
     if not any(str(name).endswith(HEAD) for name in names):
         named = printable(", ".join(map(str, names))) or "no architecture"
         message = f"generates no text: config.json names {named}, not a model with {HEAD} at its end"
-        hint = "pass a causal model; masked words are those of neobert-launch predict"
+        hint = "pass a causal model; labels, answers and masked words are those of neobert-launch predict"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
     return folder
 

@@ -95,6 +95,19 @@ def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expecte
     assert table.notes[-1].startswith(f"label: column '{keys['label_column']}', ")
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_noted"),
+    [
+        (["bill;refund", "bill", "refund;login", "login"], True),
+        (["cat, black", "dog, white"], False),
+        (["bill", "refund"], False),
+    ],
+)
+def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) -> None:
+    notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
+    assert any("looks like several labels" in note for note in notes) == is_noted
+
+
 def test_columns_may_be_named() -> None:
     table = {"body": TEXTS, "title": TEXTS[::-1], "rating": of([1, 2, 3]), "kind": of(["x", "y"])}
     path = write("a.csv", table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -34,6 +35,8 @@ PAIRS = (
     ("query", "passage"), ("query", "document"), ("context", "response"),
 )  # fmt: skip
 NUMBERED = (("1", "2"), ("a", "b"))
+SEPARATORS = (";", "|", ",")
+"""Characters between the labels of a text that has several."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -51,6 +54,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     keys[LABEL_SETTING] = label.name
     keys |= _problem(label, text)
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
+    notes += _combined_note(keys)
     if stated is None and (others := _other_labels(columns, label)):
         notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     texts = [first] if second is None else [first, second]
@@ -136,6 +140,20 @@ def _problem(label: Column, text: Path) -> Keys:
         )
         raise unclear(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
     return {"classification.label_names": names}
+
+
+def _combined_note(keys: Keys) -> list[str]:
+    """Return a note if the classes are combinations of labels, most of which occur in several."""
+    names = keys.get("classification.label_names", ())
+    for separator in SEPARATORS:
+        combined = [name for name in names if separator in name]
+        parts = Counter(part.strip() for name in names for part in name.split(separator))
+        if combined and 2 * sum(count > 1 for count in parts.values()) > len(parts):
+            return [
+                f"{quoted(combined[0])} looks like several labels, but a text has one class: each "
+                "combination is a class. For labels apart, train on a column of 0 and 1 for each"
+            ]
+    return []
 
 
 def _labels_note(label: Column, keys: Keys) -> str:
