@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from fla.ops.nsa import parallel
 from fla.ops.nsa.compression import parallel_nsa_compression
-from fla.ops.nsa.parallel import parallel_nsa, parallel_nsa_topk
+from fla.ops.nsa.parallel import ParallelNSAFunction, parallel_nsa_topk
 from fla.ops.utils.pooling import mean_pooling
 from torch import Tensor
 
@@ -68,7 +68,7 @@ class Operators:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
         """Attend: q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
-        sparse, bounds = self._sparse, self._bounds
+        sparse, bounds, scale = self._sparse, self._bounds, q.shape[-1] ** -0.5
         row = [each[None] for each in (q, k, v)]
         means = [mean_pooling(each, sparse.size, bounds) for each in row[1:]]
         compressed, lse = parallel_nsa_compression(
@@ -81,17 +81,11 @@ class Operators:
             lse=lse,
             block_counts=sparse.counts,
             block_size=sparse.size,
-            scale=q.shape[-1] ** -0.5,
+            scale=scale,
             cu_seqlens=bounds,
         )
-        selected = parallel_nsa(
-            *row,
-            block_indices=blocks,
-            block_counts=sparse.counts,
-            block_size=sparse.size,
-            window_size=0,
-            cu_seqlens=bounds,
-        )
+        # `parallel_nsa` would compute the means of keys and values again.
+        selected = ParallelNSAFunction.apply(*row, blocks, sparse.counts, sparse.size, scale, bounds)
         attend = packed_attention(self._sliding, bounds, self._max_seqlen, len(q), sliding_branch(self._spec))
         branches = (compressed[0], selected[0], attend(q, k, v))
         return Attended(combine(branches, gates.unbind(-1)), blocks[0], lse[0])
