@@ -21,7 +21,7 @@ from neobert.families.attention import AttentionSpec, SelectedBlocks
 from neobert.families.backbone import Backbone
 from neobert.families.nsa.attention import attend_with, choose_kernels
 from neobert.families.nsa.by_token import attend_by_token, weights_of_token
-from neobert.families.nsa.model import NativeSparseAttention, rotated
+from neobert.families.nsa.model import NativeSparseAttention, rotated, rotation_by
 from neobert.families.nsa.reference import Attended
 from neobert.kernels.plain_attention import plain_attention
 from neobert.objectives import Objective
@@ -207,7 +207,7 @@ def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> 
     x = torch.randn(2, 1, head_size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     positions = torch.tensor([FAR - 1, FAR + 1], device=device)
     with torch.autocast(device.type, torch.bfloat16):
-        found = rotated(x, positions, theta).double()
+        found = rotated(x, rotation_by(positions, head_size, theta)).double()
     angles = positions[:, None, None].double() * theta ** -(torch.arange(half, device=device).double() / half)
     first, second = x.double().chunk(2, -1)
     expected = torch.cat(

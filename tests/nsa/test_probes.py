@@ -95,7 +95,7 @@ def with_all_scores(q, k, v, gates, *rest):
         (attention, "attend_by_reference", of_other_heads, {OUTPUTS, GROUP}),
         (attention, "attend_by_reference", with_swapped_gates, {OUTPUTS}),
         (attention, "attend_by_reference", with_all_scores, {LATER, OTHERS}),
-        (sparse, "rotated", lambda x, at, theta: model.rotated(x, at.bfloat16(), theta), {ROTATION}),
+        (sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes), {ROTATION}),
     ],
 )
 def test_a_planted_fault_is_found(monkeypatch, owner, name, fault, found_by):

@@ -70,13 +70,26 @@ class NSAConfig(PretrainedConfig):
         super().__init__(tie_word_embeddings=tie_word_embeddings, **more)
 
 
-def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotate the halves of the channels of x [T, N, H] by positions [T], in fp32, and cast back."""
-    half = x.shape[-1] // 2
+class Rotation(NamedTuple):
+    """Positions [T] of tokens in their document, and the table of all blocks for them, fp32 [T, 1, H / 2]."""
+
+    positions: Tensor
+    cos: Tensor
+    sin: Tensor
+
+
+def rotation_by(positions: Tensor, head_dim: int, theta: float) -> Rotation:
+    """Return the rotation of heads by positions [T]."""
+    half = head_dim // 2
     # always fp32: in bf16 positions above 256 are no longer distinct.
-    exponents = torch.arange(half, device=x.device, dtype=torch.float32) / half
+    exponents = torch.arange(half, device=positions.device, dtype=torch.float32) / half
     angles = positions.to(torch.float32)[:, None, None] * theta**-exponents
-    cos, sin = angles.cos(), angles.sin()
+    return Rotation(positions, angles.cos(), angles.sin())
+
+
+def rotated(x: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate the halves of the channels of x [T, N, H] in fp32, and cast back."""
+    _, cos, sin = rotation
     first, second = x.to(torch.float32).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1).to(x.dtype)
 
@@ -96,7 +109,7 @@ class NativeSparseAttention(nn.Module):
         super().__init__()
         hidden, queries = config.hidden_size, config.num_heads * config.head_dim
         keys = config.num_kv_heads * config.head_dim
-        self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.head_dim = config.head_dim
         self.q_proj = nn.Linear(hidden, queries, bias=False)
         self.k_proj = nn.Linear(hidden, keys, bias=False)
         self.v_proj = nn.Linear(hidden, keys, bias=False)
@@ -104,16 +117,15 @@ class NativeSparseAttention(nn.Module):
         self.o_proj = nn.Linear(queries, hidden, bias=False)
         self.last: Last | None = None
 
-    def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """Attend over x [T, D]."""
         q, k, v = (
             project(x).unflatten(-1, (-1, self.head_dim))
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         gates = self.gates(x)
-        q, k = rotated(q, positions, self.theta), rotated(k, positions, self.theta)
-        found = attend(q, k, v, gates)
-        self.last = Last(gates.detach(), found.blocks, positions)
+        found = attend(rotated(q, rotation), rotated(k, rotation), v, gates)
+        self.last = Last(gates.detach(), found.blocks, rotation.positions)
         out: Tensor = self.o_proj(found.context.flatten(1))
         return out
 
@@ -149,10 +161,10 @@ class NSABlock(GradientCheckpointingLayer):
         self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps, "torch")
         self.mlp = GatedFeedForward(config)
 
-    def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """Transform x [T, D]."""
         enter_layer(self.number)
-        x = x + self.attn(self.attn_norm(x), positions, attend)
+        x = x + self.attn(self.attn_norm(x), rotation, attend)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
@@ -223,8 +235,9 @@ class NSAModel(NSAPreTrainedModel):
         # In fp32 the residual stream would cost memory and time in every block.
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
+        rotation = rotation_by(positions, self.config.head_dim, self.config.rope_theta)
         for block in self.layers:
-            x = block(x, positions, attend)
+            x = block(x, rotation, attend)
         out: Tensor = self.norm(x)
         return out
 

@@ -100,7 +100,7 @@ def _kept(model: NsaModelConfig) -> Kept:
     hidden, width = model.hidden_size, model.intermediate_size
     gates = GATES * model.num_heads
     values = 2 * hidden + 4 * width + 5 * queries + 2 * keys + gates
-    fp32_values = 4 * hidden + model.head_dim + gates + model.block_counts
+    fp32_values = 4 * hidden + gates + model.block_counts
     reason = (
         "a block keeps the inputs of its matrix products and norms, and the outputs of three branches; the "
         "reference on a CPU also keeps scores"
