@@ -3,15 +3,18 @@
     python benchmarks/contrastive_speed.py DATA TOKENIZER WORK [--shapes 12x512 bert-base] [--output DIR]
 
 Random weights of a NeoBERT of 12 x 512 and of BERT-base, both with heads of 64 and without dropout, are
-trained on the pairs of SNLI and Quora (`contrastive_data.py`) with in-batch negatives, as `init --from`
-writes the run, and compiled. The peer (`peers/sentence_arm.py`) has the same pairs, with as many to a step,
-in its forms: padded, by default and sorted by length; unpadded. Turns, profiles and ratios are those of
-`against_trainer.py`; a sample is a pair: the tokens of the texts by the mean of a pair.
+trained on the pairs of SNLI and the duplicates of Quora, in the folder `contrastive` of DATA, with in-batch
+negatives, as `init --from` writes the run, and compiled. The peer (`peers/sentence_arm.py`) has the same
+pairs, with as many to a step, in its forms: padded, by default and sorted by length; unpadded. Turns,
+profiles and ratios are those of `against_trainer.py`; a sample is a pair: the tokens of the texts by the mean
+of a pair.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
 import json
 import subprocess
 import sys
@@ -20,7 +23,6 @@ from typing import Any
 
 import torch
 from against_trainer import OURS, contest, resolved_path, table
-from contrastive_data import SHAPE_12X512, build
 from measurement import write_measurement
 from passages import with_roles
 from peers.turn_taking import Child
@@ -35,7 +37,12 @@ from profiles.registry import resolve_run
 PEERS = ("default", "sorted", "unpadded", "unpadded, flash_attention_4")
 """Forms of `peers/sentence_arm.py`."""
 SIZES = {
-    "12x512": SHAPE_12X512,
+    "12x512": {
+        "hidden_size": 512,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "intermediate_size": 2048,
+    },
     "bert-base": {
         "hidden_size": 768,
         "num_hidden_layers": 12,
@@ -46,6 +53,18 @@ SIZES = {
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96}
 LENGTH = 128
 GOALS = {"padded": 2.0, "unpadded": 1.3}
+
+
+def write_pairs(folder: Path, file: Path) -> None:
+    """Write a line of JSON for each pair of a text and its positive."""
+    with gzip.open(folder / "snli" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
+        pairs = [(row["anchor"], row["positive"]) for row in map(json.loads, lines)]
+    for split in ("dev", "test"):
+        with gzip.open(folder / "quora" / f"{split}.txt.gz", "rt", encoding="utf-8") as lines:
+            rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            pairs += [(first, second) for first, second, label in rows if label == "1"]
+    text = (json.dumps({"query": query, "positive": positive}) + "\n" for query, positive in pairs)
+    file.write_text("".join(text), encoding="utf-8")
 
 
 def write_model(folder: Path, shape: str, tokenizer: PreTrainedTokenizerFast, *, is_tiny: bool) -> None:
@@ -135,10 +154,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
     chosen.work = chosen.work.resolve()
-    build(chosen.data.resolve(), chosen.work)
-    rows = [json.loads(line) for name in ("snli", "quora") for line in (chosen.work / f"{name}.jsonl").open()]
-    pairs = "".join(json.dumps({name: row[name] for name in ("query", "positive")}) + "\n" for row in rows)
-    (chosen.work / "pairs.jsonl").write_text(pairs, encoding="utf-8")
+    chosen.work.mkdir(parents=True, exist_ok=True)
+    write_pairs(chosen.data / "contrastive", chosen.work / "pairs.jsonl")
     shapes: dict[str, Any] = {}
     for shape in chosen.shapes:
         shapes[shape] = run(chosen, shape)
