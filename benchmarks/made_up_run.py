@@ -1,6 +1,6 @@
 """Runs of the real trainer on synthetic documents: NeoBERT-250M, T = 32,768 tokens per step.
 
-Lengths come from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024), or every document fills its row.
+Lengths come from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "bcdfghjklmnpqrstvwxz"
 NUM_MARKERS = 2
 PACKED_LENGTH = 1024
-"""Rows of this length hold documents of many lengths; rows of any other are one document each."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def write_text(work: Path, size: Size) -> None:
     if not (work / "tokenizer.json").exists():
         write_tokenizer(work / "tokenizer.json")
     if not documents_path(work).exists():
-        write_documents(documents_path(work), size.text_tokens, PACKED_LENGTH)
+        write_documents(documents_path(work), size.text_tokens)
 
 
 def documents_path(work: Path) -> Path:
@@ -70,21 +69,21 @@ def write_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def write_documents(path: Path, num_tokens: int, row_length: int) -> None:
+def write_documents(path: Path, num_tokens: int) -> None:
     """Draw words with a skewed distribution, so that there is something to learn."""
     draw = random.Random(0)
     words = [word(index) for index in range(NUM_WORDS)]
     with path.open("w", encoding="utf-8") as file:
-        for length in lengths(draw, num_tokens, row_length):
+        for length in lengths(draw, num_tokens):
             chosen = (words[int(NUM_WORDS * draw.random() ** 3)] for _ in range(length - NUM_MARKERS))
             file.write(json.dumps({"text": " ".join(chosen)}) + "\n")
 
 
-def lengths(draw: random.Random, num_tokens: int, row_length: int) -> Iterator[int]:
+def lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
     """Yield lengths of documents, markers included, until they add up."""
     while num_tokens > 0:
         drawn = round(math.exp(draw.gauss(math.log(150), 0.86)))
-        length = min(row_length, max(8, drawn)) if row_length == PACKED_LENGTH else row_length
+        length = min(PACKED_LENGTH, max(8, drawn))
         yield length
         num_tokens -= length
 

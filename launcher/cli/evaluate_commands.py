@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from launcher.cli import config_options, options, use_options
 from launcher.cli.arguments import DataCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
-from launcher.cli.option_groups import with_options_of
-from neobert.evaluation.embedding_model import EmbeddingModel
+
+if TYPE_CHECKING:
+    from neobert.evaluation.embedding_model import EmbeddingModel
 
 evaluate_app = make_group(
     "evaluate",
@@ -169,6 +172,8 @@ def _embedding_model(
     dtype: use_options.InferenceType = None,
     device: use_options.Device = None,
 ) -> EmbeddingModel:
+    from neobert.evaluation.embedding_model import EmbeddingModel
+
     return EmbeddingModel(
         folder=str(folder.absolute()),
         pooling=pooling,
@@ -183,7 +188,7 @@ def _embedding_model(
 @evaluate_app.command(
     "similarity", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate similarity runs/demo sts-test.tsv"
 )
-@with_options_of(_embedding_model)
+@options.with_options_of(_embedding_model)
 def _evaluate_similarity(
     model: EmbeddingModel,
     data: use_options.ScoredPairs,
@@ -206,7 +211,7 @@ def _evaluate_similarity(
 @evaluate_app.command(
     "retrieval", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo cranfield"
 )
-@with_options_of(_embedding_model)
+@options.with_options_of(_embedding_model)
 def _evaluate_retrieval(
     model: EmbeddingModel,
     data: use_options.BeirData,
@@ -225,7 +230,7 @@ def _evaluate_retrieval(
 @evaluate_app.command(
     "mteb", epilog=f"Example: {PROGRAM} evaluate mteb runs/demo --tasks STSBenchmark,NFCorpus -o mteb-demo"
 )
-@with_options_of(_embedding_model)
+@options.with_options_of(_embedding_model)
 def _evaluate_mteb(
     model: EmbeddingModel,
     output: use_options.EvaluationFolder = None,

@@ -1,9 +1,11 @@
-"""Options of several commands: the run, the output format, strictness."""
+"""Options of several commands, and commands that receive several options as one object."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
@@ -80,3 +82,26 @@ def at_most_one(**values: object) -> None:
     if len(given) > 1:
         message, hint = f"{' and '.join(given)} are both set", f"remove {given[-1]}"
         raise ProjectError("options", message, hint, exit_code=EXIT_USAGE)
+
+
+def with_options_of(build: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the first parameter of a command by those of `build`, which returns its value.
+
+    Parameters with a default come last, as Python requires; the parser does not depend on their order.
+    """
+    unknown = {build.__annotations__["return"]: object}  # imported for type checkers only
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        declared = inspect.signature(build, eval_str=True, locals=unknown).parameters
+        first, *own = inspect.signature(command, eval_str=True, locals=unknown).parameters.values()
+
+        def run(**given: Any) -> None:
+            settings = {name: given.pop(name) for name in declared}
+            command(**{first.name: build(**settings)}, **given)
+
+        parameters = sorted([*declared.values(), *own], key=lambda each: each.default is not each.empty)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate

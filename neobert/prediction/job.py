@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +86,18 @@ def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
 
 def _predict_share(request: Request, rank: int, size: int) -> Share:
     """Predict the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
-    from neobert.encoding.placement import device_of
-    from neobert.prediction.load import load_predictor
+    from neobert.encoding.placement import device_of, placement
 
-    predictor = load_predictor(
-        Path(request.folder),
-        device=device_of(rank, size, request.device),
-        dtype=request.dtype,
-        max_length=request.max_length,
-        every_class=request.every_class,
-    )
+    folder = Path(request.folder)
+    place = placement(device_of(rank, size, request.device), request.dtype)
+    module = import_module(f"{task_of_model(folder).keys.package}.prediction")
+    predictor = module.PREDICTOR.load(folder, *place, request.max_length)
+    predictor.every_class = request.every_class
     inputs = _inputs(request)
     predictor.names = tuple(field.name for field in inputs.fields)
     started_s = time.perf_counter()
-    place = "" if size == 1 else f" in process {rank + 1} of {size}"
-    progress = Progress(f"predicting{place}", "texts")
+    which = "" if size == 1 else f" in process {rank + 1} of {size}"
+    progress = Progress(f"predicting{which}", "texts")
     num_shards, done = _shards(request).fill(
         inputs.items(),
         request.rows_per_shard,

@@ -21,7 +21,7 @@ def work(tmp_path, monkeypatch):
     monkeypatch.setattr(held_out, "WIDTH", 128)
     monkeypatch.setitem(own_trainer.SIZES, "tiny", (1, 64))
     made_up_run.write_tokenizer(tmp_path / "tokenizer")
-    made_up_run.write_documents(tmp_path / "train.jsonl", 8_000, 128)
+    made_up_run.write_documents(tmp_path / "train.jsonl", 8_000)
     ids = np.arange(NUM_SPECIAL, NUM_SPECIAL + 40, dtype=np.uint16)
     np.savez(tmp_path / "passages.npz", held_out=ids, held_out_offsets=np.array([0, 40]))
     return tmp_path

@@ -113,12 +113,6 @@ def test_options_that_do_not_fit_are_refused(
     assert words in answer.err
 
 
-def test_a_single_run_has_no_parallel_points(command: Callable[..., Any]) -> None:
-    answer = command("train", "-p", "cpu-demo", "--parallel", "2")
-    assert (answer.code, answer.out) == (2, "")
-    assert "no --sweep is given" in answer.err
-
-
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_points_train_as_they_do_one_after_another(

@@ -231,6 +231,7 @@ def test_points_that_were_begun_otherwise_are_refused_unless_allowed(
     [
         (("--sweep", "seed=0,1", "--receipt", "receipt.json"), "a receipt covers one run"),
         (("--allow-unequal-tokens",), "no --sweep is given"),
+        (("--parallel", "2"), "no --sweep is given"),
     ],
 )
 def test_options_that_do_not_fit_a_sweep_are_refused(
