@@ -44,8 +44,7 @@ from peers.turns import Step, free_memory, measure, relative, synchronize
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.precision.bf16 import BF16
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import BF16, FP32
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step

@@ -18,7 +18,7 @@ from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.runfiles.prepared_parts import PartNumber
 from profiles.registry import ResolvedRun
-from validators.rules.data_tokens import foreign_ids
+from validators.rules.data_parts import foreign_ids
 
 PREPARE, PREPARE_PART = "neobert.data.store.prepare", "neobert.data.store.part"
 JOIN = "neobert.data.store.join"

@@ -9,7 +9,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan import find_card
 from neobert.plurals import counted
-from neobert.precision.bf16 import BF16
+from neobert.precision.recipe import BF16
 from neobert.units import MIB_PER_GIB
 from profiles.about import Requirements
 from profiles.registry import Profile, ResolvedRun, list_profiles, load_profile, resolve_run

@@ -48,3 +48,16 @@ class Recipe(NamedTuple):
     def is_fp32(self) -> bool:
         """Return whether matrix products are in fp32 (or TF32)."""
         return self.dtype == "float32"
+
+
+BF16 = Recipe(
+    dtype="bfloat16",
+    activation_bytes=2,
+    weight_copy_bytes=2,
+    min_capability=(8, 0),
+    gathered_dtype="bfloat16",
+    reduced_dtype="float32",
+)
+"""bf16 by autocast."""
+FP32 = Recipe(dtype="float32", activation_bytes=4, weight_copy_bytes=0, min_capability=(0, 0))
+"""fp32, or TF32 where `trainer.tf32` allows it."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from neobert.config.schema import RunConfig
-from neobert.precision.bf16 import BF16
-from neobert.precision.fp32 import FP32
 from neobert.precision.libraries import conversion_of
-from neobert.precision.recipe import Recipe, converting
+from neobert.precision.recipe import BF16, FP32, Recipe, converting
 
 RECIPES: dict[str, Recipe] = {"bf16": BF16, "fp32": FP32, "no": FP32}
 

@@ -213,7 +213,7 @@ def reload(config, checkpoint, is_sharded=False):
     from neobert.data.store.prepare import prepare
     from neobert.parallel import World, full_tensor
     from neobert.parallel.sharding import shard
-    from neobert.precision.fp32 import FP32
+    from neobert.precision.recipe import FP32
     from neobert.training.prepare_model import prepare_model
 
     task = prepare_model(config, prepare(config), World(FP32), is_fresh=False).task

@@ -19,7 +19,7 @@ from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
-from neobert.precision.bf16 import BF16
+from neobert.precision.recipe import BF16
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.assembly import assemble
 from neobert.training.loop.session import run_session

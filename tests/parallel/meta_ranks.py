@@ -21,8 +21,7 @@ from neobert.objectives import TokenObjective
 from neobert.objectives.compile import compile_encoder
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
-from neobert.precision.bf16 import BF16
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import BF16, FP32
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.attention_suite import full_of_random_text
 from neobert.probes.probed_model import probed_model

@@ -32,7 +32,7 @@ from neobert.objectives.compile import compile_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.step import ContrastiveStep
 from neobert.tasks.rank_data import inputs_of

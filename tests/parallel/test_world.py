@@ -17,7 +17,7 @@ from datetime import timedelta
 import torch.distributed as dist
 dist.init_process_group("gloo", timeout=timedelta(seconds=5))
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 world = World(FP32)
 with world.main_first():
     if world.is_main:
@@ -31,7 +31,7 @@ BUCKETS = """
 import torch
 from torch import nn
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 world = World(FP32)
 for overlaps in (True, False):
     layers = nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.Linear(2048, 2048, bias=False))

@@ -19,9 +19,9 @@ from neobert.errors import ProjectError  # noqa: E402
 from neobert.families.backbone import build_backbone  # noqa: E402
 from neobert.families.table import shape_of  # noqa: E402
 from neobert.parallel import World  # noqa: E402
-from neobert.precision.fp32 import FP32  # noqa: E402
 from neobert.precision.libraries import LIBRARIES, conversion_of  # noqa: E402
 from neobert.precision.library import layers_of  # noqa: E402
+from neobert.precision.recipe import FP32  # noqa: E402
 from neobert.precision.table import recipe_of  # noqa: E402
 from neobert.precision.transformer_engine import convert as transformer_engine  # noqa: E402
 from neobert.probes.attention_suite import Markers  # noqa: E402

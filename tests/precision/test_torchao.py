@@ -20,9 +20,9 @@ from neobert.families.table import shape_of
 from neobert.objectives import compile as compile_module
 from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
 from neobert.precision.libraries import conversion_of
 from neobert.precision.library import layers_of
+from neobert.precision.recipe import FP32
 from neobert.precision.table import recipe_of
 from neobert.precision.torchao import convert as conversion
 from neobert.precision.torchao.section import TorchaoConfig

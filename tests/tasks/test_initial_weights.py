@@ -10,7 +10,7 @@ from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
 from neobert.objectives import TokenObjective
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 from neobert.tasks.pretraining import task as pretraining
 from neobert.tasks.rank_data import task_over
 from neobert.tasks.token_metrics import TokenMetrics

@@ -24,7 +24,7 @@ from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
 from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 from neobert.tasks.question_answering import objective as spans_module
 from neobert.tasks.question_answering.answers import best_window, scores_of
 from neobert.tasks.question_answering.evaluated import EvaluationText

@@ -35,7 +35,7 @@ from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 from neobert.tasks.specs import metrics_of, spec_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (

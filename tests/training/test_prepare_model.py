@@ -7,7 +7,7 @@ import json
 from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import FP32
 from neobert.training import prepare_model as module
 
 STEPS = ("build_model", "load_initial_weights", "convert", "compile_objective", "prepare", "build_optimizer")

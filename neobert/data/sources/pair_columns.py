@@ -1,4 +1,10 @@
-"""Usual names of the columns of pairs, such as those of data for sentence-transformers."""
+"""Columns of pairs: usual names, such as those of data for sentence-transformers, and scores in cells."""
+
+from __future__ import annotations
+
+from neobert.data.sources.rows import kind_text
+from neobert.errors import ProjectError
+from neobert.printable import printable
 
 QUERIES = ("query", "anchor", "question", "sentence1", "question1", "text1", "sent0", "premise", "text")
 POSITIVES = (
@@ -7,3 +13,23 @@ POSITIVES = (
 )  # fmt: skip
 LABELS = ("label", "labels")
 SCORES = ("score", "scores", "similarity", "similarity_score", "relatedness_score", *LABELS)
+CODE = "DAT020"
+LARGEST_SCORE = 1e30
+"""Largest score: its differences fit fp32, in which scores are stored."""
+
+
+def score_of(cell: object, place: str, setting: str) -> float:
+    """Return the number in a cell. Raises DAT020 for anything but a finite number."""
+    if cell is None or cell == "":
+        hint = f"remove the row, or set {setting} to another column"
+        raise ProjectError(CODE, "the row has no score", hint, place)
+    hint = f"correct the row, or set {setting} to a column of numbers"
+    if not isinstance(cell, str | int | float):
+        raise ProjectError(CODE, f"a score is {kind_text(cell)}, not a number", hint, place)
+    try:
+        if abs(number := float(cell)) <= LARGEST_SCORE:
+            return number
+    except (ValueError, OverflowError):
+        pass
+    message = f"score {printable(str(cell)[:40])!r} is not a finite number"
+    raise ProjectError(CODE, message, hint, place)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES
+from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, score_of
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
-from neobert.data.sources.scores import score_of
 from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import format_of, whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError

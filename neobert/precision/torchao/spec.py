@@ -5,8 +5,8 @@ Requirements of the hardware are those of torchao 0.18 and of `torch._scaled_mm`
 
 from __future__ import annotations
 
-from neobert.precision.bf16 import BF16
 from neobert.precision.library import ADA, DATA_CENTER_BLACKWELL, EVERY, HOPPER, Library, LowRecipe
+from neobert.precision.recipe import BF16
 from neobert.precision.torchao.section import TorchaoConfig
 
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})

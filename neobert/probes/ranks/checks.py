@@ -102,7 +102,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
     import torch.distributed as dist
 
     from neobert.parallel import World
-    from neobert.precision.fp32 import FP32
+    from neobert.precision.recipe import FP32
     from neobert.probes.ranks import collectives, replicas
 
     device = own_device()

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 
-from neobert.data.sources.pair_columns import SCORES
-from neobert.data.sources.scores import CODE, score_of
+from neobert.data.sources.pair_columns import CODE, SCORES, score_of
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 

@@ -13,13 +13,13 @@ from neobert.errors import ProjectError
 from neobert.families.hf.architecture import BARE, MASKED
 from neobert.families.shape import ModelShape
 from neobert.printable import printable
-from neobert.tasks.contrastive.declared import POOLING, declared, undeclared
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import CONTRASTIVE, MASKED_LM_LOSS, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
 from neobert.tasks.spec import MASKING_KEYS, NO_LOGITS, Contradiction, Head, Passes, PlanRow, TaskSpec
 
+POOLING = "contrastive.pooling"
 MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_lm_weight"
 
 
@@ -156,6 +156,30 @@ def _other_pooling(config: RunConfig) -> str:
             found = undeclared(config, folder_of_weights(Path(place)))
             return "".join(f" (the weights declare {printable(value)})" for value in found.values())
     return ""
+
+
+def declared(folder: Path) -> Mapping[str, Any]:
+    """Return pooling and prompts of a folder of sentence-transformers; nothing for other weights.
+
+    Raises `ProjectError` for a folder with further modules, which the run would lose.
+    """
+    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+
+    if not (folder / "modules.json").is_file():
+        return {}
+    found = read_declared(folder)
+    prompts = {"query": found.prompts.of_queries, "document": found.prompts.of_documents}
+    return {POOLING: found.pooling} | {
+        f"contrastive.{name}_prompt": text for name, text in prompts.items() if text
+    }
+
+
+def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
+    """Return the pooling with what the weights declare instead, if they do not declare the run's."""
+    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+
+    found = read_declared(folder).pooling
+    return {} if found == CONTRASTIVE.of(config).pooling else {POOLING: found or "none"}
 
 
 SPEC = TaskSpec(
