@@ -137,7 +137,7 @@ def _train(
     processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep and --search train several runs.
     """
-    from launcher.commands import run_file_options, several_options, train
+    from launcher.commands import run_file_options, several_options, several_runs, train
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
@@ -176,7 +176,7 @@ def _train(
         collects=collect,
         allows_unequal_tokens=allow_unequal_tokens,
     )
-    end(several_options.run(request, several, output_format))
+    end(several_runs.run(request, several, output_format))
 
 
 for _name, _short in SHORT_COMMANDS.items():

@@ -1,16 +1,12 @@
-"""Options of `train` that train several runs: a sweep, or a search; and the choice by them."""
+"""Options of `train` that train several runs: a sweep, or a search."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.metric_names import EVAL_LOSS
-
-if TYPE_CHECKING:
-    from launcher.commands.train import Request
 
 TRIALS = 20
 
@@ -54,22 +50,6 @@ class Options:
     def optimized_metric(self) -> str:
         """Metric of the last evaluation that a search optimizes."""
         return self.metric or EVAL_LOSS
-
-
-def run(request: Request, options: Options, output_format: str) -> int:
-    """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
-    require_consistent(options)
-    if options.search:
-        from launcher.commands import sweep_search
-
-        return sweep_search.run(request, options, output_format)
-    if options.sweep:
-        from launcher.commands import sweep
-
-        return sweep.run(request, options, output_format)
-    from launcher.commands import train
-
-    return train.run(request, output_format)
 
 
 def require_consistent(options: Options) -> None:

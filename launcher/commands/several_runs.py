@@ -1,0 +1,20 @@
+"""`train`, which trains the points of a sweep, the trials of a search, or one run."""
+
+from __future__ import annotations
+
+from launcher.commands import train
+from launcher.commands.several_options import Options, require_consistent
+
+
+def run(request: train.Request, options: Options, output_format: str) -> int:
+    """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
+    require_consistent(options)
+    if options.search:
+        from launcher.commands import sweep_search
+
+        return sweep_search.run(request, options, output_format)
+    if options.sweep:
+        from launcher.commands import sweep
+
+        return sweep.run(request, options, output_format)
+    return train.run(request, output_format)
