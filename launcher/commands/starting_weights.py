@@ -13,7 +13,7 @@ from neobert.config.schema import HfModelConfig, TokenizerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.neobert.trained_settings import rope_theta_of, settings_of
+from neobert.families.neobert.trained_settings import PUBLISHED, rope_theta_of, settings_of
 from neobert.families.rotary_base import extended_base
 from neobert.families.table import family_of_type
 from neobert.hub_names import is_hub_name
@@ -21,6 +21,7 @@ from neobert.plan.vocabulary import tokenizer_size
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
+from neobert.runfiles.weights_header import tensor_shapes
 
 OPTION, CONTEXT = "--from", "--context"
 WEIGHTS = "model.pretrained_checkpoint"
@@ -58,8 +59,8 @@ class Weights:
 def find_weights(requested: str) -> Weights:
     """Return the weights in a folder, of the checkpoint of a run directory, or of a Hub repository.
 
-    The repository is downloaded; a folder is not copied. Only config.json is read. Raises `ProjectError`
-    without a model or a tokenizer.
+    The repository is downloaded; a folder is not copied. Only config.json and the headers of
+    weights are read. Raises `ProjectError` without a model or a tokenizer.
     """
     path = Path(os.path.expanduser(requested))
     name, _, revision = requested.partition("@")
@@ -81,6 +82,8 @@ def find_weights(requested: str) -> Weights:
     if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:
         hint = "copy the tokenizer of the model again"
         raise ProjectError("malformed-tokenizer", fault, hint, exit_code=EXIT_USAGE)
+    if snapshot is None:
+        tensor_shapes(folder)
     commit = None if snapshot is None else snapshot.commit
     positions = family_of_type(kind).trained_positions(folder)
     return Weights(place, folder, kind, positions, commit, _model_keys(kind, settings))
@@ -132,18 +135,28 @@ def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
     family = family_of_type(kind)
     if family is not NEOBERT:
         return {"type": family.name}
+    stated = {name: _checked(settings, name, default) for name, default in PUBLISHED.items()}
+    sizes = {**settings_of(stated), "rope_theta": rope_theta_of(settings.values)}
     is_tied = settings.flag("tie_word_embeddings", False)
-    sizes = {**settings_of(settings.values), "rope_theta": rope_theta_of(settings.values)}
     return {**sizes, "tie_word_embeddings": is_tied, "embedding_multiplier": None}
+
+
+def _checked(settings: Settings, name: str, default: object) -> object:
+    """Return a setting of config.json that has the type of its default. Raises `ProjectError` MOD006."""
+    if isinstance(default, bool):
+        return settings.flag(name, default)
+    if isinstance(default, int):
+        return settings.size(name, default)
+    return settings.number(name, default) if isinstance(default, float) else settings.text(name, str(default))
 
 
 def about_option(error: ProjectError) -> ProjectError:
     """Return an error about the weights' key as one about `--from`."""
     hint = error.hint.replace(f"set {WEIGHTS} to", f"pass as {OPTION}")
-    return replace(
-        error,
-        message=error.message.replace(WEIGHTS, OPTION),
-        hint=hint or f"pass another model as {OPTION}",
-        place=error.place.replace(WEIGHTS, OPTION),
-        exit_code=EXIT_USAGE,
+    return ProjectError(
+        error.code,
+        error.message.replace(WEIGHTS, OPTION),
+        hint or f"pass another model as {OPTION}",
+        error.place.replace(WEIGHTS, OPTION),
+        EXIT_USAGE,
     )

@@ -26,7 +26,7 @@ from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.runfiles.continuation import tokenizer_differences
 from neobert.runfiles.model_folder import folder_of_weights, why_no_model
 from neobert.runfiles.run_dir import CONFIG as MODEL_CONFIG
-from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS
+from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS, tensor_shapes
 from neobert.tasks.specs import spec_of
 
 
@@ -64,8 +64,8 @@ def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
 def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
     """Return the error with which the trainer would reject the initial weights, or None.
 
-    Checks that the files exist, that config.json has the sizes of the section `model`, and for transformers
-    models that the weights have its shapes.
+    Checks that the files exist and their headers can be read, that config.json has the sizes of the section
+    `model`, and for transformers models that the weights have its shapes.
     """
     if reason := _why_no_weights(path):
         return ProjectError("DAT001", reason)
@@ -73,10 +73,11 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
         refuse_other_model(config, path)
         refuse_other_weights(config, path)
         _refuse_other_keys(config, folder_of_weights(path))
+        tensor_shapes(path)
     except ProjectError as error:
-        if error.hint:  # the edits of the section; else config.json is damaged
+        if error.hint and not Path(error.place).exists():  # the edits of the section
             return error
-        return ProjectError("DAT001", f"{error.place} {error.message}")
+        return ProjectError("DAT001", f"{error.place}: {error.message}", error.hint)  # a damaged file
     return None
 
 

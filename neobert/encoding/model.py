@@ -157,6 +157,18 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
         raise ProjectError("EXP005", message, "pass a checkpoint of a pretraining run", str(folder))
 
 
+@contextmanager
+def neobert_config(folder: Path) -> Iterator[None]:
+    """Raise `ProjectError` for a config.json from which no NeoBERT can be built."""
+    try:
+        yield
+    except ProjectError:
+        raise
+    except Exception as error:  # a setting that no class checks raises errors of every kind
+        message = f"config.json is not a NeoBERT config: {reason_of(error)}"
+        raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
+
+
 def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     """Load a NeoBERT in fp32 with all its weights. Without `needs_decoder`, the decoder is the embedding.
 
@@ -165,16 +177,13 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     state = join_gates(read_weights(folder))
     if not any(name.startswith(ENCODER) for name in state):
         state = {ENCODER + name: tensor for name, tensor in state.items()}  # the encoder, saved alone
-    try:
+    with neobert_config(folder):
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
         is_tied = bool(settings.tie_word_embeddings)
         if not needs_decoder:
             settings.tie_word_embeddings = True
         with torch.device("meta"):
             model = NeoBERTLMHead(settings)
-    except Exception as error:  # a setting that no class checks raises errors of every kind
-        message = f"config.json is not a NeoBERT config: {reason_of(error)}"
-        raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
     _assign(model, {name: each.float() for name, each in state.items() if name.startswith(kept)}, folder)
     return model

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.encoding.model import computing_in, multiple_on, over_runs, run_config
+from neobert.encoding.model import computing_in, multiple_on, neobert_config, over_runs, run_config
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_other_settings
@@ -107,10 +107,11 @@ def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
-    settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
-    kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
-    settings.attn_backend = kernels.model_attention
-    model = MODELS[auto_class](settings)
+    with neobert_config(folder):
+        settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
+        kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
+        settings.attn_backend = kernels.model_attention
+        model = MODELS[auto_class](settings)
     load_weights(model, folder)
     return neobert_backbone(model, kernels)
 

@@ -49,6 +49,7 @@ def write_model(folder: Path, model_type: str = "bert", **settings: Any) -> Path
     values = {"model_type": model_type, **sizes, **settings}
     (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
     write_tokenizer(folder)
+    write_header(folder / "model.safetensors", {})
     if model_type in ARCHITECTURES:
         config = from_dict({"model": {"type": "hf", "config": str(folder)}})
         read, architecture = settings_of(section_of(config))

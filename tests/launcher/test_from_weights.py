@@ -245,6 +245,9 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
         (["--from", "header"], "model.safetensors: is not a readable safetensors file: the header has"),
         (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
+        (["--from", "own-sizes"], 'config.json: hidden_size is "64", expected a positive integer'),
+        (["--from", "own-act"], "model.hidden_act expects one of swiglu, gelu"),
+        (["--from", "own-index"], "the index names a file outside its folder: /etc/passwd"),
         (["--from", "missing"], "missing: no such folder"),
         (["--from", "notes"], "notes: is not a model folder: it has no config.json"),
         (
@@ -278,6 +281,11 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     write_model(Path("header-nested"))
     encoded = f'{{"a": {NESTED}}}'.encode()
     Path("header-nested", "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded)
+    write_model(Path("own-sizes"), "neobert", hidden_size="64")
+    write_model(Path("own-act"), "neobert", hidden_act="relu")
+    write_model(Path("own-index"), "neobert")
+    Path("own-index", "model.safetensors").rename("own-index/model.safetensors.index.json")
+    Path("own-index/model.safetensors.index.json").write_text('{"weight_map": {"a": "/etc/passwd"}}')
     before = sorted(os.listdir())
     if "--text" not in arguments and "--dataset" not in arguments:
         arguments = [*arguments, "--text", "reviews.csv" if "classification" in arguments else "notes"]

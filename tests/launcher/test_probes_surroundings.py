@@ -24,6 +24,9 @@ from neobert.families.neobert.trained_settings import PUBLISHED
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from profiles.registry import resolve_run
+from tests.launcher.model_folders import write_header
+
+UNREADABLE = "is not a readable safetensors file: the header has 0 bytes (limit 16,777,216)"
 
 
 def test_tracker_credentials(
@@ -194,9 +197,14 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
             ("run/checkpoints/latest/model.safetensors",),
             "a run directory; its newest checkpoint is run/checkpoints/latest",
         ),
-        ("ckpt", ("ckpt/model.safetensors",), ""),
-        ("ckpt", ("ckpt/model.safetensors.index.json",), ""),
-        ("own.safetensors", ("own.safetensors",), ""),
+        ("ckpt", ("ckpt/model.safetensors",), f"ckpt/model.safetensors: {UNREADABLE}"),
+        (
+            "ckpt",
+            ("ckpt/model.safetensors.index.json",),
+            "ckpt/model.safetensors.index.json: invalid index of shards: "
+            "JSONDecodeError('Expecting value: line 1 column 1 (char 0)')",
+        ),
+        ("own.safetensors", ("own.safetensors",), f"own.safetensors: {UNREADABLE}"),
     ],
 )
 @pytest.mark.child
@@ -210,9 +218,9 @@ def test_weights_are_looked_for_where_the_trainer_looks(
         (tmp_path / file).touch()
     found = probe_data(configured({"model.pretrained_checkpoint": name}))
     assert (found.weights, found.weights_reason) == (name, reason)
-    with pytest.raises(ProjectError) as refusal:  # an empty file is found, and is not readable all the same
+    with pytest.raises(ProjectError) as refusal:
         read_weights(Path(name))
-    assert ("in this folder" in refusal.value.message) == bool(reason)
+    assert ("in this folder" in refusal.value.message) != reason.startswith(("ckpt/", "own"))
 
 
 @pytest.mark.parametrize(
@@ -238,15 +246,15 @@ def test_weights_are_looked_for_where_the_trainer_looks(
             "set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
         ({}, "", "", ""),
-        ([], "", r"config\.json is not a JSON object", ""),
-        ("x" * 2**20, "", r"config\.json is larger than 1,048,576 bytes", ""),
+        ([], "", r"config\.json: is not a JSON object", ""),
+        ("x" * 2**20, "", r"config\.json: is larger than 1,048,576 bytes", ""),
     ],
 )
 def test_weights_of_another_size_are_found_with_the_values_to_set(
     configured: Any, tmp_path: Path, content: Any, key: str, reason: str, hint: str
 ) -> None:
     (tmp_path / "ckpt").mkdir()
-    (tmp_path / "ckpt" / "model.safetensors").touch()
+    write_header(tmp_path / "ckpt" / "model.safetensors", {})
     subject = configured({"model.pretrained_checkpoint": "ckpt"})
     if isinstance(content, dict):
         own = {name: getattr(subject.config.model, name) for name in PUBLISHED}
@@ -259,7 +267,7 @@ def test_weights_of_another_size_are_found_with_the_values_to_set(
 
 def sealed_weights(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(b"weights")
+    write_header(folder / "model.safetensors", {})
     (folder / "optimizer.bin").write_bytes(b"moments")
     seal(folder, 4, "digest", "2026-01-01T00:00:00+00:00")
     return folder
@@ -277,7 +285,7 @@ def test_the_weights_of_a_checkpoint_are_verified(configured: Any, tmp_path: Pat
     assert (probe_data(subject).weights_damage, probe_data(subject).weights_reason) == ("", "")
     assert all(doing.startswith(f"verifying {folder}") for doing in asked)
     assert asked, "a large file takes longer than a light probe may"
-    (folder / "model.safetensors").write_bytes(b"wEights")
+    (folder / "model.safetensors").write_bytes(bytes((folder / "model.safetensors").stat().st_size))
     found = probe_data(subject)
     assert found.weights_damage == "the content of model.safetensors changed after the save"
     assert (found.weights_reason, found.weights_key, found.weights_hint) == ("", "", DAMAGED_HINT)

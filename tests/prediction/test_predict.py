@@ -324,10 +324,17 @@ def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
         ({"pair_column": "other"}, "there is no column 'other'"),
         ({"max_length": 99}, "max_length 99 exceeds the 32 positions"),
         ({"texts": "absent.csv"}, "does not exist"),
+        (
+            {"settings": {"num_attention_heads": 3}},
+            "config.json is not a NeoBERT config: num_attention_heads",
+        ),
+        ({"settings": {"id2label": ["a", "b"]}}, "config.json is not a NeoBERT config: AttributeError"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, tmp_path):
     (tmp_path / "in.csv").write_text("text,label\nthe model,1\n")
+    config, changes = classifier / "config.json", dict(changes)
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes.pop("settings", {})))
     request = Request(str(classifier), str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
     with pytest.raises(ProjectError, match=message):
         run(Request(**{**asdict(request), **changes}))
