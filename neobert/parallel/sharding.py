@@ -171,8 +171,14 @@ def _units_of(module: nn.Module) -> list[FSDPModule]:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return this rank's local shard; a tensor that is not sharded is returned unchanged."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    """Return this rank's local shard; a tensor that is not sharded is returned unchanged.
+
+    A shard that is sent in another type (`Recipe.before_sharding`) is a class around the stored tensor.
+    """
+    if not isinstance(tensor, DTensor):
+        return tensor
+    part = tensor.to_local()
+    return getattr(part, "_tensor", part)
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:

@@ -149,6 +149,7 @@ class World:
             weights.hold(module)
         self._accelerator.prepare_model(module, device_placement=False, evaluation_mode=True)
         self.reshards = reshards
+        self.recipe.before_sharding(module)
         sharding.shard(
             module,
             self.mesh,

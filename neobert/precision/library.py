@@ -64,6 +64,8 @@ class Library(NamedTuple):
         recipes: by the values of the key `recipe`.
         package: name of the distribution.
         install: command that installs it.
+        gathers_key: key with which FSDP2 gathers converted weights in low precision; its folder then has the
+            module `shards`. Empty: it does not convert sharded weights.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Library(NamedTuple):
     recipes: Mapping[str, LowRecipe]
     package: str
     install: str
+    gathers_key: str = ""
 
 
 class Conversion(NamedTuple):
@@ -89,6 +92,12 @@ class Conversion(NamedTuple):
     def recipe(self) -> LowRecipe:
         """Return the recipe."""
         return self.library.recipes[self.name]
+
+    @property
+    def gathers_low(self) -> bool:
+        """Return whether ranks gather converted weights in low precision."""
+        name = self.library.gathers_key
+        return name in self.recipe.reads and bool(getattr(self.section, name))
 
     @property
     def remove(self) -> str:

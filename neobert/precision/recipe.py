@@ -9,13 +9,19 @@ from typing import Any, NamedTuple
 from neobert.precision.library import Conversion
 
 
-def keep_modules(_backbone: Any) -> None:
+def keep_modules(_module: Any) -> None:
     """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
 
 
 def converting(conversion: Conversion, seed: int, backbone: Any) -> None:
     """Convert a backbone by a library; the module that does so imports torch."""
     import_module("neobert.precision.conversion").convert(conversion, seed, backbone)
+
+
+def sharding(function: str, conversion: Conversion, module: Any) -> None:
+    """Call a function of the module `shards` of a library, which imports torch and the library."""
+    shards = import_module(f"neobert.precision.{conversion.library.name}.shards")
+    getattr(shards, function)(conversion.section, module)
 
 
 class Recipe(NamedTuple):
@@ -32,6 +38,8 @@ class Recipe(NamedTuple):
             (`neobert.plan.sharding`); None: as they are.
         reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
         convert: replaces modules in the blocks of a backbone in place. `prepare_model` says when.
+        before_sharding: prepares an objective for FSDP2, which shards it next.
+        after_update: called with the prepared objective after each update of the weights.
         conversion: the library that converts, and its section; None: nothing is converted.
     """
 
@@ -42,6 +50,8 @@ class Recipe(NamedTuple):
     gathered_dtype: str | None = None
     reduced_dtype: str | None = None
     convert: Callable[[Any], None] = keep_modules
+    before_sharding: Callable[[Any], None] = keep_modules
+    after_update: Callable[[Any], None] = keep_modules
     conversion: Conversion | None = None
 
     @property

@@ -168,6 +168,46 @@ def test_a_run_goes_from_bf16_to_fp8_and_back_with_the_same_weights_in_its_check
     assert subprocess.run([sys.executable, "-c", load], cwd=tmp_path, capture_output=True).returncode == 0
 
 
+def test_two_ranks_gather_converted_weights_in_one_byte_each(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ranks = str(Path(__file__).with_name("gathering_ranks.py"))
+    done = subprocess.run([*torchrun, ranks, "found.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["bf16"] - found["low"] == found["converted"]
+    low, bf16 = found["losses"]
+    assert low == pytest.approx(bf16, rel=0.01)
+    assert low != bf16
+
+
+GATHERED = """
+distributed: {mode: fsdp2, nproc_per_node: 2}
+torchao:
+  enable: true
+  recipe: float8_tensorwise
+  enable_fsdp_float8_all_gather: true
+  precompute_float8_dynamic_scale_for_fsdp: true
+"""
+REASON = ("--unguarded", "emulated on a CPU, which preflight refuses")
+
+
+def test_a_run_that_gathers_in_fp8_resumes_bit_exactly_and_saves_plain_weights(tmp_path):
+    """With and without scales computed in advance, which are the same."""
+    file, checkpoints = tmp_path / "run.yaml", tmp_path / "run/checkpoints"
+    file.write_text(RUN + GATHERED)
+    done = launch(tmp_path, "train", "run.yaml", *REASON)
+    assert done.returncode == 0, done.stdout + done.stderr
+    whole = load_file(checkpoints / "6/model.safetensors")
+    assert {each.dtype for each in whole.values()} == {torch.float32}
+    (checkpoints / "6").rename(tmp_path / "aside")
+    file.write_text(RUN + GATHERED.replace("for_fsdp: true", "for_fsdp: false"))
+    done = launch(tmp_path, "train", "run.yaml", "--resume", "auto", *REASON)
+    assert done.returncode == 0, done.stdout + done.stderr
+    resumed = load_file(checkpoints / "6/model.safetensors")
+    assert resumed.keys() == whole.keys()
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
 def test_a_rehearsal_times_a_recipe_against_bf16_and_compares_the_losses(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(

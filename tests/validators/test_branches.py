@@ -59,6 +59,8 @@ CONVERTED = {"config.torchao.enable": True}
 SLOWER = {"recipe_step_s": 0.2, "bf16_step_s": 0.1, "recipe_loss": 7.0, "bf16_loss": 7.0}
 EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
 ENGINE, QUARTET = {"config.transformer_engine.enable": True}, {"config.quartet2.enable": True}
+TENSORWISE = CONVERTED | {"config.torchao.recipe": "float8_tensorwise"}
+GATHERS = "config.torchao.enable_fsdp_float8_all_gather"
 CAPABILITY = "facts.gpus.0.compute_capability"
 ADAPTED = {
     "config.task": "classification",
@@ -222,6 +224,9 @@ ROWS: list[Row] = [
      "facts.software.torch_cuda", "12.8", "12.9", "torch is built for CUDA 12.8; fp8_block needs 12.9"),
     ("PRE005", ENGINE, CAPABILITY, [8, 0], [8, 9], "fp8_current needs 8.9"),
     ("PRE005", QUARTET, CAPABILITY, [10, 0], [12, 0], "quartet_ii needs 12.0 to below 13.0"),
+    ("PRE007", TENSORWISE | {"config.distributed.mode": "fsdp2"}, GATHERS, False, True, "sharded weights"),
+    ("PRE007", TENSORWISE, GATHERS, True, False, "needs sharded weights"),
+    ("CFG013", CONVERTED, GATHERS, True, False, "float8_rowwise does not read"),
     ("PRE007", QUARTET, "profile", "cpu-demo", "gpu", "quartet_ii needs a GPU"),
     ("PRE009", QUARTET | {"config.trainer.per_device_train_batch_size": 1},
      "config.dataset.max_seq_length", 960, 896, "quartet_ii needs a multiple of 128 tokens"),

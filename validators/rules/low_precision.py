@@ -81,9 +81,10 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     """A recipe in a run for which low precision is not supported.
 
     ## What it does
-    Low precision needs packed rows, bf16 for the rest of the model, and replicated weights. Its layers are
-    torch modules: other kernels of the blocks would not call them. An emulated recipe is for tests of a run
-    on a machine without such a GPU; in production it would round without being faster.
+    Low precision needs packed rows, bf16 for the rest of the model, and weights that are replicated, or with
+    `float8_tensorwise` gathered in fp8 (`torchao.enable_fsdp_float8_all_gather`). Its layers are torch
+    modules: other kernels of the blocks would not call them. An emulated recipe is for tests of a run on a
+    machine without such a GPU; in production it would round without being faster.
 
     ## Why is this bad?
     Converted layers that nothing calls change no result, and a table of runs would credit the recipe with it.
@@ -118,9 +119,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
         yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {remove}")
-    if config.distributed.mode == "fsdp2":
-        key = "distributed.mode"
-        yield Violation(key, f"{name} does not support sharded weights", f"set {key} to replicated")
+    yield from _of_shards(run, conversion)
     if config.adapter.type is not None:
         yield Violation(conversion.key("enable"), f"{name} does not support an adapter", remove)
     if conversion.recipe.is_emulated and run.is_production:
@@ -129,6 +128,21 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         emulated = [each for each, row in conversion.library.recipes.items() if row.is_emulated]
         hint = f"set {recipe} to {emulated[0]}, or {remove}" if emulated else remove
         yield Violation(recipe, f"{name} needs a GPU", hint)
+
+
+def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
+    mode, gathers = "distributed.mode", conversion.library.gathers_key
+    is_sharded = run.config.distributed.mode == "fsdp2"
+    if is_sharded and not conversion.gathers_low:
+        message, hint = f"{conversion.name} does not support sharded weights", f"set {mode} to replicated"
+        readers = [name for name, row in conversion.library.recipes.items() if gathers in row.reads]
+        if readers:
+            edits = f"set {conversion.key('recipe')} to {readers[0]} and {conversion.key(gathers)} to true"
+            hint = f"{edits}, or {hint}"
+        yield Violation(mode, message, hint)
+    if conversion.gathers_low and not is_sharded:
+        key = conversion.key(gathers)
+        yield Violation(key, f"{key} needs sharded weights", f"set {mode} to fsdp2, or set {key} to false")
 
 
 @rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)

@@ -27,3 +27,11 @@ class TorchaoConfig(ConversionConfig):
         "the rounding of mxfp8 without its speed, on any device. nvfp4: four bits, one scale per 16 values, "
         "stochastic rounding of gradients (Blackwell).",
     )
+    enable_fsdp_float8_all_gather: bool = key(
+        False, "float8_tensorwise with distributed.mode fsdp2: ranks gather converted weights in fp8."
+    )
+    precompute_float8_dynamic_scale_for_fsdp: bool = key(
+        False,
+        "With enable_fsdp_float8_all_gather: one all-reduce per step for the scales of all weights, not one "
+        "for each.",
+    )

@@ -9,6 +9,8 @@ from neobert.precision.library import ADA, DATA_CENTER_BLACKWELL, EVERY, HOPPER,
 from neobert.precision.recipe import BF16
 from neobert.precision.torchao.section import TorchaoConfig
 
+GATHERS = "enable_fsdp_float8_all_gather"
+SHARDED = frozenset({GATHERS, "precompute_float8_dynamic_scale_for_fsdp"})
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 TORCHAO = Library(
@@ -17,7 +19,7 @@ TORCHAO = Library(
     section=TorchaoConfig,
     recipes={
         "float8_rowwise": LowRecipe(HOPPER, 16, FLOAT8, was_run=True),
-        "float8_tensorwise": LowRecipe(ADA, 16, FLOAT8, was_run=True),
+        "float8_tensorwise": LowRecipe(ADA, 16, FLOAT8, reads=SHARDED, was_run=True),
         "float8_rowwise_with_gw_hp": LowRecipe(HOPPER, 16, FLOAT8),
         "mxfp8_rceil": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
         "mxfp8_rceil_wgrad_with_hp": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
@@ -26,4 +28,5 @@ TORCHAO = Library(
     },
     package="torchao",
     install="pip install 'torchao>=0.18'",
+    gathers_key=GATHERS,
 )

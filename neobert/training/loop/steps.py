@@ -164,6 +164,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
     if clip is not None and clip.is_due(trainer.progress.step + 1):
         with trainer.world.autocast():
             clip(trainer.task.inputs(last_batch, trainer.world.device))
+    trainer.world.recipe.after_update(trainer.module)
     trainer.scheduler.step()
     trainer.optimizer.zero_grad(set_to_none=True)
 
