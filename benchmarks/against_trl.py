@@ -39,6 +39,7 @@ PEERS = (
     "padding-free, liger",
     "padding-free, compiled",
     "padding-free, flash_attention_4",
+    "padding-free, flash_attention_4, compiled",
 )
 """Forms of `peers/trl_arm.py`."""
 ROWS = "rows.pt"

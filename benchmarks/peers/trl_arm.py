@@ -45,6 +45,7 @@ FORMS = {
     "padding-free, compiled": Form("bench_varlen", {**FREE, "torch_compile": True}),
     "padding-free, liger": Form("bench_varlen", {**FREE, "use_liger_kernel": True}),
     "padding-free, flash_attention_4": Form("flash_attention_4", FREE),
+    "padding-free, flash_attention_4, compiled": Form("flash_attention_4", {**FREE, "torch_compile": True}),
 }
 """All without recomputed activations, which SFTConfig has by default."""
 
