@@ -139,7 +139,8 @@ def run_file_of(
 ) -> Path:
     """Return the run file of `train --from`, in the working directory; the same command finds it again.
 
-    Its name has the column of the labels if one is stated: a table may have several, with a run for each.
+    Its name has the column of the labels, and the type of an adapter, if they are stated: the same weights
+    and text may have a run for each.
 
     Raises `ProjectError` for a file of that name that another command wrote.
     """
@@ -149,8 +150,10 @@ def run_file_of(
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
     named = named_in(overrides)
-    labels = [_plain(column) for key, column in named.items() if key.endswith(".label_column")]
-    name = "-".join([_stem(weights), _stem(str(text)), *labels, *([] if context is None else [str(context)])])
+    stated = [
+        _plain(value) for key, value in named.items() if key.endswith(".label_column") or key == ADAPTER
+    ]
+    name = "-".join([_stem(weights), _stem(str(text)), *stated, *([] if context is None else [str(context)])])
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
     request = Request(file, weights, task, text, None, default_device(), context, named)
     if os.path.lexists(file):
@@ -204,9 +207,8 @@ def _require_same(request: Request) -> None:
     again = shlex.quote(str(request.file))
     message = "the file exists, and another command wrote it"
     other = request.file.with_stem(f"{request.file.stem}-2")
-    hint = (
-        f"to train it: neobert-launch train {again}; for another file: {replace(request, file=other).command}"
-    )
+    another = replace(request, file=other).command
+    hint = f"to train it: neobert-launch train {again}; else rename or remove it, or write another: {another}"
     raise ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 

@@ -193,10 +193,12 @@ def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> No
     assert "using model-table-Kindoftext.yaml, which this command wrote" in again.err
     assert command(*train).code == 0  # the other labels of the table, in a run of their own
     assert resolve_run(None, ["model-table.yaml"]).config.classification.label_column == "rating"
-    tagged = command(*train, "--adapter.type", "lora")
-    assert "another command wrote it" in tagged.err
-    assert "for another file: neobert-launch init --from model" in tagged.err
-    assert "--adapter.type lora --device cpu model-table-2.yaml" in tagged.err
+    assert command(*train, "--adapter.type", "lora").code == 0
+    assert resolve_run(None, ["model-table-lora.yaml"]).config.adapter.type == "lora"
+    other = command(*train, "--dataset.text_column", "text")
+    assert "another command wrote it" in other.err
+    assert "or write another: neobert-launch init --from model" in other.err
+    assert "--device cpu model-table-2.yaml" in other.err
     init = ("init", "same.yaml", *train[1:-1], "--device", "cpu", *named)
     assert command(*init).code == 0
     assert resolve_run(None, ["same.yaml"]).config.classification == config.classification
