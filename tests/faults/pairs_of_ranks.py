@@ -180,7 +180,7 @@ def flipped(trainer: Trainer) -> str:
             own_part(next(trainer.module.parameters())).view(torch.int32).view(-1)[0] ^= 1
     with pytest.raises(ProjectError, match="DST005") as refused:
         Saver(trainer, lambda: None).begin(trainer)
-    return refused.value.message.partition(" from")[0]
+    return refused.value.message.partition(", and")[0]
 
 
 def load_all(folder: Path, way: tuple[int, str]) -> None:

@@ -46,7 +46,7 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert flipped == [4, 4]
     assert found["files"]["flipped"] == [str(CHANGE_AT), "latest"]
     assert "[DST005]" in found["log of flipped"]
-    assert "weights of ranks 0, 1 differ from the other ranks, and were not saved" in found["log of flipped"]
+    assert "replicas of the model differ (ranks 0, 1), and were not saved" in found["log of flipped"]
 
     assert failed == [4, 4]
     assert found["files"]["full"] == []
@@ -62,7 +62,11 @@ def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path)
     assert not any(sent for name, (_, sent) in found.items() if "then fsdp2" in name)
     sharded = [each for each in saved if each["files"] != ["model.safetensors"]]
     assert len(sharded) == 3
-    assert [each.get("flipped") for each in sharded] == [None, None, "weights of ranks 1, 3 differ"]
+    assert [each.get("flipped") for each in sharded] == [
+        None,
+        None,
+        "replicas of the model differ (ranks 1, 3)",
+    ]
     for each in sharded:
         assert each["files"][0].startswith("model-00001-of-000")
         # Neither start, step, save, evaluation nor resume gathers more than a unit, nor does a rehearsal.

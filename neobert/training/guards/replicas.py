@@ -28,7 +28,7 @@ def compare_replicas(trainer: Trainer) -> None:
         named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
         raise ProjectError(
             code="DST005",
-            message=f"weights of {named} differ from the other ranks, and were not saved",
+            message=f"replicas of the model differ ({named}), and were not saved",
             hint="check these GPUs for memory errors, then resume: no earlier checkpoint is affected",
             place=f"step {trainer.progress.step}",
             exit_code=EXIT_TRAINING_FAILED,
