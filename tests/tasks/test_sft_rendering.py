@@ -10,12 +10,14 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft import rendering
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.template import ChatTemplate
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, chat_template, talk
 
+TEMPLATES = {name: text for name, text in vars(own).items() if isinstance(text, str) and "{%" in text}
 HELLO = [Conversation(talk("Hi", "Hello"), [])]
 
 
@@ -93,3 +95,20 @@ def test_the_child_ends_with_the_template_and_with_its_parent() -> None:
     process = template_module._child_of(other)._process
     del other
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("key", ["content", "reasoning_content"])
+@pytest.mark.parametrize("name", sorted({*TEMPLATES} - {"ENDLESS"}))
+def test_long_conversations_are_rendered_as_short_ones(
+    name: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [{**each, key: each["content"]} for each in talk("Hi", "Hello", "And now?", "Bye")]
+    request = rendering.Request(TEMPLATES[name], {"eos_token": END}, own.SPECIAL, None, "auto", "all", 9.0)
+    answers = []
+    for many in (0, 99):
+        monkeypatch.setattr(rendering, "MANY_MESSAGES", many)
+        template = rendering.Template(request)
+        answers.append(rendering.rendered(template, {"messages": messages, "tools": []}))
+        has_failed = Fault.FAILED in dict(answers[0].faults)
+        assert template.is_direct is (not many and key == "content" and not has_failed)
+    assert answers[0] == answers[1]
