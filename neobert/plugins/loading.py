@@ -27,6 +27,7 @@ from neobert.plugins.changes import REMOVED, changed_files
 from neobert.plugins.code import code_of
 from neobert.plugins.kinds import Kind
 from neobert.plugins.source import is_installed
+from neobert.plugins.time_limit import OverdueError, within_limit
 from neobert.printable import printable
 
 log = logging.getLogger(__name__)
@@ -64,20 +65,24 @@ class Plugin:
     def guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the plug-in. Raises `PluginError` with the file and line of an exception."""
         try:
-            return function(*arguments)
+            with within_limit():
+                return function(*arguments)
+        except OverdueError as error:
+            raise self.error_of(error, str(error)) from None
         except (Exception, SystemExit) as error:
             if type(error).__name__ == "OutOfMemoryError":  # rehearsal and trainer have a hint for it
                 raise
             log.error("%s raised an exception\n%s", self.label, _printed(error))
             raise self.error_of(error) from error
 
-    def error_of(self, error: BaseException) -> PluginError:
+    def error_of(self, error: BaseException, problem: str = "") -> PluginError:
         """Return the error of an exception, with the last line of the user's files that raised it."""
         frames = traceback.extract_tb(error.__traceback__)
         own = next((each for each in reversed(frames) if each.filename in self.files), None)
         place = printable(f"{own.filename}:{own.lineno}") if own is not None else self.label
-        message = f"{self.key} ({self.name}) raised {type(error).__name__}: {_first_line(error)}"
-        return self.refusal(message, f"fix {place}; the log has the traceback", place)
+        raised = f"raised {type(error).__name__}: {_first_line(error)}"
+        hint = f"fix {place}" if problem else f"fix {place}; the log has the traceback"
+        return self.refusal(f"{self.key} ({self.name}) {problem or raised}", hint, place)
 
     def refusal(self, message: str, hint: str, place: str = "") -> PluginError:
         """Return the error of a plug-in."""

@@ -32,10 +32,14 @@ from neobert.plugins.loading import Plugin, PluginError, load_plugins
 from neobert.plugins.masking import PluggedMasking
 from neobert.plugins.parameters import refuse_unsaved
 from neobert.plugins.reference import PluginProblemError
+from neobert.plugins.time_limit import calls_limited
+from neobert.progress import LOG
 from neobert.tasks.specs import metrics_of, spec_of
 from neobert.train import leave
 
 Report = dict[str, Any]
+LIMIT_S = 120.0
+"""For each call of a plug-in, such as for a row or a metric."""
 NUM_DOCUMENTS, NUM_ROWS, NUM_LABELS = 32, 64, 48
 TOLERANCE = 1e-5
 """Relative difference that another order of summation may make, in fp32."""
@@ -48,9 +52,11 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     config, is_again = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
-    with reporting(report, "plugins"):
+    LOG.info("importing plug-ins")
+    with reporting(report, "plugins"), calls_limited(LIMIT_S):
         for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
             if not is_again or plugin.kind in (MASKING, DATASET):
+                LOG.info("testing %s (%s)", plugin.key, plugin.label)
                 with reporting(report, plugin.key):
                     TESTS[plugin.kind](plugin, config, report)
     return report

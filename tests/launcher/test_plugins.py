@@ -14,7 +14,9 @@ import pytest
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.plugins.changes import plugin_differences
-from neobert.plugins.loading import load_plugins
+from neobert.plugins.kinds import METRICS
+from neobert.plugins.loading import Plugin, PluginError, load_plugins
+from neobert.plugins.time_limit import calls_limited
 from profiles.registry import Begun, resolve_run
 
 Write = Callable[[str], Path]
@@ -308,3 +310,17 @@ def test_code_is_never_taken_from_a_run_directory() -> None:
     saved["plugins"] |= {"masking": "masking.py:spans", "code": ["0  masking.py"]}
     begun = Begun("resolved.json", json.loads(json.dumps(saved)), {})
     assert resolve_run(None, ["run.yaml"], begun=begun).config.plugins == RunConfig().plugins
+
+
+@pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(1e6)"])
+def test_a_call_that_does_not_return_is_interrupted_at_its_line(wait: str, tmp_path: Path) -> None:
+    file = tmp_path / "stuck.py"
+    file.write_text(f"def cost(predictions):\n    try:\n        {wait}\n    except Exception: pass\n")
+    scope: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+    plugin = Plugin(METRICS, "plugins.metrics.0", "cost", "stuck:cost", scope["cost"], frozenset({str(file)}))
+    with pytest.raises(PluginError) as error, calls_limited(0.2):
+        plugin([])
+    assert error.value.message == "plugins.metrics.0 (cost) did not return within 0.2 s"
+    assert (error.value.place, error.value.hint) == (f"{file}:3", f"fix {file}:3")
+    assert plugin.guarded(len, []) == 0
