@@ -55,7 +55,7 @@ FLASH_3 = Package("flash-attn-3", "flash_attn_interface", "flash-attn-3")
 # It is built against the torch that is installed, hence no isolated build.
 FLASH_2 = Package("flash-attn", "flash_attn", "--no-build-isolation 'flash-attn>=2.8'", "2.8", "flash")
 LIGER = Package("liger-kernel", "liger_kernel", "'liger-kernel>=0.8'", "0.8", "liger")
-FLA = Package("flash-linear-attention", "fla.ops.nsa", "'flash-linear-attention>=0.6'", "0.6", "nsa")
+FLA = Package("flash-linear-attention", "fla.ops.nsa", "'flash-linear-attention>=0.6,<0.7'", "0.6", "nsa")
 WITH_TORCH = (TORCH, TRITON)
 """Packages that every installation on a GPU has."""
 OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, FLA, TRITON)

@@ -189,7 +189,7 @@ def test_on_a_gpu_without_the_library_one_line_names_it():
     features = shape_of(config_of(), 1).attention.features
     with pytest.raises(BackendError, match="needs flash-linear-attention, which does not import") as error:
         choose_backend("nsa", Environment("cuda", "bfloat16", 64, (), features))
-    assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6'")
+    assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6,<0.7'")
 
 
 @pytest.mark.parametrize("ran", ["torch_varlen", "sdpa"])

@@ -67,7 +67,7 @@ def test_grouped_heads_count_their_own_weights_and_products(attention):
 @pytest.mark.parametrize(
     ("code", "override", "message", "hint"),
     [
-        ("ATT001", (), "not installed", "pip install 'flash-linear-attention>=0.6'"),
+        ("ATT001", (), "not installed", "pip install 'flash-linear-attention>=0.6,<0.7'"),
         (
             *("ATT003", ("trainer.mixed_precision=no",), "nsa needs bfloat16"),
             "set trainer.mixed_precision to bf16, or train on a CPU",
