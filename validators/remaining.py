@@ -38,3 +38,8 @@ def limiting_key(run: ResolvedRun, plan: Plan) -> str:
 def subject_of(left: Remaining) -> str:
     """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
     return f"the rest of the run, from step {left.first_step:,}," if left.first_step else "the run"
+
+
+def is_shortened(run: ResolvedRun, key: str) -> bool:
+    """Return whether the command line sets the last step and leaves `key`, which is for the longer run."""
+    return run.origin(MAX_STEPS).kind == "override" != run.origin(key).kind

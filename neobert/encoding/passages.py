@@ -6,10 +6,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neobert.encoding.texts import Texts
-from neobert.encoding.tokens import TextTokenizer
+
+if TYPE_CHECKING:  # imports torch
+    from neobert.encoding.tokens import TextTokenizer
 
 WINDOW = 1 << 16
 """Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""

@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from neobert.atomic_write import replacing, write_atomically
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.unreadable import unopened
-from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding.passages import Passages
 from neobert.encoding.request import EMBEDDINGS, Request
 from neobert.encoding.texts import Texts, whole_digest
-from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_digests
@@ -101,6 +99,9 @@ def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping
 
     Raises `ProjectError` if `identity`, that of the texts when they were encoded, is another one by now.
     """
+    from neobert.data.tokenize.tokenizers import load_tokenizer  # imports torch, which takes seconds
+    from neobert.encoding.tokens import TextTokenizer
+
     folder, source = Path(request.output).parent, Path(request.texts).absolute()
     tokenizer = TextTokenizer(load_tokenizer(TokenizerConfig(path=request.folder)), settings["max_length"])
     num_texts, rows = _write_texts(folder, Passages(texts, tokenizer, settings["prompt"]))

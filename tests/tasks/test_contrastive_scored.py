@@ -72,7 +72,7 @@ def test_scores_are_read_with_their_documents(tmp_path, name, text, column, expe
     [
         ({"score": None}, "the row has no score", "remove the row, or set contrastive.score_column"),
         ({"score": "high"}, "score 'high' is not a finite number", "contrastive.score_column"),
-        ({"score": [1, float("nan")]}, "score 'nan' is not a finite number", "correct the row"),
+        ({"score": [1, float("nan")]}, "the row has no score", "remove the row"),
         ({"score": {"a": 1}}, "a score is an object with keys, not a number", "correct the row"),
         ({"score": 1, "negative": "n"}, "1 score for 2 documents", "score of the positive and of each"),
         ({"score": [3, 2, 1], "negative": "n"}, "3 scores for 2 documents", "max_negatives to 2"),

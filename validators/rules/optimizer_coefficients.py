@@ -10,8 +10,8 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import is_shortened
 from validators.rule import Violations, rule
-from validators.shortened import is_shortened
 
 MIN_SHARE, HOPELESS_SHARE = 0.5, 0.1
 """Of the learning rate: Adam's mean step."""

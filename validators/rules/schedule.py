@@ -8,8 +8,8 @@ from neobert.plan import Plan, pieces
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import is_shortened
 from validators.rule import Violations, rule
-from validators.shortened import is_shortened
 
 LONGEST_WARMUP = 0.5
 USUAL_WARMUP_PERCENT = 5

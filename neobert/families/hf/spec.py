@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
@@ -12,10 +13,12 @@ from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import CAUSAL, Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
 from neobert.families.hf.heads import heads_of, takes_texts
-from neobert.families.hf.rotation import unsupported_rotation
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
+
+BY_LENGTH = ("dynamic", "longrope", "su")
+KEY = "dataset.max_seq_length"
 
 DROPOUT_KEY, WEIGHTS = "model.attention_dropout", "model.pretrained_checkpoint"
 OUTPUTS_KEY = "model.dropout"
@@ -171,6 +174,29 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
         key, others = f"{task.name}.pooling", " or ".join(poolings)
         problem = f"transformers' classifier of this architecture pools by {others}, not {pooling}"
         yield Unsupported(key, problem, f"set {key} to {others}")
+
+
+def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[Unsupported]:
+    """Yield the row length if a long document would change the positions of the others in its row."""
+    for scaling in _scalings(settings):
+        kind = scaling.get("rope_type", scaling.get("type"))
+        limit = _original_length(settings, scaling)
+        if kind in BY_LENGTH and longest_row > limit:
+            problem = f"rotary positions of type {kind} change in a whole row with a document of more than "
+            problem += f"{limit:,} tokens, but rows have {longest_row:,}"
+            yield Unsupported(KEY, problem, f"set {KEY} to {limit}")
+
+
+def _scalings(settings: Settings) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of rotary positions: one, or one for each type of block."""
+    given = settings.values.get("rope_parameters") or settings.values.get("rope_scaling")
+    if isinstance(given, dict):
+        yield from [each for each in given.values() if isinstance(each, dict)] or [given]
+
+
+def _original_length(settings: Settings, scaling: Mapping[str, Any]) -> int:
+    name = "original_max_position_embeddings"
+    return settings._replace(values={**settings.values, **scaling}).size(name, settings.size(POSITIONS, 2048))
 
 
 HF = Family(
