@@ -38,8 +38,8 @@ from neobert.tasks.specs import metrics_of, spec_of
 from neobert.train import leave
 
 Report = dict[str, Any]
-LIMIT_S = 120.0
-"""For each call of a plug-in, such as for a row or a metric."""
+LIMIT_S, LOADING_LIMIT_S = 120.0, 540.0
+"""For each call of a plug-in, and for one that loads a dataset: below the limit of this process."""
 NUM_DOCUMENTS, NUM_ROWS, NUM_LABELS = 32, 64, 48
 TOLERANCE = 1e-5
 """Relative difference that another order of summation may make, in fp32."""
@@ -57,7 +57,8 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
             if not is_again or plugin.kind in (MASKING, DATASET):
                 LOG.info("testing %s (%s)", plugin.key, plugin.label)
-                with reporting(report, plugin.key):
+                limit_s = LOADING_LIMIT_S if plugin.kind is DATASET else LIMIT_S
+                with reporting(report, plugin.key), calls_limited(limit_s):
                     TESTS[plugin.kind](plugin, config, report)
     return report
 

@@ -77,8 +77,8 @@ def failing_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     be finite, have a gradient, and be the same in a smaller microbatch. A metric must not depend on the order
     of the predictions. A hook is built and its state restored; no event is sent. Global random generators
     must not be used. Masking may select up to 1.25 times `datacollator.mlm_probability`, and no special
-    tokens; labels are the tokens of the text. A call that takes more than 120 s fails, with its line. A
-    metric that selects the best checkpoint must be one that a plug-in returns.
+    tokens; labels are the tokens of the text. A call that takes more than 120 s fails, with its line
+    (540 s for a dataset). A metric that selects the best checkpoint must be one that a plug-in returns.
 
     ## Why is this bad?
     A resumed run repeats the steps since its checkpoint. If a function does not give the same results again,
