@@ -100,9 +100,9 @@ def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
         raise MalformedError(f"{file} has no vocabulary")
     if isinstance(vocabulary, list):
         return
-    ids = set(vocabulary.values())
-    if not all(isinstance(number, int) for number in ids):
+    if not all(isinstance(number, int) for number in vocabulary.values()):
         raise MalformedError(f"{file} has an id that is not a number")
+    ids = set(vocabulary.values())
     num_tokens = len(ids) + len(set(_added(content, only_special=False)) - vocabulary.keys())
     if max(ids) >= num_tokens:
         raise MalformedError(f"{file} has ids up to {max(ids):,} for {num_tokens:,} tokens")
