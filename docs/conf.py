@@ -21,11 +21,9 @@ myst_heading_anchors = 4
 highlight_language = "text"  # a block without a language is output, or commands
 exclude_patterns = ["measurements", "figures"]
 html_theme = "furo"
-html_static_path, html_css_files, html_js_files = (
-    ["code.css", "copy.js"],
-    ["code.css"],
-    [("copy.js", {"defer": "defer"})],
-)
+html_static_path = ["code.css", "copy.js"]
+html_css_files = ["code.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
 html_title = f"neobert-launch {version}"
 html_show_sourcelink = False
 html_copy_source = False

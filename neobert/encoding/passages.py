@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from neobert.encoding.texts import Texts
@@ -69,7 +70,7 @@ class Passages:
             ends = list(self._ends(window))
             if not is_last and not ends:
                 ends = [len(window)]
-            for begin, end in zip([0, *ends], ends, strict=False):
+            for begin, end in pairwise([0, *ends]):
                 yield window[begin:end]
             start += ends[-1] if ends else 0
             if is_last:

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from neobert.families.shape import ModelShape
 
 Version = tuple[int, int]
-ADA, HOPPER, BLACKWELL = ((8, 9), (99, 0)), ((9, 0), (99, 0)), ((10, 0), (99, 0))
+UNBOUNDED = (99, 0)
+ADA, HOPPER, BLACKWELL = ((8, 9), UNBOUNDED), ((9, 0), UNBOUNDED), ((10, 0), UNBOUNDED)
 DATA_CENTER_BLACKWELL, CONSUMER_BLACKWELL = ((10, 0), (11, 0)), ((12, 0), (13, 0))
-EVERY = ((0, 0), (99, 0))
+EVERY = ((0, 0), UNBOUNDED)
 
 
 class LowRecipe(NamedTuple):

@@ -194,7 +194,7 @@ def test_a_tokenizer_of_the_local_hub_cache_is_read(
         ("{}", "has no vocabulary"),
         ('{"model": {"vocab": 5}}', "has no vocabulary"),
         ('{"model": {"vocab": {"a": 0, "b": 2}}}', "has ids up to 2 for 2 tokens"),
-        ('{"model": {"vocab": {"a": 0, "b": "1"}}}', "has an id that is not a number"),
+        ('{"model": {"vocab": {"a": 0, "b": [1]}}}', "has an id that is not a number"),
         ("[" * 100_000, "is not JSON"),
         ("\ud800", "is not JSON"),
     ],

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from launcher.cli import app
-from neobert.encoding import Encoder, job
+from neobert.encoding import Encoder, job, passages
 from neobert.encoding.job import run
 from neobert.encoding.shards import Shards
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
@@ -67,7 +67,11 @@ def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, m
         run(again)
 
 
-def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of, tmp_path):
+@pytest.mark.parametrize("window", [passages.WINDOW, 50])
+def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(
+    request_of, tmp_path, monkeypatch, window
+):
+    monkeypatch.setattr(passages, "WINDOW", window)
     folder = tmp_path / "notes"
     folder.mkdir()
     end = "c c c b b."
@@ -81,8 +85,8 @@ def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of
     results = found(output.parent, end, top=99)
     assert results[0]["text"].endswith(end)
     assert {(each["row"], each["file"]) for each in results} == {(0, "long.md"), (1, "short.txt")}
-    passages = map(json.loads, (output.parent / TEXTS).read_text("utf-8").splitlines())
-    assert "".join(each["text"] for each in passages if each["row"] == 0) == long_text
+    rows = map(json.loads, (output.parent / TEXTS).read_text("utf-8").splitlines())
+    assert "".join(each["text"] for each in rows if each["row"] == 0) == long_text
 
 
 def _interrupt():

@@ -203,9 +203,10 @@ def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> 
         ({"it was fine": TEXTS, "0": of([0, 1])}, "the names of the columns look like values"),
         ({"text": TEXTS, "label": of([0, 1]), "": of(["x"])}, "the names of the columns look like values"),
         ({"label": of([0, 1]), "other": of(["", ""])}, "no column holds the text"),
-        ({"text": TEXTS, "label": of(["pos"])}, "column 'label' holds 1 class, not two or more"),
-        ({"text": TEXTS, "label": of(["1", "1.0"])}, "column 'label' holds 1 class"),
-        ({"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])}, "column 'label' holds 0 classes"),
+        ({"text": TEXTS, "label": of(["pos"])}, "column 'label' has 1 class (at least 2)"),
+        ({"text": TEXTS, "label": of([0])}, "column 'label' has 1 class"),
+        ({"text": TEXTS, "label": of(["1", "1.0"])}, "column 'label' has 1 class"),
+        ({"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])}, "column 'label' has 0 classes"),
     ],
 )
 def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> None:

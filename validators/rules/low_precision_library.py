@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from neobert.plan import Plan
 from neobert.precision.libraries import conversions_of
-from neobert.precision.library import Version
+from neobert.precision.library import UNBOUNDED, Version
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
 from validators.rules.low_precision import enabled_in, has_no_gpu_recipe, is_off
 
-UNBOUNDED = 99
 
-
-def _text(version: Version) -> str:
+def _dotted(version: Version) -> str:
     return ".".join(map(str, version))
 
 
@@ -50,17 +48,17 @@ def low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     conversion = enabled_in(run)
     name, recipe, key = conversion.name, conversion.recipe, conversion.key("recipe")
     first, beyond = recipe.capabilities
-    needed_text = _text(first) if beyond[0] == UNBOUNDED else f"{_text(first)} to below {_text(beyond)}"
+    required = _dotted(first) if beyond == UNBOUNDED else f"{_dotted(first)} to below {_dotted(beyond)}"
     for gpu in facts.gpus or ():
         if not recipe.runs_on(gpu.compute_capability):
-            own = f"GPU {gpu.index} ({gpu.name}) has compute capability {_text(gpu.compute_capability)}"
+            own = f"GPU {gpu.index} ({gpu.name}) has compute capability {_dotted(gpu.compute_capability)}"
             rows = conversion.library.recipes.items()
             usable = [each for each, row in rows if row.runs_on(gpu.compute_capability)]
             hint = f"set {key} to {usable[0]}" if usable else conversion.remove
-            yield Violation(key, f"{own}; {name} needs {needed_text}", hint)
+            yield Violation(key, f"{own}; {name} needs {required}", hint)
     built = needed(facts.software).torch_cuda
     if built and tuple(map(int, built.split(".")[:2])) < recipe.min_cuda:
-        least = _text(recipe.min_cuda)
+        least = _dotted(recipe.min_cuda)
         message = f"torch is built for CUDA {built}; {name} needs {least}"
         yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.remove}")
 

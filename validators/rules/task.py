@@ -64,10 +64,10 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
 
 def _tasks_with(metric: str, task: str) -> str:
-    """Return the rest of a hint: the other tasks that report a metric, if there are any."""
+    """Return the end of a hint, about other tasks that report a metric; empty without one."""
     others = [spec for name, spec in SPECS.items() if name != task]
     tasks = [spec.name for spec in others if metric in [each.name for each in spec.metrics]]
-    return f"; {metric} is of task: {' or '.join(tasks)}" if tasks else ""
+    return f"; {metric} is a metric of task {' or '.join(tasks)}" if tasks else ""
 
 
 @rule("TSK003", "early-stopping-cannot-act", severity=Severity.FAIL, level=Level.STATIC)

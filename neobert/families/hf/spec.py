@@ -18,8 +18,7 @@ from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
 
 BY_LENGTH = ("dynamic", "longrope", "su")
-KEY = "dataset.max_seq_length"
-
+LENGTH_KEY = "dataset.max_seq_length"
 DROPOUT_KEY, WEIGHTS = "model.attention_dropout", "model.pretrained_checkpoint"
 OUTPUTS_KEY = "model.dropout"
 
@@ -184,7 +183,7 @@ def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[Unsup
         if kind in BY_LENGTH and longest_row > limit:
             problem = f"rotary positions of type {kind} change in a whole row with a document of more than "
             problem += f"{limit:,} tokens, but rows have {longest_row:,}"
-            yield Unsupported(KEY, problem, f"set {KEY} to {limit}")
+            yield Unsupported(LENGTH_KEY, problem, f"set {LENGTH_KEY} to {limit}")
 
 
 def _scalings(settings: Settings) -> Iterator[Mapping[str, Any]]:

@@ -37,9 +37,8 @@ def converted(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module
     from quartet2.linear import Quartet_II_linear
 
     device = layer.weight.device
-    with torch.random.fork_rng(
-        [device] if device.type == "cuda" else []
-    ):  # it draws weights, which are dropped
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # it draws weights, which are dropped
         kernel = Quartet_II_linear(
             layer.in_features,
             layer.out_features,

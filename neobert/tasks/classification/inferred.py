@@ -128,17 +128,14 @@ def _problem(label: Column, text: Path) -> Keys:
     if len(label.values) > MAX_CLASSES:
         raise too_many_labels(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
-    in_order = bool(numbers) and numbers == list(range(len(numbers)))
-    if in_order and (len(numbers) == 1 or len(numbers) < len(label.values)):  # also written as 1.0
-        return {"classification.num_labels": max(2, len(numbers))}
+    if (num_classes := len(numbers) or len(label.values)) < 2:
+        message = f"column {quoted(label.name)} has {counted(num_classes, 'class', 'classes')} (at least 2)"
+        raise unclear(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
+    if numbers == list(range(num_classes)) and num_classes < len(label.values):  # also written as 1.0
+        return {"classification.num_labels": num_classes}
     # Classes 0, 1, ... have names too: a prediction is then what the column says, and not LABEL_1.
     by_number = {float(value): value for value in label.values} if numbers else {}
     names = [by_number[number] for number in numbers] or sorted(label.values)
-    if len(names) < 2:
-        message = (
-            f"column {quoted(label.name)} holds {counted(len(names), 'class', 'classes')}, not two or more"
-        )
-        raise unclear(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
     return {"classification.label_names": names}
 
 
