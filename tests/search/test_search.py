@@ -67,11 +67,7 @@ def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, m
         run(again)
 
 
-@pytest.mark.parametrize("window", [passages.WINDOW, 50])
-def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(
-    request_of, tmp_path, monkeypatch, window
-):
-    monkeypatch.setattr(passages, "WINDOW", window)
+def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of, tmp_path, monkeypatch):
     folder = tmp_path / "notes"
     folder.mkdir()
     end = "c c c b b."
@@ -85,8 +81,11 @@ def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(
     results = found(output.parent, end, top=99)
     assert results[0]["text"].endswith(end)
     assert {(each["row"], each["file"]) for each in results} == {(0, "long.md"), (1, "short.txt")}
-    rows = map(json.loads, (output.parent / TEXTS).read_text("utf-8").splitlines())
-    assert "".join(each["text"] for each in rows if each["row"] == 0) == long_text
+    monkeypatch.setattr(passages, "WINDOW", 50)
+    run(replace(request_of, texts=str(folder), output=str(tmp_path / "windows" / output.name), max_length=24))
+    for index in (output.parent, tmp_path / "windows"):
+        rows = map(json.loads, (index / TEXTS).read_text("utf-8").splitlines())
+        assert "".join(each["text"] for each in rows if each["row"] == 0) == long_text
 
 
 def _interrupt():
