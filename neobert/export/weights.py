@@ -19,7 +19,7 @@ from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, State
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
-from neobert.runfiles.weights_header import ANOTHER, weight_files
+from neobert.runfiles.weights_header import ANOTHER, tensor_shapes, weight_files
 
 ROTATIONS = "freqs_cis"
 
@@ -119,6 +119,7 @@ def read_weights(path: Path) -> StateDict:
     files = [path] if path.is_file() else weight_files(path)
     state: StateDict = {}
     for file in files:
+        tensor_shapes(file)
         with _refusing_damage(file):
             state.update(load_file(file))
     return {name: tensor for name, tensor in state.items() if not name.endswith(ROTATIONS)}

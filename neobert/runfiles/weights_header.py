@@ -15,6 +15,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CODE = "EXP004"
 ANOTHER = "use another checkpoint, or save this checkpoint again"
+FLOATS = ("F64", "F32", "F16", "BF16")
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
 """An encoder's header has some hundred kilobytes."""
@@ -83,9 +84,16 @@ def _pieces(file: Path, tensor: Any) -> Iterator[bytes]:
 
 def _shapes_in(file: Path) -> dict[str, Shape]:
     try:
-        return {name: _shape(each) for name, each in _header(file).items()}
+        header = _header(file)
+        shapes = {name: _shape(each) for name, each in header.items()}
+        types = {name: str(each["dtype"]) for name, each in header.items() if name.endswith(".weight")}
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(file, error) from error
+    for name, dtype in types.items():
+        if dtype not in FLOATS:  # the values need their scales, which other tensors hold
+            message = f"{printable(name)} has type {printable(dtype)}: quantized weights are not read"
+            raise ProjectError(CODE, message, "save the model in fp32, bf16 or fp16", place=str(file))
+    return shapes
 
 
 def _header(file: Path) -> dict[str, Any]:

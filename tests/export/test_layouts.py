@@ -190,6 +190,14 @@ def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
         load_weights(make_model(), tmp_path)
 
 
+def test_quantized_weights_are_refused(make_model, tmp_path):
+    state = weights_of(make_model())
+    name = next(name for name in state if name.endswith(".weight"))
+    save_file(state | {name: state[name].to(torch.int8)}, tmp_path / "model.safetensors")
+    with pytest.raises(ProjectError, match=f"{name} has type I8: quantized weights are not read"):
+        load_weights(make_model(), tmp_path)
+
+
 @pytest.mark.parametrize(
     "index", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 5}}', '{"weight_map": {"a": [5]}}']
 )

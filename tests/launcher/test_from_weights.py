@@ -250,6 +250,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "own-sizes"], 'config.json: hidden_size is "64", expected a positive integer'),
         (["--from", "own-act"], "model.hidden_act expects one of swiglu, gelu"),
         (["--from", "own-index"], "the index names a file outside its folder: /etc/passwd"),
+        (["--from", "quantized"], "has type I8: quantized weights are not read"),
         (["--from", "missing"], "missing: no such folder"),
         (["--from", "notes"], "notes: is not a model folder: it has no config.json"),
         (
@@ -288,6 +289,9 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     write_model(Path("own-index"), "neobert")
     Path("own-index", "model.safetensors").rename("own-index/model.safetensors.index.json")
     Path("own-index/model.safetensors.index.json").write_text('{"weight_map": {"a": "/etc/passwd"}}')
+    write_model(Path("quantized"))
+    weights = Path("quantized", "model.safetensors")
+    weights.write_bytes(weights.read_bytes().replace(b'"F32"', b'"I8" '))
     before = sorted(os.listdir())
     if "--text" not in arguments and "--dataset" not in arguments:
         arguments = [*arguments, "--text", "reviews.csv" if "classification" in arguments else "notes"]
