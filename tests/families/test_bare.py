@@ -106,3 +106,9 @@ def test_weights_without_a_gradient_are_refused_at_step_1(make_run, run, monkeyp
     assert "2 weights of the model got no gradient in step 1: model.spare.weight, model.spare.bias" in str(
         refused.value
     )
+
+
+def test_a_task_without_a_head_is_refused_without_a_preflight(make_run, run):
+    with pytest.raises(ProjectError, match="NeoBERT has no head for task causal") as refused:
+        run(make_run(task="causal"))
+    assert (refused.value.code, refused.value.place) == ("MOD005", "task")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
@@ -54,9 +55,13 @@ def build(
 ) -> Backbone:
     """Build an encoder, with a head or without, with random weights, and choose the kernels of its step.
 
-    `settings` are arguments of `NeoBERTConfig`. Raises `ProjectError` ATT001 if a kernel that the config
-    names cannot run.
+    `settings` are arguments of `NeoBERTConfig`. Raises `ProjectError` MOD005 for a task without a head, and
+    ATT001 if a kernel that the config names cannot run.
     """
+    if auto_class not in MODELS:
+        message = f"model.type neobert: NeoBERT has no head for task {config.task}"
+        hint = "describe another model in section model, or set task to another one"
+        raise ProjectError("MOD005", message, hint, "task")
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
     section = with_positions(section_of(config), longest_row(config))
