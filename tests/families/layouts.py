@@ -182,3 +182,11 @@ RELEASED = {
         "max_relative_positions": -1,
     },
 }
+
+
+def dropouts(architecture):
+    """Return a high value for every dropout that a config.json of the architecture may set in the blocks."""
+    from transformers import AutoConfig
+
+    names = AutoConfig.for_model(architecture).to_dict()
+    return {name: 0.5 for name in names if name.endswith(("dropout", "pdrop", "dropout_prob"))}

@@ -16,13 +16,14 @@ from transformers import AutoModelForCausalLM
 from neobert.config import from_dict
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import attending
 from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.plan import memory
 from neobert.plan.memory import WHOLE_VALUES
 from neobert.probes.attention_suite import Markers
-from tests.families.layouts import DECODERS, WINDOW
+from tests.families.layouts import DECODERS, WINDOW, dropouts
 
 LENGTHS = (1, 90, WINDOW + 2, 2, 37, WINDOW + 2, WINDOW, 9)
 LONGEST, ROWS = max(LENGTHS), 128
@@ -36,10 +37,10 @@ def backbone(request, tmp_path_factory):
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def config_of(architecture, folder, **changes):
+def config_of(architecture, folder, section=None, **changes):
     small = {"model_type": architecture, "initializer_range": 0.1, **DECODERS[architecture], **changes}
     folder.joinpath("config.json").write_text(json.dumps(small))
-    model = {"type": "hf", "config": str(folder), "max_position_embeddings": 4 * LONGEST}
+    model = {"type": "hf", "config": str(folder), "max_position_embeddings": 4 * LONGEST, **(section or {})}
     values = {"task": "causal", "model": model, "dataset": {"max_seq_length": LONGEST}}
     values |= {"datacollator": {"pack_sequences": True}}
     return from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
@@ -63,6 +64,17 @@ def packed(lengths=LENGTHS):
         "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
         "max_seqlen": max(lengths),
     }
+
+
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_the_section_sets_every_dropout_of_the_config_json_to_0(architecture, tmp_path):
+    section = {"attention_dropout": 0.0}
+    if ARCHITECTURES[architecture].dropout is not None:
+        section["dropout"] = 0.0
+    built = build(architecture, tmp_path, section=section, **dropouts(architecture))
+    built.model.train()
+    with torch.no_grad():
+        assert torch.equal(built.hidden(packed()), built.hidden(packed()))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.probes.attention_suite import Markers
 from neobert.runfiles.weights_header import tensor_shapes
-from tests.families.layouts import SMALL
+from tests.families.layouts import SMALL, dropouts
 from tests.killed_run import killed_before
 from tests.training.conftest import TINY
 
@@ -118,7 +118,9 @@ def padded_batch():
 
 
 def test_dropout_of_the_section_is_that_of_the_blocks(section):
-    architecture = ARCHITECTURES[json.loads(Path(section["config"]).read_text())["model_type"]]
+    values = json.loads(Path(section["config"]).read_text())
+    Path(section["config"]).write_text(json.dumps(values | dropouts(values["model_type"])))
+    architecture = ARCHITECTURES[values["model_type"]]
     batch, _ = padded_batch()
     for probability in (0.0, 0.3):
         own = {} if architecture.dropout is None else {"dropout": probability}

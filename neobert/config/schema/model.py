@@ -191,8 +191,8 @@ class HfModelConfig:
     )
     dropout: Beta | None = key(
         None,
-        "Dropout of the outputs of attention and feed-forward in training (in a ModernBERT, inside the "
-        "feed-forward); null: that of the config.json (0.1 in a BERT).",
+        "Dropout of embeddings and of the outputs of attention and feed-forward in training (in a "
+        "ModernBERT, inside the feed-forward); null: that of the config.json (0.1 in a BERT).",
     )
     attention_dropout: Beta | None = key(
         None,

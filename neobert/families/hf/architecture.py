@@ -65,6 +65,7 @@ class Architecture(NamedTuple):
         heads: heads by the auto class of the model.
         attention_dropout: setting of the dropout of attention, and its default.
         dropout: setting of the dropout of the outputs of blocks, and its default; None: they have none.
+        embedding_dropout: setting of the dropout of embeddings; empty if that of `dropout` sets it, too.
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of
             `classifier_pooling`, which is empty if there is one pooling only; empty without a classifier.
         names: settings of the architecture by the names of other architectures' settings.
@@ -84,6 +85,7 @@ class Architecture(NamedTuple):
     heads: Mapping[str, HeadPath]
     attention_dropout: tuple[str, float]
     dropout: tuple[str, float] | None = None
+    embedding_dropout: str = ""
     positions: str = ""
     added_norms: tuple[str, ...] = ()
     poolings: Mapping[str, str] = {"cls": ""}

@@ -50,7 +50,8 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
     if section.attention_dropout is not None:
         values[architecture.attention_dropout[0]] = section.attention_dropout
     if section.dropout is not None and architecture.dropout is not None:
-        values[architecture.dropout[0]] = section.dropout
+        settings = (architecture.dropout[0], architecture.embedding_dropout)
+        values.update({name: section.dropout for name in settings if name})
     if not architecture.packs:
         values["attn_implementation"] = "eager"  # the only one that the code of the model has
     return given._replace(values=values), architecture

@@ -55,4 +55,5 @@ GPT2 = model_of_blocks(
     positions="wpe",
     attention_dropout=("attn_pdrop", 0.1),
     dropout=("resid_pdrop", 0.1),
+    embedding_dropout="embd_pdrop",
 )

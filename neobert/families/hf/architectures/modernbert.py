@@ -74,6 +74,7 @@ MODERNBERT = Architecture(
     },
     attention_dropout=("attention_dropout", 0.0),
     dropout=("mlp_dropout", 0.0),
+    embedding_dropout="embedding_dropout",
     poolings={"avg": "mean", "cls": "cls"},
     # Two kinds of blocks, each with and without gradients, for fixed and for varying lengths.
     compiles_padded=False,

@@ -35,5 +35,9 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
 
 
 STARCODER2 = model_of_blocks(
-    "starcoder2", Sizes(3072, 30, 24, 2, 0, 12_288), describe, dropout=("residual_dropout", 0.0)
+    "starcoder2",
+    Sizes(3072, 30, 24, 2, 0, 12_288),
+    describe,
+    dropout=("residual_dropout", 0.0),
+    embedding_dropout="embedding_dropout",
 )
