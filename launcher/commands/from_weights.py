@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from glob import has_magic
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import ADAPTER, Content, content_of
-from launcher.io.files import make_folder, open_regular, writing
-from launcher.preflight.hub_weights import newest_commit
-from launcher.terminal import console
+from launcher.io.files import make_folder, writing
 from neobert.config.overrides import parse_overrides, text_override
 from neobert.config.schema import TokenizerConfig
-from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.table import named_weights, shape_of
+from neobert.families.table import shape_of
 from neobert.plan.token_rate import bytes_per_token
-from neobert.printable import printable
 from neobert.tasks.labelled_table import LabelledTable, has_evaluation_split
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
-LONGEST_COMMAND = 2**16
 OF_CONVERSATIONS = ("DAT020", "SFT001")
 """Errors about the rows of a table whose columns are those of conversations."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -82,11 +75,35 @@ class Request:
         return shlex.join([*parts, "--device", self.device, str(self.file)])
 
 
-def write_from_weights(request: Request) -> Sequence[str]:
-    """Write the run file. Returns what was inferred from labelled texts, one line each.
+class RunFile(NamedTuple):
+    """Content of a run file.
+
+    Attributes:
+        notes: what was inferred from labelled texts, one line each.
+        preview: the first texts; None for labelled rows.
+    """
+
+    content: str
+    notes: Sequence[str]
+    preview: Preview | None
+
+
+def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[str]:
+    """Write the run file, or replace one. Returns its notes, and warns of the text.
 
     Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
     """
+    made = run_file(request)
+    if made.preview is not None:
+        warn_of_text(made.preview, request.file)
+    if replaces:
+        request.file.unlink()
+    write_run_file(request.file, made.content)
+    return made.notes
+
+
+def run_file(request: Request) -> RunFile:
+    """Read weights and text, and return the run file. Raises `ProjectError` if a run cannot use them."""
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
@@ -126,45 +143,10 @@ def write_from_weights(request: Request) -> Sequence[str]:
         error = about_option(error)
         others = [f"; or, {each}" for each in _other_tasks(request, spec)]
         raise replace(error, hint=error.hint + "".join(others)) from None
-    if found is not None:
-        warn_of_text(found, request.file)
-    write_run_file(request.file, content)
     if table:
-        return table.notes
-    return tuple(f"{request.text} is read as text; {each}" for each in _other_tasks(request, spec))
-
-
-def run_file_of(
-    weights: str | None, text: Path | None, context: int | None, overrides: Sequence[str]
-) -> Path:
-    """Return the run file of `train --from`, in the working directory; the same command finds it again.
-
-    Its name has the column of the labels, and the type of an adapter, if they are stated: the same weights
-    and text may have a run for each.
-
-    Raises `ProjectError` for a file of that name that another command wrote.
-    """
-    if weights is None or text is None:
-        given, missing = ("--text", OPTION) if weights is None else (OPTION, "--text")
-        hint = f"add {missing}, or write a run file first: neobert-launch init"
-        raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
-    tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
-    named = named_in(overrides)
-    stated = [
-        _plain(value) for key, value in named.items() if key.endswith(".label_column") or key == ADAPTER
-    ]
-    name = "-".join([_stem(weights), _stem(str(text)), *stated, *([] if context is None else [str(context)])])
-    file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
-    request = Request(file, weights, task, text, None, default_device(), context, named)
-    if os.path.lexists(file):
-        _require_same(request)
-        console.tell(f"using {file}, which this command wrote")
-        _note_on_moved(request)
-        return file
-    notes = write_from_weights(request)
-    for line in (f"wrote {file}", *notes):
-        console.tell(printable(line))
-    return file
+        return RunFile(content, table.notes, None)
+    notes = tuple(f"{request.text} is read as text; {each}" for each in _other_tasks(request, spec))
+    return RunFile(content, notes, found)
 
 
 def named_in(overrides: Sequence[str]) -> dict[str, str]:
@@ -175,41 +157,6 @@ def named_in(overrides: Sequence[str]) -> dict[str, str]:
 def infers_others(path: str) -> bool:
     """Return whether columns and labels, or the learning rate, depend on the key."""
     return path.endswith("_column") or path == ADAPTER
-
-
-def _note_on_moved(request: Request) -> None:
-    """Note that a branch on the Hub is another commit than the run file has, which stays in use."""
-    name, _, revision = str(request.weights).partition("@")
-    _, pinned = named_weights(resolve_run(None, [request.file]).config)
-    if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
-        of = f"{name}@{revision or 'main'}"
-        message = f"{of} is {newest[:12]} by now; {request.file} keeps to {pinned[:12]} (model.revision)"
-        console.tell(printable(f"note: {message}"))
-
-
-def _stem(path: str) -> str:
-    """Return a name for files: of a file without its suffixes, of a folder, or of a repository."""
-    place = Path(path).expanduser().absolute()
-    place = next(each for each in (place, *place.parents) if not has_magic(each.name))
-    name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
-    return _plain(name)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "", name) or "text"
-
-
-def _require_same(request: Request) -> None:
-    """Raise `ProjectError` unless the file starts with the command of the request."""
-    with suppress(OSError, UnicodeDecodeError), open_regular(request.file) as file:
-        if file.readline(LONGEST_COMMAND).decode().rstrip() == f"# {printable(request.command)}":
-            return
-    again = shlex.quote(str(request.file))
-    message = "the file exists, and another command wrote it"
-    other = request.file.with_stem(f"{request.file.stem}-2")
-    another = replace(request, file=other).command
-    hint = f"to train it: neobert-launch train {again}; else rename or remove it, or write another: {another}"
-    raise ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 
 def write_run_file(file: Path, content: str) -> None:

@@ -62,7 +62,7 @@ def chosen_run(command: str, stated: Selection, source: Source) -> Selection:
     """
     weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
-        from launcher.commands.from_weights import run_file_of
+        from launcher.commands.short_run_file import run_file_of
 
         if stated.files or stated.profile:
             message = "--text writes a run file, and another one or a profile is given"

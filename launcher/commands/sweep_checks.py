@@ -123,5 +123,5 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
             console.tell(f"{printable(candidate.point.label)}\n{findings}")
         shown.update((each.code, each.message) for each in report.findings)
     if code != EXIT_OK:
-        console.tell("a point fails its checks: nothing was started or written")
+        console.tell("a point fails its checks: no run was started or written")
     return code

@@ -287,7 +287,7 @@ def _join(node: NodeLaunch) -> int:
 def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> int:
     if output_format == "text":
         console.write(preflight_text(examination, verbose=verbose))
-        console.write("preflight failed: nothing was started or written")
+        console.write("preflight failed: no run was started or written")
     else:
         deliver(examination.report, output_format)
     return examination.report.exit_code
@@ -395,5 +395,5 @@ def _dry_run(node: NodeLaunch) -> int:
         ]
         console.write("\n".join([*lines, findings_text(report), DRY]))
     else:
-        console.write(f"{findings_text(report)}\ntrain would reject this run; nothing was written")
+        console.write(f"{findings_text(report)}\ntrain would reject this run; no run was written")
     return report.exit_code

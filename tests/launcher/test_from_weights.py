@@ -195,6 +195,7 @@ def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> No
     assert resolve_run(None, ["model-table.yaml"]).config.classification.label_column == "rating"
     assert command(*train, "--adapter.type", "lora").code == 0
     assert resolve_run(None, ["model-table-lora.yaml"]).config.adapter.type == "lora"
+    Path("runs/model-table").mkdir(parents=True)
     other = command(*train, "--dataset.text_column", "text")
     assert "another command wrote it" in other.err
     assert "or write another: neobert-launch init --from model" in other.err
@@ -326,8 +327,14 @@ def test_train_writes_the_file_once_and_trains_it(
     labelled = ("train", "--model-name", "model", "--text", "reviews.csv", "--task", "classification")
     assert command(*labelled, "--dry-run").code == 0
     assert resolve_run(None, ["model-reviews.yaml"]).config.classification.label_names
-    other = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
-    assert (other.code, "the file exists, and another command wrote it" in other.err) == (2, True)
+    other = ("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
+    assert "replaced an unedited file without a run: model-reviews.yaml" in command(*other).err
+    assert resolve_run(None, ["model-reviews.yaml"]).config.task == "pretrain"
+    with Path("model-reviews.yaml").open("a", encoding="utf-8") as edited:
+        edited.write("# mine\n")
+    refused = command(*labelled, "--dry-run")
+    assert (refused.code, "the file exists, and another command wrote it" in refused.err) == (2, True)
+    assert Path("model-reviews.yaml").read_text(encoding="utf-8").endswith("# mine\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""Run file of `train --from MODEL --text PATH`: its name, and the command that wrote it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from glob import has_magic
+from pathlib import Path
+
+from launcher.commands.from_weights import (
+    Request,
+    default_device,
+    infers_others,
+    named_in,
+    run_file,
+    write_from_weights,
+)
+from launcher.commands.starting_weights import OPTION
+from launcher.commands.weights_run_file import ADAPTER
+from launcher.io.files import open_regular
+from launcher.preflight.hub_weights import newest_commit
+from launcher.terminal import console
+from neobert.config.text_formats import without_suffixes
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.table import named_weights
+from neobert.printable import printable
+from profiles.registry import resolve_run
+
+LARGEST_FILE = 2**20
+
+
+def run_file_of(
+    weights: str | None, text: Path | None, context: int | None, overrides: Sequence[str]
+) -> Path:
+    """Return the run file of `train --from`, in the working directory; the same command finds it again.
+
+    Its name has the column of the labels, and the type of an adapter, if they are stated: the same weights
+    and text may have a run for each.
+
+    A file that another command wrote is replaced if it is unedited and has no run: that command was refused,
+    or a dry run. Raises `ProjectError` for another file of that name.
+    """
+    if weights is None or text is None:
+        given, missing = ("--text", OPTION) if weights is None else (OPTION, "--text")
+        hint = f"add {missing}, or write a run file first: neobert-launch init"
+        raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
+    tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
+    named = named_in(overrides)
+    stated = [
+        _plain(value) for key, value in named.items() if key.endswith(".label_column") or key == ADAPTER
+    ]
+    name = "-".join([_stem(weights), _stem(str(text)), *stated, *([] if context is None else [str(context)])])
+    file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
+    request = Request(file, weights, task, text, None, default_device(), context, named)
+    exists = os.path.lexists(file)
+    if exists and (written := _read(file)).partition("\n")[0] == f"# {printable(request.command)}":
+        console.tell(f"using {file}, which this command wrote")
+        _note_on_moved(request)
+        return file
+    if exists and not _is_unused(request, written):
+        raise _occupied(request)
+    notes = write_from_weights(request, replaces=exists)
+    verb = "replaced an unedited file without a run:" if exists else "wrote"
+    for line in (f"{verb} {file}", *notes):
+        console.tell(printable(line))
+    return file
+
+
+def _read(file: Path) -> str:
+    """Return the content of the file; empty if it is not text."""
+    with suppress(OSError, UnicodeDecodeError), open_regular(file) as opened:
+        return opened.read(LARGEST_FILE).decode()
+    return ""
+
+
+def _is_unused(request: Request, written: str) -> bool:
+    """Return whether the file is what the command in its first line writes, and its run was never started."""
+    with suppress(ProjectError):
+        earlier = _earlier(request, written.partition("\n")[0])
+        if earlier is not None and run_file(earlier).content == written:
+            return not os.path.lexists(resolve_run(None, [request.file]).config.trainer.output_dir)
+    return False
+
+
+def _earlier(request: Request, line: str) -> Request | None:
+    """Return the request of the command in the line; None unless only task and named keys are others."""
+    with suppress(ValueError):
+        words = shlex.split(line)[3:]
+        given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
+        named = {key: value for key, value in given.items() if infers_others(key)}
+        earlier = replace(request, task=given.get("task"), named=named)
+        return earlier if line == f"# {printable(earlier.command)}" else None
+    return None
+
+
+def _occupied(request: Request) -> ProjectError:
+    again = shlex.quote(str(request.file))
+    message = "the file exists, and another command wrote it"
+    other = request.file.with_stem(f"{request.file.stem}-2")
+    another = replace(request, file=other).command
+    hint = f"to train it: neobert-launch train {again}; else rename or remove it, or write another: {another}"
+    return ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
+
+
+def _note_on_moved(request: Request) -> None:
+    """Note that a branch on the Hub is another commit than the run file has, which stays in use."""
+    name, _, revision = str(request.weights).partition("@")
+    _, pinned = named_weights(resolve_run(None, [request.file]).config)
+    if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
+        of = f"{name}@{revision or 'main'}"
+        message = f"{of} is {newest[:12]} by now; {request.file} keeps to {pinned[:12]} (model.revision)"
+        console.tell(printable(f"note: {message}"))
+
+
+def _stem(path: str) -> str:
+    """Return a name for files: of a file without its suffixes, of a folder, or of a repository."""
+    place = Path(path).expanduser().absolute()
+    place = next(each for each in (place, *place.parents) if not has_magic(each.name))
+    name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
+    return _plain(name)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "", name) or "text"
