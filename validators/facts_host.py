@@ -94,6 +94,7 @@ class OutputFacts:
     """Existing content of output_dir. `num_set_aside`: checkpoints that were moved aside under other names.
 
     `foreign_checkpoint`: newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
+    `obstacle`: why no file can be created in it or, if it does not exist, in its closest parent, or empty.
     """
 
     path: str
@@ -104,6 +105,7 @@ class OutputFacts:
     checkpoint_steps: tuple[int, ...]
     num_set_aside: int = 0
     foreign_checkpoint: str = ""
+    obstacle: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

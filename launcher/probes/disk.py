@@ -188,7 +188,18 @@ def probe_output(subject: Subject) -> OutputFacts:
         checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
         num_set_aside=len(set_aside_in(checkpoints)),
         foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
+        obstacle=_obstacle(nearest_existing(folder)),
     )
+
+
+def _obstacle(folder: Path) -> str:
+    """Return why no file can be created in the folder, on a disk with space; empty if one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # without a name: a dry run leaves no trace
+            return ""
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        return "" if error.errno in NO_ROOM else f"no file can be created in {folder} ({reason})"
 
 
 def _foreign_checkpoint(tree: Path) -> str:

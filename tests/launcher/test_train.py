@@ -227,10 +227,15 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
         ((), 1, "CKP008"),
         (("--trainer.overwrite_output_dir", "true"), 0, ""),
         (("--resume", "auto"), 1, "CKP007"),
+        (
+            ("--trainer.output_dir", "/proc/run"),
+            1,
+            "/proc/run cannot be created: no file can be created in /proc",
+        ),
         (("--node-rank", "1", "--nnodes", "2", "--rdzv-endpoint", "a:1"), 0, ""),
     ):
         answer = command(*words, *more)
-        is_refused = "train would reject this run; nothing was written" in answer.out
+        is_refused = "train would reject this run; no run was written" in answer.out
         assert (answer.code, finding in answer.out, is_refused) == (code, True, bool(code)), answer.out
         assert ("would run:" in answer.out) is not bool(code)
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]

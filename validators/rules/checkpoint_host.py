@@ -53,6 +53,8 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     disk = needed(facts.disk)
+    if facts.output and facts.output.obstacle:  # CKP008 reports it, and the space is that of no disk
+        return
     tree, held_mib = plan.checkpoint_tree_mib, _held_mib(run, plan, facts)
     if disk.free_mib < tree.value - held_mib:
         held = f" ({held_mib:,.0f} MiB of that in existing checkpoints)" if held_mib else ""
@@ -130,7 +132,9 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         ("synced", disk.fsync_works),
     )
     failed = [operation for operation, works in operations if not works]
-    if failed and disk.free_mib >= TRIAL_MIB:  # with less space the trial itself fails: CKP004 reports that
+    is_reported = facts.output and facts.output.obstacle  # by CKP008
+    # With less space the trial itself fails: CKP004 reports that.
+    if failed and disk.free_mib >= TRIAL_MIB and not is_reported:
         yield Violation(
             "trainer.output_dir",
             f"{disk.path} cannot be {' or '.join(failed)}: {disk.error or 'no reason given'}",
@@ -167,14 +171,14 @@ def _trains_here(run: ResolvedRun, facts: Facts) -> bool:
     waivable=False,
 )
 def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run directory that is not empty, with no setting that allows its use.
+    """A run directory that cannot be created, or is not empty, with no setting that allows its use.
 
     ## What it does
-    Requires `trainer.output_dir` to be new or empty. If it holds a run, the new run must resume it or set
-    `trainer.overwrite_output_dir: true`, which moves the old content aside. A run that starts from a
-    checkpoint in another folder does not resume the one in this folder. A folder with any other content is
-    always rejected; for `model_checkpoints/<step>`, as other NeoBERT trainers write it, the hint shows how to
-    start from those weights.
+    Requires a `trainer.output_dir` in which files can be created, and that is new or empty. If it holds a
+    run, the new run must resume it or set `trainer.overwrite_output_dir: true`, which moves the old content
+    aside. A run that starts from a checkpoint in another folder does not resume the one in this folder. A
+    folder with any other content is always rejected; for `model_checkpoints/<step>`, as other NeoBERT
+    trainers write it, the hint shows how to start from those weights.
 
     ## Why is this bad?
     Two runs in one directory overwrite each other's checkpoints and mix their metrics.
@@ -196,10 +200,14 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
     starts_elsewhere = facts.resume and facts.resume.is_elsewhere and not facts.resume.is_continued
     resumes_it = trainer.resume_from_checkpoint != NEVER and not starts_elsewhere
-    if not output.exists or (output.is_directory and output.is_empty):
-        return
-    if not output.is_directory:
+    if output.exists and not output.is_directory:
         yield Violation(path, f"{output.path} is a file, not a folder", f"set {path} to a folder")
+    elif output.obstacle:
+        verb = "written to" if output.exists else "created"
+        message = f"{output.path} cannot be {verb}: {output.obstacle}"
+        yield Violation(path, message, f"set {path} to a folder on a disk with write permission")
+    elif not output.exists or output.is_empty:
+        return
     elif not is_run and output.foreign_checkpoint:
         message = f"{output.path} holds {FOREIGN_TREE} of another trainer, which cannot be resumed"
         hint = f"set {path} to a new folder, and {start_from(output.foreign_checkpoint)}"
