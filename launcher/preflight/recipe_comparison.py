@@ -42,7 +42,7 @@ def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPre
     torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
     processes on the device they train in turns, otherwise one after the other.
 
-    Raises IncompleteError if a process ends early, TimedOutError after 5 minutes.
+    Raises IncompleteError if a process ends early, TimedOutError 5 minutes after its start.
     """
     both = {RECIPE: config, BF16: without_recipe(config)}
     groups = [both] if has_room else [{name: each} for name, each in both.items()]

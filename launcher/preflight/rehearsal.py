@@ -47,7 +47,6 @@ from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.host import probe_host
 from launcher.probes.probe import IncompleteError, Subject, UnsupportedError, nearest_existing
 from launcher.process.process_tree import kill_tree, kill_without_wait
-from launcher.process.waiting_child import WaitingChild
 from launcher.rundir.records import last_beat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
@@ -143,8 +142,8 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         if end.is_out_of_memory:
             resumes = ()
         compares = conversion_of(subject.config) is not None and not end.is_out_of_memory
-        if compares:
-            wait_for_warm_up(subject.trainer)
+        if compares and subject.trainer is not None:
+            subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
         low_precision = compare_recipe(stage, subject.config, has_room=room >= 2) if compares else None
     duration_s = time.monotonic() - started_s
     found = facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
@@ -159,12 +158,6 @@ def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> FreshResults:
     results = wait_for(stage, FRESH, fresh, is_announced=False)
     end = FreshResults(results, None)
     return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
-
-
-def wait_for_warm_up(child: WaitingChild | None) -> None:
-    """Wait until an idle process no longer compiles, which would change a measurement."""
-    while child is not None and child.is_warming_up():
-        time.sleep(POLL_S)
 
 
 def is_out_of_memory(rest: Future[FreshResults]) -> bool:

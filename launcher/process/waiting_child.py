@@ -79,10 +79,14 @@ class WaitingChild:
             kill_tree(self.process)
         return False
 
-    def _is_ready(self) -> bool:
-        """Return whether the process can run its module, after waiting for the end of a warm-up."""
+    def wait_for_warm_up(self) -> None:
+        """Wait until no warm-up is running, at most `WARM_UP_S`."""
         while self.is_warming_up():
             time.sleep(POLL_S)
+
+    def _is_ready(self) -> bool:
+        """Return whether the process can run its module, after waiting for the end of a warm-up."""
+        self.wait_for_warm_up()
         return not self.is_started and self.process.poll() is None
 
     def start(
