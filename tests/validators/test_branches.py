@@ -221,7 +221,7 @@ ROWS: list[Row] = [
     ("PRE005", ENGINE | {"config.transformer_engine.recipe": "mxfp8"}, CAPABILITY, [12, 0], [10, 3],
      "mxfp8 needs 10.0 to below 12.0"),
     ("PRE005", ENGINE | {"config.transformer_engine.recipe": "fp8_block", CAPABILITY: [9, 0]},
-     "facts.software.torch_cuda", "12.8", "12.9", "torch is built for CUDA 12.8; fp8_block needs 12.9"),
+     "facts.software.torch_cuda", "12.8", "12.9", "; fp8_block needs 12.9"),
     ("PRE005", ENGINE, CAPABILITY, [8, 0], [8, 9], "fp8_current needs 8.9"),
     ("PRE005", QUARTET, CAPABILITY, [10, 0], [12, 0], "quartet_ii needs 12.0 to below 13.0"),
     ("PRE007", TENSORWISE | {"config.distributed.mode": "fsdp2"}, GATHERS, False, True, "sharded weights"),
