@@ -102,7 +102,8 @@ def _occupied(request: Request) -> ProjectError:
     message = "the file exists, and another command wrote it"
     other = request.file.with_stem(f"{request.file.stem}-2")
     another = replace(request, file=other).command
-    hint = f"to train it: neobert-launch train {again}; else rename or remove it, or write another: {another}"
+    hint = f"rename or remove {again}; or train that file: neobert-launch train {again}"
+    hint += f"; or write another: {another}"
     return ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 
