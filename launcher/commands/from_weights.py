@@ -21,13 +21,15 @@ from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.token_rate import bytes_per_token
-from neobert.tasks.labelled_table import LabelledTable, has_evaluation_split
+from neobert.tasks.labelled_table import LabelledTable, columns_of, has_evaluation_split, quoted
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 OF_CONVERSATIONS = ("DAT020", "SFT001")
 """Errors about the rows of a table whose columns are those of conversations."""
+QUESTIONS = ("prompt", "question", "query", "instruction", "input")
+ANSWERS = ("completion", "response", "answer", "output")
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -141,12 +143,11 @@ def run_file(request: Request) -> RunFile:
         )
     except ProjectError as error:
         error = about_option(error)
-        others = [f"; or, {each}" for each in _other_tasks(request, spec)]
+        others = [] if request.task else [f"; or, {each}" for each in _other_tasks(request.text, spec)]
         raise replace(error, hint=error.hint + "".join(others)) from None
     if table:
         return RunFile(content, table.notes, None)
-    notes = tuple(f"{request.text} is read as text; {each}" for each in _other_tasks(request, spec))
-    return RunFile(content, notes, found)
+    return RunFile(content, () if request.task else notes_on_tasks(request.text, spec), found)
 
 
 def named_in(overrides: Sequence[str]) -> dict[str, str]:
@@ -197,16 +198,35 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
     return None
 
 
-def _other_tasks(request: Request, chosen: TaskSpec) -> Iterator[str]:
-    """Yield the tasks that a file without a stated task has labels or pairs for: it is read as text alone."""
-    is_stated = request.task is not None or chosen.predicts == "next"  # no causal model has a head of labels
-    if is_stated or request.text is None or not request.text.is_file():
+def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
+    """Return a note for each task, other than that on texts, that the columns of a table suit."""
+    return tuple(f"{text} is read as text; {each}" for each in _other_tasks(text, chosen))
+
+
+def _other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
+    """Yield the tasks that a file has labels, pairs or answers for, and how to choose them."""
+    if text is None or not text.is_file():
+        return
+    if chosen.predicts == "next":  # no causal model has a head of labels
+        yield from () if chosen.stores_targets else _task_of_answers(text)
         return
     for spec in SPECS.values():
         with suppress(ProjectError):
             if spec.reads_table and not spec.stores_targets:
-                import_module(f"{spec.keys.package}.inferred").infer(request.text)
+                import_module(f"{spec.keys.package}.inferred").infer(text)
                 yield f"for its {'pairs' if spec.predicts == 'pairs' else 'labels'}: --task {spec.name}"
+
+
+def _task_of_answers(text: Path) -> Iterator[str]:
+    """Yield how to train on the answers of a table whose columns have other names than the task reads."""
+    with suppress(ProjectError):
+        names = {each.name.lower(): each.name for each in columns_of(text)[0]}
+        pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
+        if all(pair):
+            columns = " and ".join(map(quoted, pair))
+            task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
+            way = f"rename columns {columns} to prompt and completion, with --task {task.name}"
+            yield f"for its answers: {way}"
 
 
 def _lengths(found: Preview | None) -> tuple[int, ...]:

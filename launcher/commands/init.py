@@ -15,6 +15,7 @@ from launcher.commands.from_weights import (
     default_device,
     infers_others,
     named_in,
+    notes_on_tasks,
     write_from_weights,
     write_run_file,
 )
@@ -127,7 +128,7 @@ def _write(request: Request, *, asks: bool) -> Sequence[str]:
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
-        return ()
+        return () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
     named = named_in(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"

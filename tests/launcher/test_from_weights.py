@@ -366,6 +366,18 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(
     assert "reviews.csv is read as text; for its labels: --task classification\n" in answer.err
     assert reads == [Path("reviews.csv")], "once for all tasks"
     assert "is read as text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
+    new = command("init", "new.yaml", "--text", "reviews.csv", "--device", "cpu", "--json").json
+    assert new["inferred"] == ["reviews.csv is read as text; for its labels: --task classification"]
+
+
+def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command: Callable[..., Any]) -> None:
+    write_model(Path("model"), "llama")
+    Path("faq.csv").write_text("Question,response\n" + "some words,other words\n" * 9, encoding="utf-8")
+    new = command(
+        "init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json"
+    ).json
+    columns = "rename columns 'Question' and 'response' to prompt and completion"
+    assert new["inferred"] == [f"faq.csv is read as text; for its answers: {columns}, with --task sft"]
 
 
 @pytest.mark.parametrize(
