@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from launcher.commands.selection import require_working_directory
@@ -25,7 +26,7 @@ def run(index: Path, query: str, model: Path | None, settings: Mapping[str, Any]
     """Print the closest texts of each query."""
     require_working_directory()
     index = expanded(index).absolute()
-    require_present(index, "DIR")
+    require_present(index, "DIR", f"write one: neobert-launch encode MODEL TEXTS --index {quote(str(index))}")
     if model is not None:
         model = expanded(model).absolute()
         require_model_folder(model)

@@ -102,10 +102,10 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
-def require_present(path: Path, option: str) -> None:
+def require_present(path: Path, option: str, hint: str = "") -> None:
     """Raise ProjectError if a file or folder that an option names does not exist."""
     if not path.exists():
-        hint = f"pass an existing file or folder as {option}"
+        hint = hint or f"pass an existing file or folder as {option}"
         raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
 
 
