@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from neobert.config.canonical import to_json
 from profiles.registry import resolve_run
 from tests.validators.judging import found, run_of, with_facts, with_part, with_prepared
 from validators.facts_run import RefusalFacts
+from validators.facts_text import TextFacts
 from validators.planning import plan_run
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
@@ -121,8 +123,14 @@ def test_ten_microbatches_of_text_are_not_few(fewer: int, way: str) -> None:
 @pytest.mark.parametrize(("hint", "shown"), [("drop it", "drop it"), ("", "delete the prepared folder and")])
 def test_a_preparation_that_was_refused_has_its_own_hint(hint: str, shown: str) -> None:
     refusal = RefusalFacts(code="DAT011", message="no column", hint=hint)
-    (one,) = found("DAT014", run_of(), with_facts("inspection", refusal=refusal, prepared=None))
+    facts = with_facts("inspection", refusal=refusal, prepared=None)
+    (one,) = found("DAT014", run_of(), facts)
     assert one.hint.startswith(shown)
+    text = TextFacts(source="a.csv", exists=True, formats={".csv": 1}, place="a.csv:3", message="no column")
+    refusal, local = replace(refusal, message="a.csv:3: no column"), run_of("dataset.path=a.csv")
+    facts = replace(with_facts("inspection", refusal=refusal, prepared=None), text=(text,))
+    assert found("DAT032", local, facts) == [], "DAT014 reports it"
+    assert len(found("DAT032", local, replace(facts, inspection=None))) == 1
 
 
 @pytest.mark.parametrize(("length", "advised"), [(1000, 992), (31, 32)])

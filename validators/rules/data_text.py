@@ -94,10 +94,13 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       text_column: body
     ```
     """
+    prepared = facts.inspection
     for text in needed(facts.text):
-        is_reported = not text.exists and facts.data is not None  # by DAT001
-        if text.message and not is_reported:
-            yield Violation(_key(run), f"{text.place}: {text.message}", text.hint)
+        message = f"{text.place}: {text.message}"
+        is_missing = not text.exists and facts.data is not None  # DAT001 reports it
+        is_refused = prepared is not None and prepared.refusal.message == message  # DAT014 reports it
+        if text.message and not (is_missing or is_refused):
+            yield Violation(_key(run), message, text.hint)
 
 
 @text_rule(
