@@ -1,5 +1,6 @@
 // A button in each block of code that copies it: the commands alone, without prompts, if it has prompts.
-document.querySelectorAll("div.highlight").forEach((block) => {
+// Pages of a plain http server have no clipboard.
+(navigator.clipboard ? document.querySelectorAll("div.highlight") : []).forEach((block) => {
   const lines = block.querySelector("pre").textContent.trimEnd().split("\n");
   const commands = lines.filter((line) => line.startsWith("$ ")).map((line) => line.slice(2));
   const button = document.createElement("button");

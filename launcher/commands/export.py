@@ -79,7 +79,7 @@ def require_formats(names: Sequence[str]) -> None:
         meant = f"did you mean {near[0]}? " if near else ""
         raise ProjectError(
             "export-format",
-            f"{listed(unknown(names))} is not an export format" if names else "no export format is given",
+            f"no export format: {listed(unknown(names))}" if names else "no export format is given",
             f"{meant}--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,

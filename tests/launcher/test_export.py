@@ -172,7 +172,7 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("formats", "reason"), [(("hf", "pickle"), "pickle is not an export format"), ((), "no export format")]
+    ("formats", "reason"), [(("hf", "pickle"), "no export format: pickle"), ((), "no export format")]
 )
 def test_unknown_formats_are_refused(run_dir: Path, formats: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ProjectError, match=reason) as caught:
