@@ -56,7 +56,7 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     if info is not None and info.tags:
         yield _of_another_type(path, info.tags, root, schema)
         return
-    advice = advice_for_entry(path, plain(node))
+    advice = advice_for_entry(path, plain(node)) if schema is RunConfig else ""
     if advice:
         problem = "was removed" if join(path) in REMOVED else "is not a key here"
         yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)

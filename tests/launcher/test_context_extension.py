@@ -15,7 +15,7 @@ from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.rotary_base import extended_base
 from profiles.registry import resolve_run
-from tests.launcher.model_folders import write_model, write_tokenizer
+from tests.launcher.model_folders import write_header, write_model, write_tokenizer
 
 SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
 LONG, SHORT = "word " * 3000, "word " * 40
@@ -26,6 +26,7 @@ def write_neobert(folder: Path, **settings: Any) -> Path:
     values = {"model_type": "neobert", **SIZES, "max_position_embeddings": 1024, "tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(values | settings), encoding="utf-8")
     write_tokenizer(folder)
+    write_header(folder / "model.safetensors", {})
     return folder
 
 
