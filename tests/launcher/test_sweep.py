@@ -117,7 +117,7 @@ def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:
     answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000")
     assert answer.code == 1
     assert "warmup_steps=9000" in answer.err
-    assert "nothing was started" in answer.err
+    assert "no run was started" in answer.err
     assert not Path("sweep").exists()
 
 
