@@ -187,9 +187,10 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def total_norm(tensors: Sequence[Tensor], replicas: int) -> Tensor:
-    """Return the total norm of sharded tensors, of which the ranks have so many replicas. All ranks call it.
+    """Return the total norm of sharded tensors, of which the ranks hold this number of copies.
 
-    It is summed over all ranks: sums over the shards of each replica could differ in the last bit.
+    All ranks must call it. The squares are summed over all ranks: sums over the shards of each replica could
+    differ in the last bit.
     """
     square = get_total_norm([own_part(each) for each in tensors]).square()
     dist.all_reduce(square)

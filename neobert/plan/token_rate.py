@@ -26,8 +26,5 @@ def bytes_per_token(texts: Sequence[str], config: TokenizerConfig) -> float:
     except Exception:  # what the library raises; the preparation of the text says what is wrong
         return BYTES_PER_TOKEN
     num_tokens = sum(len(each.ids) for each in encodings)
-    return (
-        sum(len(text.encode("utf-8", "replace")) for text in texts) / num_tokens
-        if num_tokens
-        else BYTES_PER_TOKEN
-    )
+    num_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    return num_bytes / num_tokens if num_tokens else BYTES_PER_TOKEN

@@ -179,7 +179,7 @@ class Cluster:
 
     @contextmanager
     def slow_disk(self, **seconds: float) -> Iterator[None]:
-        """Have jobs take so many seconds for `os.fsync` or `os.rename`, by name, in the `with` block."""
+        """Make each `os.fsync` or `os.rename` of jobs take the seconds given by its name."""
         self._slow_disk.write_text(json.dumps(seconds))
         try:
             yield
