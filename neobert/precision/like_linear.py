@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Self
 
 import torch
@@ -31,6 +30,6 @@ class LikeLinear(nn.Linear):
             product = self.product(values.to(dtype).contiguous(), self.weight.to(dtype))
             return product if self.bias is None else product + self.bias.to(dtype)
 
-    @abstractmethod
     def product(self, values: Tensor, weight: Tensor) -> Tensor:
         """Return the product of contiguous values [..., K] with a weight [N, K] of the same type."""
+        raise NotImplementedError
