@@ -15,6 +15,7 @@ from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import ADAPTER, Content, content_of
 from launcher.io.files import make_folder, writing
+from neobert.atomic_write import write_atomically
 from neobert.config.overrides import parse_overrides, text_override
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.preview import Preview
@@ -98,9 +99,7 @@ def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[
     made = run_file(request)
     if made.preview is not None:
         warn_of_text(made.preview, request.file)
-    if replaces:
-        request.file.unlink()
-    write_run_file(request.file, made.content)
+    write_run_file(request.file, made.content, replaces=replaces)
     return made.notes
 
 
@@ -160,12 +159,16 @@ def infers_others(path: str) -> bool:
     return path.endswith("_column") or path == ADAPTER
 
 
-def write_run_file(file: Path, content: str) -> None:
-    """Write a new file in UTF-8."""
+def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
+    """Write a new file in UTF-8, or replace one; a failed write leaves that one as it was."""
     encoded = content.encode("utf-8")
     make_folder(file.parent)
-    with writing(file, "choose another folder"), file.open("xb") as new:
-        new.write(encoded)
+    with writing(file, "choose another folder"):
+        if replaces:
+            write_atomically(file, encoded)
+        else:
+            with file.open("xb") as new:
+                new.write(encoded)
 
 
 def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
