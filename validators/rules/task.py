@@ -58,7 +58,7 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         others = _tasks_with(metric, run.config.task)
         yield Violation(
             "trainer.metric_for_best_model",
-            f"metric_for_best_model is {metric}, but this run reports {', '.join(reported)}",
+            f"metric_for_best_model is {metric}, which this run does not report",
             f"set trainer.metric_for_best_model to one of {', '.join(reported)}{others}",
         )
 
