@@ -165,6 +165,18 @@ class ConfigCommand(TyperCommand):
         """Show run files as positional arguments in the usage line, though they are parsed as options."""
         return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """List arguments and options by help panel."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if row := param.get_help_record(ctx):
+                panel = getattr(param, "rich_help_panel", None)  # the option --help may have none
+                title = panel or f"{param.param_type_name.title()}s"
+                sections.setdefault(title, []).append(row)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete config keys as options too, after their first letter only: there are hundreds of keys."""
         offered = super().shell_complete(ctx, incomplete)
@@ -191,7 +203,12 @@ class DataCommand(TyperCommand):
                 others.append(token)
             elif is_assigned or tokens:
                 data.append(value if is_assigned else tokens.popleft())
-        rest: list[str] = super().parse_args(ctx, [*others, *data])
+        try:
+            rest: list[str] = super().parse_args(ctx, [*others, *data])
+        except UsageError as error:
+            if data and type(error).__name__ == "MissingParameter":
+                error.param = next(each for each in self.params if each.param_type_name == "argument")
+            raise
         return rest
 
 

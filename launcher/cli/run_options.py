@@ -36,6 +36,7 @@ ResultsFolder = Annotated[
 Full = Annotated[bool, Option("--full", help="Probe all installed backends, not only the selected one.")]
 
 # train; the last six as torchrun names them
+CHECKS, PROCESSES, SEVERAL_RUNS = "Checks", "Several processes", "Several runs"
 Resume = Annotated[
     str | None, Option("--resume", metavar="auto|never|PATH", help="Checkpoint to resume from.")
 ]
@@ -43,18 +44,25 @@ ReceiptFile = Annotated[
     Path | None,
     Option(
         "--receipt",
+        rich_help_panel=CHECKS,
         metavar="PATH",
         help="Reuse an earlier preflight result; rejected if anything changed since.",
     ),
 ]
 Unguarded = Annotated[
     str | None,
-    Option("--unguarded", metavar="REASON", help="Launch even if checks fail; REASON is recorded."),
+    Option(
+        "--unguarded",
+        rich_help_panel=CHECKS,
+        metavar="REASON",
+        help="Launch even if checks fail; REASON is recorded.",
+    ),
 ]
 Stages = Annotated[
     str | None,
     Option(
         "--stages",
+        rich_help_panel=CHECKS,
         metavar="STEPS",
         help="Check loss, throughput and memory at these steps (1,300,1000); exit with 93 if one fails.",
     ),
@@ -63,6 +71,7 @@ Sweep = Annotated[
     list[str] | None,
     Option(
         "--sweep",
+        rich_help_panel=SEVERAL_RUNS,
         metavar="KEY=VALUES",
         help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Repeat the "
         "option for a grid of all combinations; every point is checked and listed before the first starts.",
@@ -72,6 +81,7 @@ Search = Annotated[
     list[str] | None,
     Option(
         "--search",
+        rich_help_panel=SEVERAL_RUNS,
         metavar="KEY=RANGE",
         help="Train trials that Optuna chooses: log(LOW,HIGH), uniform(LOW,HIGH), int(LOW,HIGH) or "
         "VALUE,VALUE,... Repeat the option for further keys; the corners are checked and listed before the "
@@ -79,16 +89,29 @@ Search = Annotated[
     ),
 ]
 Trials = Annotated[
-    int | None, Option("--trials", metavar="N", min=1, help="Number of trials of the search. Default: 20.")
+    int | None,
+    Option(
+        "--trials",
+        rich_help_panel=SEVERAL_RUNS,
+        metavar="N",
+        min=1,
+        help="Number of trials of the search. Default: 20.",
+    ),
 ]
 Metric = Annotated[
     str | None,
-    Option("--metric", metavar="NAME", help="Metric that the search optimizes. Default: eval/loss."),
+    Option(
+        "--metric",
+        rich_help_panel=SEVERAL_RUNS,
+        metavar="NAME",
+        help="Metric that the search optimizes. Default: eval/loss.",
+    ),
 ]
 AllowUnequalTokens = Annotated[
     bool,
     Option(
         "--allow-unequal-tokens",
+        rich_help_panel=SEVERAL_RUNS,
         help="Allow points that train on different numbers of tokens, or resume a run of other settings.",
     ),
 ]
@@ -96,6 +119,7 @@ Parallel = Annotated[
     int | None,
     Option(
         "--parallel",
+        rich_help_panel=SEVERAL_RUNS,
         metavar="N",
         min=1,
         help="Train N points or trials at the same time, each with GPUs and cores of its own.",
@@ -103,29 +127,57 @@ Parallel = Annotated[
 ]
 Point = Annotated[
     int | None,
-    Option("--point", metavar="INDEX", min=0, help="Train only this point of the sweep, from 0."),
+    Option(
+        "--point",
+        rich_help_panel=SEVERAL_RUNS,
+        metavar="INDEX",
+        min=0,
+        help="Train only this point of the sweep, from 0.",
+    ),
 ]
 Collect = Annotated[
     bool,
-    Option("--collect", help="Train nothing: write sweep.json from points that were trained separately."),
+    Option(
+        "--collect",
+        rich_help_panel=SEVERAL_RUNS,
+        help="Train nothing: write sweep.json from points that were trained separately.",
+    ),
 ]
 DryRun = Annotated[
-    bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
+    bool,
+    Option(
+        "--dry-run",
+        rich_help_panel=CHECKS,
+        help="Check config and run directory, print command and files, start nothing.",
+    ),
 ]
 BatchSize = Annotated[
     int | None,
     Option("--batch-size", metavar="ROWS", help="Set trainer.per_device_train_batch_size.", min=1),
 ]
 Steps = Annotated[int | None, Option("--steps", metavar="N", help="Set trainer.max_steps.", min=1)]
-NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
-Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Number of nodes.")]
-NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Rank of this node, from 0.")]
-MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Host of rank 0.")]
+NprocPerNode = Annotated[
+    int | None, Option("--nproc-per-node", rich_help_panel=PROCESSES, metavar="N", help="Processes per node.")
+]
+Nnodes = Annotated[
+    int | None, Option("--nnodes", rich_help_panel=PROCESSES, metavar="N", help="Number of nodes.")
+]
+NodeRank = Annotated[
+    int | None,
+    Option("--node-rank", rich_help_panel=PROCESSES, metavar="K", help="Rank of this node, from 0."),
+]
+MasterAddr = Annotated[
+    str | None, Option("--master-addr", rich_help_panel=PROCESSES, metavar="HOST", help="Host of rank 0.")
+]
 MasterPort = Annotated[
-    int | None, Option("--master-port", metavar="PORT", min=1, max=65535, help="Rendezvous port.")
+    int | None,
+    Option(
+        "--master-port", rich_help_panel=PROCESSES, metavar="PORT", min=1, max=65535, help="Rendezvous port."
+    ),
 ]
 RdzvEndpoint = Annotated[
-    str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous endpoint.")
+    str | None,
+    Option("--rdzv-endpoint", rich_help_panel=PROCESSES, metavar="HOST:PORT", help="Rendezvous endpoint."),
 ]
 
 # status, watch, runs, report

@@ -69,6 +69,7 @@ Parallel = Annotated[
     int,
     Option(
         "--parallel",
+        rich_help_panel=run_options.SEVERAL_RUNS,
         metavar="N",
         min=0,
         help="Maximum number of sweep points that run at the same time [all], or jobs that search [1].",

@@ -30,10 +30,11 @@ def surface(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_the_surface_is_the_one_in_the_snapshot() -> None:
-    now = "\n".join(surface(typer.main.get_command(whole_app()))) + "\n"
+    now = [f"{line}\n" for line in surface(typer.main.get_command(whole_app()))]
     if os.environ.get("NEOBERT_UPDATE_SNAPSHOT"):
-        SNAPSHOT.write_text(now, encoding="utf-8")
-    assert now == SNAPSHOT.read_text(encoding="utf-8")
+        SNAPSHOT.write_text("".join(now), encoding="utf-8")
+    with SNAPSHOT.open(encoding="utf-8") as kept:  # commands are in the order in which they were imported
+        assert sorted(now) == sorted(kept)
 
 
 @pytest.mark.parametrize("width", [40, 60])
@@ -61,6 +62,13 @@ def test_every_command_has_help(words: str) -> None:
     assert "{" not in answer.output  # typer's mark of a required argument, which reads like a set of choices
     assert "<path>" not in answer.output
     assert "list[" not in answer.output
+
+
+def test_help_lists_the_options_of_several_runs_apart() -> None:
+    page = CliRunner().invoke(whole_app(), ["train", "-h"]).output
+    before, title, after = page.partition("\n\nSeveral runs:\n")
+    assert title
+    assert ("--resume auto" in before, "--sweep KEY" in before, "--sweep KEY" in after) == (True, False, True)
 
 
 @pytest.mark.parametrize(

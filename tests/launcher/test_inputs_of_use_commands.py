@@ -51,6 +51,11 @@ def refused(command: str, folder: str, data: str, capsys: pytest.CaptureFixture[
     return re.sub(r"\S*/", "", capsys.readouterr().err.splitlines()[0])
 
 
+def test_a_model_that_is_left_out_is_the_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["evaluate", "blimp", "--data", "texts.txt"]) == EXIT_USAGE
+    assert "missing argument 'FOLDER'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt"])
 def test_missing_data_is_refused_at_once(command: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
