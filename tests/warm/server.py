@@ -33,7 +33,12 @@ from typing import Any
 # What children import as they run, imported once.
 WARM = (
     "launcher.cli.app",
+    "launcher.commands.evaluate_glue",
+    "launcher.commands.several_runs",
+    "launcher.commands.preflight",
     "neobert.bench.arm",
+    "neobert.families.hf.build",
+    "neobert.families.neobert.build",
     "neobert.probes.ranks.checks",
     "neobert.rehearsal.observers",
     "neobert.training.loop.session",
