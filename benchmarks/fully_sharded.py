@@ -1,0 +1,329 @@
+"""A decoder in shards over several GPUs, by the command line: trained, killed by SIGKILL, and continued.
+
+    python benchmarks/fully_sharded.py RUN_FILE WORK --sessions 2 2 --saves 2 --steps 20 --alone
+
+RUN_FILE is a run of `task: causal` with a number of steps between saves. The first session runs until it has
+`--saves` checkpoints, and `--steps` steps after the last one; then all its processes are killed. Each further
+session continues from that checkpoint for `--steps` steps, on the same samples. A session is a number of
+ranks, or 2x2: two replicas of the model, each in two shards. With --alone, one GPU trains a whole model, with
+as many tokens per GPU and step.
+
+The figure is the tokens per second of a GPU in the first session over those of one GPU alone, both the median
+of the steps before the first save. Also measured: losses after each continuation, against those of the first
+session; device memory, against the plan; host memory of each rank; seconds that each save blocked training;
+and whether `from_pretrained` returns the saved weights, with the buffers and ties of a new model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+from accelerate import init_empty_weights
+from measurement import write_measurement
+from safetensors import safe_open
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from neobert.metric_names import PACE, TRAIN_LOSS
+from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from profiles.registry import resolve_run
+
+REASON = "benchmark: a short run with random weights"
+TARGET = 0.85
+WARM = 5
+"""First steps of a session, which are not timed."""
+SAVED = re.compile(r"saved checkpoint (\d+) in ([\d.]+) s \(training blocked ([\d.]+) s\)")
+WAITED = re.compile(r"the save of step (\d+) waited ([\d.]+) s")
+HELD = ("VmHWM", "RssAnon", "RssFile", "RssShmem")
+"""Host memory of a process: the peak of all of it, and its parts; see proc(5)."""
+IN_USE = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+
+
+class Layout(NamedTuple):
+    """Ranks of a session, and copies of the model over them."""
+
+    ranks: int
+    replicas: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Layout:
+        """Read RANKS or REPLICASxSHARDS."""
+        *copies, shards = map(int, text.split("x"))
+        replicas = copies[0] if copies else 1
+        return cls(shards * replicas, replicas)
+
+    def keys(self, microbatches: int) -> dict[str, Any]:
+        """Return the keys of a session whose ranks have this number of microbatches in a step, together."""
+        return {
+            "distributed.mode": "fsdp2" if self.ranks > 1 else "replicated",
+            "distributed.nproc_per_node": self.ranks,
+            "distributed.replicas": self.replicas,
+            "trainer.gradient_accumulation_steps": microbatches // self.ranks,
+        }
+
+
+@dataclass
+class Watched:
+    """Memory of the processes of a session.
+
+    Attributes:
+        host_mib: by rank, the largest of each of `HELD`.
+        device_mib: of each GPU, the most that was in use.
+    """
+
+    host_mib: dict[str, dict[str, float]] = field(default_factory=dict)
+    device_mib: list[float] = field(default_factory=list)
+
+    def look(self, child: psutil.Process) -> None:
+        with suppress(psutil.Error, OSError):
+            for process in child.children(recursive=True):
+                self._look_at_host(process)
+        if torch.cuda.is_available():
+            shown = subprocess.run(IN_USE, capture_output=True, text=True, check=False).stdout
+            used = [float(each) for each in shown.split()]
+            self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
+
+    def _look_at_host(self, process: psutil.Process) -> None:
+        words = process.cmdline()
+        if "neobert.train" not in words or "torch.distributed.run" in words:
+            return
+        rank = process.environ().get("LOCAL_RANK", "0")
+        held = self.host_mib.setdefault(rank, dict.fromkeys(HELD, 0.0))
+        for line in Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name in held:
+                held[name] = max(held[name], int(value.split()[0]) / 1024)
+
+
+def launcher(verb: str, run_file: Path, keys: Mapping[str, Any], *more: str) -> list[str]:
+    chosen = [f"--{name}={value}" for name, value in keys.items()]
+    return [sys.executable, "-m", "launcher", verb, str(run_file), *more, *chosen]
+
+
+@contextmanager
+def started(command: Sequence[str], log: Path) -> Iterator[psutil.Popen]:
+    """Start a command. At the end of the `with` block, kill it and all its descendants by SIGKILL."""
+    with log.open("w", encoding="utf-8") as file:
+        child = psutil.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield child
+    finally:
+        doomed: list[psutil.Process] = [child]
+        with suppress(psutil.NoSuchProcess):
+            doomed += child.children(recursive=True)
+        for process in doomed:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(doomed, timeout=60)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, of which the last one may be incomplete."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def losses_of(run_dir: Path) -> list[dict[str, Any]]:
+    return [row for row in lines_of(run_dir / "metrics.jsonl") if TRAIN_LOSS in row]
+
+
+def session(
+    run_file: Path, run_dir: Path, keys: Mapping[str, Any], *, saves: int, steps: int, limit_s: float
+) -> dict[str, Any]:
+    """Train until there are so many new checkpoints, and so many steps after the newest; then kill the run.
+
+    Steps that an earlier session made too are replaced in metrics.jsonl when the run continues.
+    """
+    keys = {"trainer.output_dir": str(run_dir), **keys}
+    command = launcher("train", run_file, keys, "--resume", "auto", "--unguarded", REASON)
+    earlier, kept = losses_of(run_dir), checkpoint_steps(run_dir / "checkpoints")
+    resumed_step, enough = max(kept, default=0), len(kept) + saves
+    watched, log = Watched(), run_dir.with_suffix(".log")
+    began_s, first_step_s, rows, problem = time.monotonic(), None, [], None
+    with started(command, log) as child:
+        while not problem:
+            time.sleep(0.5)
+            took_s = time.monotonic() - began_s
+            watched.look(child)
+            rows = [row for row in losses_of(run_dir) if row not in earlier]
+            first_step_s = first_step_s or (took_s if rows else None)
+            kept = checkpoint_steps(run_dir / "checkpoints")
+            if rows and len(kept) >= enough and rows[-1]["step"] >= max(kept, default=0) + steps:
+                break
+            if child.poll() is not None or took_s > limit_s:
+                problem = f"ended after {took_s:.0f} s: {log.read_text(encoding='utf-8')[-2000:]}"
+    text = "".join(each.read_text("utf-8", "replace") for each in (run_dir / "logs").glob("rank_0.log"))
+    return {
+        "keys": keys,
+        "problem": problem,
+        "resumed_step": resumed_step,
+        "first_step_s": first_step_s,
+        "seconds": took_s,
+        "rows": [{name: row[name] for name in ("step", TRAIN_LOSS, PACE)} for row in rows],
+        "saves": [
+            {"step": int(step), "written_s": float(written), "blocked_s": float(blocked)}
+            for step, written, blocked in SAVED.findall(text)
+        ],
+        "waits_s": {step: float(waited) for step, waited in WAITED.findall(text)},
+        "tokens_per_second": quiet_rate(rows, keys["trainer.save_steps"]),
+        "host_mib": watched.host_mib,
+        "device_mib": watched.device_mib,
+        "reserved_mib": {path.stem: reserved(path) for path in sorted(run_dir.glob("heartbeat_rank*.jsonl"))},
+    }
+
+
+def quiet_rate(rows: Sequence[Mapping[str, Any]], every: int) -> float | None:
+    """Return the median rate of all ranks, without the first steps and those after a save."""
+    first = rows[0]["step"] if rows else 0
+    last = (first // every + 1) * every if every else math.inf
+    quiet = [row[PACE] for row in rows if first + WARM <= row["step"] <= last]
+    return median(quiet) if quiet else None
+
+
+def reserved(heartbeat: Path) -> float | None:
+    """Return the most memory that a rank's allocator reserved, in MiB."""
+    return max((row.get("gpu_mem_reserved_mib") or 0 for row in lines_of(heartbeat)), default=None)
+
+
+def apart(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the relative differences of the losses of the steps that both sides made."""
+    known = {row["step"]: row[TRAIN_LOSS] for row in theirs}
+    found = {
+        row["step"]: abs(row[TRAIN_LOSS] / known[row["step"]] - 1) for row in ours if row["step"] in known
+    }
+    return {"steps": len(found), "largest": max(found.values(), default=None), "by_step": found}
+
+
+def plan(run_file: Path, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `plan` predicts, and the codes of `lint` for a whole model on each rank."""
+    values = json.loads(output(launcher("plan", run_file, keys, "--json")))["plan"]
+    names = ("num_parameters", "memory_mib", "checkpoint_mib", "tokens_per_second")
+    whole = launcher("lint", run_file, {**keys, "distributed.mode": "replicated"}, "--json")
+    codes = sorted({each["code"] for each in json.loads(output(whole))["findings"]})
+    return {name: values[name]["value"] for name in names} | {"codes_if_replicated": codes}
+
+
+def output(command: Sequence[str]) -> str:
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
+def reading(folder: Path) -> dict[str, Any]:
+    """Compare what `from_pretrained` returns with the files of a checkpoint, and with a new model."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    own, differing, num_read = model.state_dict(), [], 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  (not a mapping)
+                num_read += 1
+                if not torch.equal(own[name], file.get_tensor(name)):
+                    differing.append(name)
+    with init_empty_weights(include_buffers=False):
+        new = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    new.tie_weights()
+    buffers = dict(new.named_buffers())
+    return {
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "files": sorted(path.name for path in folder.glob("*.safetensors")),
+        "tensors": num_read,
+        "differing": differing,
+        "buffers": {name: torch.equal(each, buffers[name]) for name, each in model.named_buffers()},
+        "ties": ties(model),
+        "ties_of_new": ties(new),
+    }
+
+
+def ties(model: nn.Module) -> list[list[str]]:
+    """Return the names of each parameter that has several."""
+    names: dict[int, list[str]] = {}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(each), []).append(name)
+    return [each for each in names.values() if len(each) > 1]
+
+
+def ratio(found: Mapping[str, Any]) -> float | None:
+    """Return the rate of a GPU in the first session, over that of one GPU alone."""
+    rates = {title: each["tokens_per_second"] for title, each in found["sessions"].items()}
+    together, alone = next(iter(rates.values()), None), rates.get("alone")
+    ranks = next(iter(found["sessions"].values()))["keys"]["distributed.nproc_per_node"]
+    return round(together / ranks / alone, 4) if together and alone else None
+
+
+def line(title: str, done: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
+    """Return what was seen of a session in one line, and what went wrong in further ones."""
+    rate, used = done["tokens_per_second"] or 0, max(done["device_mib"], default=0)
+    losses, problem = done.get("losses", {}).get("largest"), done["problem"]
+    return (
+        f"{title:12} from step {done['resumed_step']:4}: {len(done['rows'])} steps, {rate:,.0f} tokens/s, "
+        f"memory {used:,.0f} MiB (plan {planned['memory_mib']:,.0f}), first step {done['first_step_s']} s, "
+        f"losses apart {losses}, saves {done['saves']}, waits {done['waits_s']}"
+        + (f"\nPROBLEM: {problem}" if problem else "")
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("run_file", type=Path)
+    parser.add_argument("work", type=Path, help="folder of the runs, with room for the checkpoints")
+    parser.add_argument("--sessions", nargs="+", default=["2", "2"], metavar="LAYOUT")
+    parser.add_argument("--saves", type=int, default=2)
+    parser.add_argument("--save-steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds of a session")
+    parser.add_argument("--alone", action="store_true", help="also train a whole model on one GPU")
+    parser.add_argument("--name", default="fsdp2-3b", help="of the JSON file")
+    parser.add_argument("--output", type=Path, help="its folder")
+    chosen = parser.parse_args()
+    work, name = chosen.work.resolve(), chosen.name
+    work.mkdir(parents=True, exist_ok=True)
+    layouts = [Layout.of(each) for each in chosen.sessions]
+    per_rank = resolve_run(None, [chosen.run_file], []).config.trainer.gradient_accumulation_steps
+    total, every = per_rank * layouts[0].ranks, {"trainer.save_steps": chosen.save_steps}
+    sessions = [
+        (f"{number} on {text}", work / name, layout.keys(total) | every, chosen.saves if number == 1 else 0)
+        for number, (text, layout) in enumerate(zip(chosen.sessions, layouts, strict=True), 1)
+    ]
+    if chosen.alone:
+        sessions.append(("alone", work / "alone", Layout(1).keys(per_rank) | {"trainer.save_steps": 0}, 0))
+    path = (chosen.output or work) / f"{name}.json"
+    found: dict[str, Any] = {"run_file": chosen.run_file.read_text("utf-8"), "plans": {}, "sessions": {}}
+
+    def write(*, is_complete: bool) -> None:
+        write_measurement(path, ratio(found), "of one GPU's rate", TARGET, found, is_complete=is_complete)
+
+    for title, run_dir, keys, saves in sessions:
+        if run_dir.name == name and any(each["problem"] for each in found["sessions"].values()):
+            continue
+        found["plans"][title] = plan(chosen.run_file, keys)
+        done = session(chosen.run_file, run_dir, keys, saves=saves, steps=chosen.steps, limit_s=chosen.limit)
+        if found["sessions"]:
+            done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
+        found["sessions"][title] = done
+        write(is_complete=False)
+        print(line(title, done, found["plans"][title]), flush=True)
+    if kept := checkpoint_steps(work / name / "checkpoints"):
+        found["reading"] = reading(work / name / "checkpoints" / str(max(kept)))
+        print(json.dumps(found["reading"]))
+    write(is_complete=True)
+    if any(each["problem"] for each in found["sessions"].values()):
+        sys.exit("not all sessions made their steps")
+
+
+if __name__ == "__main__":
+    main()
