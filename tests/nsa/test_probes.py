@@ -10,34 +10,19 @@ from neobert.families.nsa.model import NativeSparseAttention
 from neobert.families.nsa.reference import NO_BLOCK, Attended
 from neobert.families.table import shape_of
 from neobert.probes import sparse
-from neobert.probes.sparse import dead_gates, sparse_answers
+from neobert.probes.sparse import dead_gates
+from tests.nsa.probed import DENSE, GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
 from tests.nsa.sizes import build, config_of, packed
-from validators.known_answers import LIMITS
 
 SPEC = shape_of(config_of(), 1).attention
-SELECTION, OUTPUTS = "selected blocks of the definition", "outputs of the definition"
-LATER, OTHERS, GROUP = "later tokens", "other documents", "heads of another group"
-DENSE, ROTATION = "dense attention, where both cover a document", "rotation in fp32"
-EVERY = {SELECTION, OUTPUTS, LATER, OTHERS, GROUP, DENSE, ROTATION}
 
 
-def missed() -> set[str]:
-    """Return the subjects of the probes that a fault of the reference fails."""
-    answers = list(sparse_answers(SPEC, torch.device("cpu"), torch.float32))
-    assert {answer.subject for answer in answers} == {
-        SELECTION,
-        OUTPUTS,
-        LATER,
-        OTHERS,
-        GROUP,
-        DENSE,
-        ROTATION,
-    }
-    return {answer.subject for answer in answers if not answer.value <= LIMITS[answer.kind].value}
+def missed_on_a_cpu() -> set[str]:
+    return missed(SPEC, torch.device("cpu"), torch.float32)
 
 
 def test_the_reference_passes_every_probe():
-    assert missed() == set()
+    assert missed_on_a_cpu() == set()
 
 
 select, complete, lengths_of, attend = (
@@ -100,7 +85,7 @@ def with_all_scores(q, k, v, gates, *rest):
 )
 def test_a_planted_fault_is_found(monkeypatch, owner, name, fault, found_by):
     monkeypatch.setattr(owner, name, fault)
-    assert found_by <= missed()
+    assert found_by <= missed_on_a_cpu()
 
 
 def test_a_gate_without_a_gradient_is_counted(monkeypatch):

@@ -1,0 +1,182 @@
+"""Native sparse attention by flash-linear-attention's kernels: sound, and each planted fault is found."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from neobert.families.backbone import build_backbone
+from neobert.families.nsa import model
+from neobert.families.nsa.model import NativeSparseAttention
+from neobert.families.nsa.reference import NO_BLOCK, is_forced
+from neobert.families.table import shape_of
+from neobert.probes import sparse
+from neobert.probes.attention_suite import Markers
+from neobert.probes.sparse import dead_gates
+from tests.nsa.probed import GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
+from tests.nsa.sizes import config_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of flash-linear-attention and triton
+pytest.importorskip("fla.ops.nsa", exc_type=ImportError)
+
+DEVICE, DTYPE, ROWS = torch.device("cuda"), torch.bfloat16, 128
+SIZES = {
+    "hidden_size": 768,
+    "num_hidden_layers": 2,
+    "num_heads": 16,
+    "num_kv_heads": 1,
+    "head_dim": 64,
+    "intermediate_size": 2048,
+    "block_size": 64,
+    "block_counts": 16,
+    "window_size": 512,
+}
+"""Those of profile nsa-smoke, but for the depth."""
+CONFIG = config_of(**SIZES, dataset={"max_seq_length": 2048}, trainer={"mixed_precision": "bf16"})
+SPEC = shape_of(CONFIG, ROWS).attention
+
+
+def missed_on_a_gpu(spec=SPEC):
+    return missed(spec, DEVICE, DTYPE)
+
+
+@pytest.fixture
+def operators():
+    """The module that calls the kernels."""
+    from neobert.families.nsa import operators
+
+    return operators
+
+
+def test_the_kernels_pass_every_probe():
+    assert missed_on_a_gpu() == set()
+
+
+def own_blocks(cu_seqlens, size):
+    places = torch.cat([torch.arange(each, device=cu_seqlens.device) for each in cu_seqlens.diff().tolist()])
+    return (places // size)[:, None, None]
+
+
+def forced_alone(blocks, cu_seqlens, size):
+    return torch.where(is_forced(blocks, own_blocks(cu_seqlens, size)), blocks, NO_BLOCK)
+
+
+def without_the_first(blocks, cu_seqlens, size):
+    return torch.where((blocks == 0) & (own_blocks(cu_seqlens, size) > 1), NO_BLOCK, blocks)
+
+
+def with_a_duplicate(blocks, cu_seqlens, size):
+    blocks = blocks.clone()
+    blocks[..., 1] = torch.where(blocks[..., 1] >= 0, blocks[..., 0], NO_BLOCK)
+    return blocks
+
+
+@pytest.mark.parametrize("fault", [forced_alone, without_the_first, with_a_duplicate])
+def test_another_selection_is_found(monkeypatch, operators, fault):
+    real = operators.parallel_nsa_topk
+
+    def faulty(*row, block_size, cu_seqlens, **more):
+        found = real(*row, block_size=block_size, cu_seqlens=cu_seqlens, **more)
+        return fault(found[0], cu_seqlens, block_size)[None].to(found.dtype)
+
+    monkeypatch.setattr(operators, "parallel_nsa_topk", faulty)
+    assert {SELECTION, OUTPUTS} <= missed_on_a_gpu()
+
+
+def test_a_mean_that_shows_half_of_the_next_block_is_found(monkeypatch, operators):
+    real = operators.mean_pooling
+
+    def faulty(x, size, *more):
+        return real(x.roll(-(size // 2), 1), size, *more)
+
+    monkeypatch.setattr(operators, "mean_pooling", faulty)
+    assert LATER in missed_on_a_gpu()
+
+
+def test_the_mean_of_all_values_before_the_first_block_is_found(monkeypatch, operators):
+    """As a large finite score would give it, in place of an infinite one."""
+    real = operators.parallel_nsa_compression
+
+    def faulty(q, k, v, *, block_size, cu_seqlens, **more):
+        out, lse = real(q, k, v, block_size=block_size, cu_seqlens=cu_seqlens, **more)
+        places = torch.cat([torch.arange(each, device=q.device) for each in cu_seqlens.diff().tolist()])
+        return torch.where((places < block_size - 1)[:, None, None], v.mean(1, keepdim=True), out), lse
+
+    monkeypatch.setattr(operators, "parallel_nsa_compression", faulty)
+    assert {OUTPUTS, LATER, OTHERS} <= missed_on_a_gpu()
+
+
+def test_one_document_for_all_is_found(monkeypatch, operators):
+    real = operators.Operators.__init__
+
+    def faulty(self, sliding, spec, cu_seqlens, max_seqlen):
+        real(self, sliding, spec, cu_seqlens[[0, -1]], int(cu_seqlens[-1]))
+
+    monkeypatch.setattr(operators.Operators, "__init__", faulty)
+    assert {OTHERS, OUTPUTS} <= missed_on_a_gpu()
+
+
+def test_swapped_gates_are_found(monkeypatch, operators):
+    real = operators.combine
+    monkeypatch.setattr(operators, "combine", lambda branches, gates: real(branches, [*gates][::-1]))
+    assert OUTPUTS in missed_on_a_gpu()
+
+
+def test_scores_that_know_the_whole_row_are_found(monkeypatch, operators):
+    real = operators.parallel_nsa_compression
+
+    def faulty(q, k, *row, **more):
+        out, lse = real(q, k, *row, **more)
+        return out, lse + k.mean()
+
+    monkeypatch.setattr(operators, "parallel_nsa_compression", faulty)
+    assert {LATER, OTHERS} <= missed_on_a_gpu()
+
+
+def test_a_rotation_in_bf16_is_found(monkeypatch):
+    monkeypatch.setattr(sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes))
+    assert missed_on_a_gpu() == {ROTATION}
+
+
+def test_a_gate_without_a_gradient_is_counted(monkeypatch):
+    world = SimpleNamespace(device=DEVICE, compute_dtype=DTYPE, size=1)
+    torch.manual_seed(3)
+    backbone = build_backbone(CONFIG, Markers(), ROWS, world, "AutoModelForCausalLM", {})
+    backbone.model.to(DEVICE)
+    row = {
+        "input_ids": torch.randint(1, ROWS, (1500,), device=DEVICE),
+        "position_ids": torch.arange(1500, device=DEVICE) % 700,
+        "cu_seqlens": torch.tensor([0, 700, 1400, 1500], dtype=torch.int32, device=DEVICE),
+        "max_seqlen": 2048,
+    }
+
+    def dead():
+        with torch.autocast(DEVICE.type, DTYPE):
+            loss = backbone.hidden(row).float().square().sum()
+        return dead_gates([block.attn for block in backbone.blocks], loss)
+
+    assert dead() == 0
+    real = NativeSparseAttention.gates
+
+    def detached(self, x):
+        gates = real(self, x)
+        return torch.stack([gates[..., 0], gates[..., 1].detach(), gates[..., 2]], -1)
+
+    monkeypatch.setattr(NativeSparseAttention, "gates", detached)
+    assert dead() == 2 * 16  # layers, heads
+
+
+def test_heads_of_keys_have_their_own_queries(monkeypatch, operators):
+    spec = shape_of(config_of(**SIZES | {"num_heads": 32, "num_kv_heads": 2}), ROWS).attention
+    assert missed_on_a_gpu(spec) == set()
+    real = operators.Operators.__call__
+
+    def in_turns(self, q, k, v, gates):
+        order = torch.arange(32, device=q.device).unflatten(0, (-1, 2)).t().flatten()
+        found = real(self, q[:, order], k, v, gates[:, order])
+        return found._replace(context=found.context[:, order.argsort()])
+
+    monkeypatch.setattr(operators.Operators, "__call__", in_turns)
+    assert {OUTPUTS, GROUP} <= missed_on_a_gpu(spec)

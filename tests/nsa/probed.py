@@ -1,0 +1,21 @@
+"""The probes of native sparse attention by their subjects, and those that a planted fault fails."""
+
+from __future__ import annotations
+
+import torch
+
+from neobert.families.attention import AttentionSpec
+from neobert.probes.sparse import sparse_answers
+from validators.known_answers import LIMITS
+
+SELECTION, OUTPUTS = "selected blocks of the definition", "outputs of the definition"
+LATER, OTHERS, GROUP = "later tokens", "other documents", "heads of another group"
+DENSE, ROTATION = "dense attention, where both cover a document", "rotation in fp32"
+
+
+def missed(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> set[str]:
+    """Return the subjects of the probes that fail; every probe must have run."""
+    answers = list(sparse_answers(spec, device, dtype))
+    every = {SELECTION, OUTPUTS, LATER, OTHERS, DENSE, ROTATION} | ({GROUP} if spec.kv_heads > 1 else set())
+    assert {answer.subject for answer in answers} == every
+    return {answer.subject for answer in answers if not answer.value <= LIMITS[answer.kind].value}
