@@ -48,6 +48,7 @@ from launcher.rundir.directory import (
     created,
     is_finished,
     refuse_halted,
+    refuse_special_files,
     run_directory,
 )
 from launcher.rundir.live_state import Watch
@@ -183,6 +184,7 @@ def _lead_once(node: NodeLaunch) -> int:
         if held is not None and is_finished(resolved, folder):  # while this launch waited for the lock
             return _already_finished(node)
         refuse_halted(folder)
+        refuse_special_files(folder)
         if held is not None and node.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, request.receipt)
         require_free_port(node.topology)
@@ -379,6 +381,7 @@ def _command(node: NodeLaunch) -> list[str]:
 def _dry_run(node: NodeLaunch) -> int:
     """Run the checks that do not probe the machine, and print files and command of a real launch."""
     refuse_halted(node.folder)
+    refuse_special_files(node.folder)
     leads = not node.topology.node_rank
     report = judge_dry_run(node.resolved, node.folder, leads=leads, strict=node.request.strict)
     command = _command(node)

@@ -196,6 +196,18 @@ def refuse_halted(folder: Path) -> None:
         )
 
 
+def refuse_special_files(folder: Path) -> None:
+    """Raise ProjectError if a file of the run is not a regular file: opening a FIFO blocks the trainer."""
+    special = (path for path in sorted(folder.glob("*.json*")) if not path.is_file())
+    if (path := next(special, None)) is not None:
+        raise ProjectError(
+            code="not-regular",
+            message="is not a regular file",
+            hint=f"remove {path}, or choose another trainer.output_dir",
+            place=str(path),
+        )
+
+
 def remove_halt(folder: Path) -> str:
     """Return the command that allows training in a run directory again."""
     return shlex.join(["rm", str(folder / HALT)])

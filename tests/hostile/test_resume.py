@@ -254,6 +254,22 @@ def test_lost_lines_of_metrics_are_announced_once(folder, resume):
     assert "have no metrics" not in warnings_of(folder)
 
 
+def test_a_fifo_in_place_of_a_file_is_refused_before_the_trainer_waits_for_it(folder, resume):
+    file = folder / "run" / "metrics.jsonl"
+    kept = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)
+    refused = resume("--resume", "auto")
+    assert (refused.code, refused.err) == (
+        1,
+        f"error: {file}: is not a regular file [not-regular]\n"
+        f"  = hint: remove {file}, or choose another trainer.output_dir\n",
+    )
+    file.unlink()
+    file.write_bytes(kept)
+    assert resume("--resume", "auto").code == 0
+
+
 def test_rows_that_are_not_the_run_s_are_dropped(folder, resume):
     """A boolean or negative step, and a second row of a step, stayed and were chosen as the best."""
     metrics = folder / "run" / "metrics.jsonl"
