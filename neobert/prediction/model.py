@@ -5,6 +5,7 @@ Shapes: T tokens of a run, K texts in it, L labels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from neobert.families.neobert.build import backbone_of as neobert_backbone
 from neobert.model import NeoBERTConfig
 from neobert.objectives.labelled import LabelledObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
@@ -88,11 +90,13 @@ class HeadModel:
 def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> HeadModel:
     """Load a NeoBERT or transformers model with a head, without running code from the folder.
 
-    Raises `ProjectError` if weights are missing, or for a model of several labels per text.
+    Raises `ProjectError` if weights are missing, for a model of several labels per text, and for two classes
+    of one name.
     """
     settings = read_json(folder / "config.json")
     refuse_other_settings(folder)
     _refuse_several_labels(settings, folder)
+    _refuse_repeated_names(settings, folder)
     is_neobert = settings.get("model_type") == NeoBERTConfig.model_type
     backbone = (_neobert if is_neobert else _transformers)(folder, auto_class, device, dtype)
     objective = LabelledObjective(backbone).to(device).eval()
@@ -104,6 +108,18 @@ def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
     if problem not in (None, SINGLE, SCORE):
         message = f"problem_type {printable(str(problem))} is not supported"
         raise ProjectError(CODE, message, "use a pipeline of transformers", str(folder), EXIT_USAGE)
+
+
+def _refuse_repeated_names(settings: Mapping[str, Any], folder: Path) -> None:
+    """Raise `ProjectError` if two classes have one name: a prediction would not tell which one it is."""
+    names = settings.get("id2label")
+    counts = Counter(map(str, names.values())) if isinstance(names, dict) else Counter()
+    name, number = counts.most_common(1)[0] if counts else ("", 0)
+    if number > 1:
+        message = f"id2label has {counted(number, 'class', 'classes')} of the name {name!r}"
+        raise ProjectError(
+            CODE, message, "give each class a name of its own", str(folder / "config.json"), EXIT_USAGE
+        )
 
 
 def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:

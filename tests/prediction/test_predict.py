@@ -329,6 +329,10 @@ def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
             "config.json is not a NeoBERT config: num_attention_heads",
         ),
         ({"settings": {"id2label": ["a", "b"]}}, "config.json is not a NeoBERT config: AttributeError"),
+        (
+            {"settings": {"id2label": {"0": "good", "1": "bad", "2": "good"}}},
+            "config.json: id2label has 2 classes of the name 'good'",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, tmp_path):
