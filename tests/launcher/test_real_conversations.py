@@ -37,6 +37,7 @@ def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(
     message = failed["SFT001"]["message"]
     assert "conversations is supervised: the generation prompt is" in message
     assert "<think>" in message
+    assert "; the conversation begins with 'What is 4 plus 7?'" in message
     assert "set tokenizer.chat_template to" in failed["SFT001"]["hint"]
     assert not Path("run").exists()
 

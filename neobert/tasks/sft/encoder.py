@@ -15,12 +15,13 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
+from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault, Occurrence
 from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.sft.conversation import Conversation, with_system
 from neobert.tasks.sft.neutral import renamed, tokens_of
 from neobert.tasks.sft.rendered import SHOWN, Span, Supervised
-from neobert.tasks.sft.template import ChatTemplate, mark, without_marks
+from neobert.tasks.sft.template import MARKED, ChatTemplate, mark, without_marks
 from neobert.tasks.sft.tokens import MarkedTokens, pieces_at_turns, tokenize
 
 Ids = NDArray[np.int64]
@@ -76,7 +77,7 @@ class ConversationEncoder(RowEncoder):
         for place, conversation in enumerate(conversations):
             batch.counts.documents += 1
             if conversation is not None:
-                self._add(batch, place, next(rendered))
+                self._add(batch, place, conversation, next(rendered))
         return batch.encoded(self.dtype)
 
     def _prepared(self, row: Row, batch: _Batch) -> Conversation | None:
@@ -89,24 +90,24 @@ class ConversationEncoder(RowEncoder):
             return conversation
         if self.neutral is None:
             reason = f"a message spells the control token {found[0]!r}"
-            batch.fault(Fault.CONTROL, batch.rows, reason)
+            batch.fault(Fault.CONTROL, batch.rows, conversation, reason)
             batch.add("without_target", 1)
             return None
         batch.add("neutralized", 1)
         return Conversation(*_marked(conversation, self.control))
 
-    def _add(self, batch: _Batch, place: int, rendered: Supervised) -> None:
+    def _add(self, batch: _Batch, place: int, conversation: Conversation, rendered: Supervised) -> None:
         counts, number = batch.counts, place + 1
         found, plain = without_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
-            batch.fault(kind, number, reason)
+            batch.fault(kind, number, conversation, reason)
         tokens = tokenize(partial(self._tokens, plain), found)
         supervised, length = int(tokens.marks.sum()), len(tokens.ids)
         batch.add("turns", found.num_turns)
         for name, number_of_turns in found.left_out.items():
             batch.add(name, number_of_turns)
         batch.add("crossing", tokens.num_crossing)
-        self._check_ends(batch, number, tokens)
+        self._check_ends(batch, number, conversation, tokens)
         if length > self.max_length and self.texts.long_documents == "error":
             batch.too_long = batch.too_long or (place, length)
         if length:
@@ -127,7 +128,8 @@ class ConversationEncoder(RowEncoder):
         if not supervised:
             batch.add("without_target", 1)
         elif not kept:
-            batch.fault(Fault.CUT, number, f"no supervised token of {length:,} tokens is left")
+            reason = f"no supervised token of {length:,} tokens is left"
+            batch.fault(Fault.CUT, number, conversation, reason)
 
     def _tokens(self, plain: Sequence[Span], text: str) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of the tokens; control tokens in `plain` are text."""
@@ -136,14 +138,16 @@ class ConversationEncoder(RowEncoder):
         encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
-    def _check_ends(self, batch: _Batch, number: int, tokens: MarkedTokens) -> None:
+    def _check_ends(
+        self, batch: _Batch, number: int, conversation: Conversation, tokens: MarkedTokens
+    ) -> None:
         """Count the tokens that end supervised turns; report those at which a model would not stop."""
         for last in tokens.last_of_turns():
             token = int(tokens.ids[last])
             if self.texts.is_maskable[token]:
                 shown = self.backend.decode([token], skip_special_tokens=False)[:SHOWN]
                 reason = f"a turn ends with {shown!r}, and not with a special token at which the model stops"
-                batch.fault(Fault.NO_STOP, number, reason)
+                batch.fault(Fault.NO_STOP, number, conversation, reason)
                 return
             stops = batch.counts.stops
             stops[str(token)] = stops.get(str(token), 0) + 1
@@ -184,11 +188,15 @@ class _Batch:
         conversations = self.counts.conversations
         conversations[name] = conversations.get(name, 0) + number
 
-    def fault(self, kind: Fault, number: int, reason: str) -> None:
+    def fault(self, kind: Fault, number: int, conversation: Conversation, reason: str) -> None:
         """Count a fault of a conversation, which is the `number`th of the batch."""
         faults = self.counts.faults
-        before = faults.get(kind.value)
-        faults[kind.value] = Occurrence(1, number, reason) if before is None else before.with_another()
+        if (before := faults.get(kind.value)) is not None:
+            faults[kind.value] = before.with_another()
+        else:
+            faults[kind.value] = Occurrence(
+                1, number, f"{reason}; the conversation begins with {_beginning(conversation)}"
+            )
 
     def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
         """Return the segments, with the marks as a side column."""
@@ -197,6 +205,13 @@ class _Batch:
         lengths = np.array([len(each) for each in self.ids], np.int64)
         self.counts.segments, self.counts.tokens = len(lengths), len(tokens)
         return Encoded(tokens, lengths, self.counts, self.too_long, {SUPERVISED.name: marks})
+
+
+def _beginning(conversation: Conversation) -> str:
+    """Return the beginning of the first message of the user, which finds a conversation in its file."""
+    messages = sorted(conversation.messages, key=lambda message: message.get("role") != "user")
+    text = MARKED.sub("", str(messages[0].get("content", "")))
+    return repr(printable(text[:SHOWN]))
 
 
 def without_post_processor(backend: Tokenizer) -> Tokenizer:
