@@ -10,7 +10,7 @@ from launcher.probes.probe import Subject
 from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
-from neobert.config.keys import effect_of
+from neobert.config.keys import all_keys, effect_of
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
@@ -75,7 +75,7 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
         _refuse_other_keys(config, folder_of_weights(path))
         tensor_shapes(path)
     except ProjectError as error:
-        if error.hint and not Path(error.place).exists():  # the edits of the section
+        if error.hint and error.place in all_keys():  # the edits of the section
             return error
         return ProjectError("DAT001", f"{error.place}: {error.message}", error.hint)  # a damaged file
     return None

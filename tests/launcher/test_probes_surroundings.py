@@ -245,6 +245,12 @@ def test_weights_are_looked_for_where_the_trainer_looks(
             r"the weights in ckpt are those of a transformers albert",
             "set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
+        (
+            {"hidden_size": None},
+            "",
+            r"config\.json: hidden_size is null, expected a value such as 768",
+            "correct hidden_size in ckpt/config.json",
+        ),
         ({}, "", "", ""),
         ([], "", r"config\.json: is not a JSON object", ""),
         ("x" * 2**20, "", r"config\.json: is larger than 1,048,576 bytes", ""),

@@ -48,6 +48,7 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     if (kind := trained.get("model_type", own)) != own:
         raise _other_family(str(kind), file.parent)
     values = settings_of(trained)
+    _refuse_other_types(values, file)
     if config.model.embedding_multiplier is None:
         del values["embedding_multiplier"]
     other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
@@ -64,6 +65,17 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     _refuse_other_base(config, config.model, trained, file.parent)
     if not config.model.tie_word_embeddings and not trained.get("tie_word_embeddings"):
         _refuse_headless(config, file.parent)
+
+
+def _refuse_other_types(values: Mapping[str, Any], file: Path) -> None:
+    """Raise `ProjectError` EXP005 for a setting that no section can have, such as null."""
+    for name, published in PUBLISHED.items():
+        value = values[name]
+        if not (is_number(value) if isinstance(published, float) else type(value) is type(published)):
+            message = (
+                f"{name} is {printable(json.dumps(value))}, expected a value such as {json.dumps(published)}"
+            )
+            raise ProjectError("EXP005", message, f"correct {name} in {file}", str(file))
 
 
 def _refuse_headless(config: RunConfig, folder: Path) -> None:
