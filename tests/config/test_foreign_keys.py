@@ -38,6 +38,11 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
          "trainer.global_batch_size"),
         ("device_train_microbatch_size: 128", "write trainer.per_device_train_batch_size: 128; rows per step "
          "are trainer.global_batch_size"),
+        # names of other things
+        ("optimizer: {type: AdamW}", "write optimizer.name: adamw or adam or lion or muon or muonclip"),
+        ("stage: sft", "write task: sft for conversations, or task: causal for text"),
+        ("model: {flavor: 8B}",
+         "remove the line; the sizes are keys of model, and model.config names a config.json"),
         # precision
         ("bf16: false", "write trainer.mixed_precision: fp32"),
         ("bf16: true", "write trainer.mixed_precision: bf16"),
