@@ -115,6 +115,11 @@ def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
     assert caught.value.place == f"{path}{place}"
 
 
+def test_lines_of_objects_with_numbered_keys_are_rows(tmp_path):
+    rows = [{"tags": {"0": "x"}, "text": text} for text in TEXTS]
+    assert read(put(tmp_path / "a.json", "\n".join(map(json.dumps, rows)).encode())) == TEXTS
+
+
 def test_a_long_object_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
     monkeypatch.setattr(table_rows, "MAX_LINE_CHARACTERS", 200)
