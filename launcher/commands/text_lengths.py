@@ -13,7 +13,8 @@ COVERED = 0.99
 """Share of the texts that the length covers."""
 MIN_TOKENS, SPECIAL_TOKENS = 32, 2
 UNFILLED_TEXTS = 1.5
-"""Texts for which a packed microbatch has no space at its end."""
+"""Texts for which a packed microbatch has no space at its end: with it, runs of eight tables made 2.9 to 3.2
+passes where `init` had stated 3."""
 
 
 def covering_length(lengths: Sequence[int]) -> int:

@@ -107,6 +107,7 @@ def test_junit_is_xml_with_true_counts(report: Report) -> None:
     (suite,) = root
     assert int(suite.get("tests", "")) == len(suite)
     assert int(suite.get("failures", "")) == len(suite.findall("testcase/failure"))
+    assert not any((each.text or "").endswith("\nhint:") for each in root.iter("failure"))
 
 
 @given(REPORTS)

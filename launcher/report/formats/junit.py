@@ -78,6 +78,5 @@ def _child(case: ElementTree.Element, tag: str, message: str, text: str) -> None
 
 def _line(finding: Finding) -> str:
     place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
-    return (
-        f"{printable(f'{place} {finding.code} {finding.message}')}\nhint: {printable(finding.hint)}".strip()
-    )
+    hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
+    return printable(f"{place} {finding.code} {finding.message}".strip()) + hint
