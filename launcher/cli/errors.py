@@ -88,6 +88,9 @@ def _usage_error(error: Any) -> ProjectError:
     error.message = error.message.replace(PARSER_PREFIX, "")
     message = "no command is given" if is_help(error) else error.format_message()
     hint = f"{f'did you mean {similar}? ' if similar else ''}see `{command} --help`"
+    if type(error).__name__ == "MissingParameter":  # of two arguments, the one given may not be the first
+        usage = " ".join((command, *error.ctx.command.collect_usage_pieces(error.ctx)))
+        hint = f"write `{usage}`; --help explains it"
     return ProjectError(
         "usage", f"{message[:1].lower()}{message[1:]}".rstrip("."), hint, exit_code=EXIT_USAGE
     )

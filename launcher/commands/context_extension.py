@@ -60,8 +60,8 @@ def _least_length(lengths: Sequence[int], positions: int) -> int:
     return positions if long >= MOSTLY * sum(lengths) > 0 else 1
 
 
-def _rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
-    """Return rows per microbatch and microbatches per step of `length` tokens, with the parent's tokens.
+def _rows_of(parent: RunConfig, length: int) -> tuple[int, int, int]:
+    """Return rows of `length` tokens per microbatch, microbatches per step, and the parent's tokens per step.
 
     The parent may have trained in several processes, and the new run begins with one.
     """
@@ -69,14 +69,15 @@ def _rows_of(parent: RunConfig, length: int) -> tuple[int, int]:
     of_microbatch = trainer.per_device_train_batch_size * longest_row(parent)
     rows = max(1, of_microbatch // length)
     of_step = of_microbatch * trainer.gradient_accumulation_steps * world
-    return rows, max(1, round(of_step / (rows * length)))
+    return rows, max(1, round(of_step / (rows * length))), of_step
 
 
 def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
     """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
-    rows, accumulation = _rows_of(parent, length)
+    rows, accumulation, of_step = _rows_of(parent, length)
     of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
-    comment = f"{rows * accumulation * length:,} tokens per step, as before"
+    tokens = rows * accumulation * length
+    comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"
     yield Entry("trainer.per_device_train_batch_size", rows, comment)
     yield Entry("trainer.per_device_eval_batch_size", max(1, of_evaluation // length))
     yield Entry("trainer.gradient_accumulation_steps", accumulation)

@@ -163,6 +163,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         ),
         (["train", "--gpus", "3"], "did you mean --distributed.nproc_per_node?"),
         (["train", "--config"], "requires an argument [usage]\n  = hint: see `neobert-launch"),
+        (["search", "a query"], "[usage]\n  = hint: write `neobert-launch search [OPTIONS] DIR QUERY`"),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
         (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],
