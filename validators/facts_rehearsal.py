@@ -231,6 +231,7 @@ class LowPrecisionFacts:
 
     Attributes:
         recipe_step_s, bf16_step_s: medians.
+        recipe_kernels, bf16_kernels: kernels of the blocks and of attention that ran.
         recipe_loss, bf16_loss: means of steps 9 to 16; None if a loss is not finite.
     """
 
@@ -238,6 +239,8 @@ class LowPrecisionFacts:
     bf16_step_s: float
     recipe_loss: float | None
     bf16_loss: float | None
+    recipe_kernels: str
+    bf16_kernels: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

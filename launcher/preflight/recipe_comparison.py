@@ -54,6 +54,8 @@ def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPre
         bf16_step_s=_median_s(turns[BF16]),
         recipe_loss=_loss(turns[RECIPE][COMPARED]),
         bf16_loss=_loss(turns[BF16][COMPARED]),
+        recipe_kernels=turns[RECIPE][COMPARED]["kernels"],
+        bf16_kernels=turns[BF16][COMPARED]["kernels"],
     )
 
 

@@ -40,7 +40,10 @@ def main(arguments: list[str]) -> int:
 
 
 def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the durations and mean losses of the steps of each turn; only this process trains."""
+    """Yield durations and mean losses of the steps of each turn, with the kernels.
+
+    Only this process trains.
+    """
     from neobert.parallel import World, use_all_cores
     from neobert.training.loop.assembly import assemble, make_reproducible
     from neobert.training.loop.steps import run_step
@@ -51,6 +54,7 @@ def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, An
     make_reproducible(single, world)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = assemble(single, Path(scratch), world, Signals(), None)
+        kernels = f"{trainer.task.backbone.kernels}, {trainer.task.backbone.attention}"
         with closing(trainer.batches):
             for turn in range(TURNS):
                 await_file(folder / f"{name}_go_{turn}")
@@ -60,7 +64,7 @@ def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, An
                     run_step(trainer)
                     losses.append(trainer.progress.loss.take())  # waits for the device
                     seconds.append(time.perf_counter() - start_s)
-                yield {"seconds": seconds, "losses": losses}
+                yield {"seconds": seconds, "losses": losses, "kernels": kernels}
 
 
 def await_file(file: Path) -> None:

@@ -70,7 +70,8 @@ class FakeRun:
 
     def end(self, number: int) -> dict[str, list[float]]:
         self.events.append(f"end {self.name} {number}")
-        return {"seconds": [1.0 if self.name == "recipe" else 2.0], "losses": [float(number)]}
+        seconds = 1.0 if self.name == "recipe" else 2.0
+        return {"seconds": [seconds], "losses": [float(number)], "kernels": f"of {self.name}"}
 
 
 @pytest.mark.parametrize("has_room", [True, False])
@@ -86,6 +87,7 @@ def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path: Path, mo
     config = from_dict({"torchao": {"enable": True}})
     facts = recipe_comparison.compare_recipe(Stage(tmp_path, 1, 0.0), config, has_room=has_room)
     assert (facts.recipe_step_s, facts.bf16_step_s, facts.recipe_loss) == (1.0, 2.0, 1.0)
+    assert (facts.recipe_kernels, facts.bf16_kernels) == ("of recipe", "of bf16")
     if has_room:
         assert events[:3] == ["begin recipe 0", "begin bf16 0", "end recipe 0"]
         timed = [each.removeprefix("begin ") for each in events if each.startswith("begin")][2:]

@@ -58,7 +58,11 @@ TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.
 SHORT_ON_GPU = {"profile": "gpu", "config.trainer.max_steps": 100}
 NUMBER = re.compile(r"\d[\d,.]*")
 CONVERTED = {"config.torchao.enable": True}
-SLOWER = {"recipe_step_s": 0.2, "bf16_step_s": 0.1, "recipe_loss": 7.0, "bf16_loss": 7.0}
+BEATS_TORCH = {
+    "recipe_step_s": 0.105, "recipe_loss": 7.0, "recipe_kernels": "torch, torch_varlen",
+    "bf16_step_s": 0.0931, "bf16_loss": 7.0, "bf16_kernels": "fused, triton_packed",
+}  # fmt: skip
+"""A step that torch's modules take 120 ms for in bf16, and this project's kernels 93.1."""
 EMULATED = CONVERTED | {"config.torchao.recipe": "mxfp8_emulated"}
 ENGINE, QUARTET = {"config.transformer_engine.enable": True}, {"config.quartet2.enable": True}
 TENSORWISE = CONVERTED | {"config.torchao.recipe": "float8_tensorwise"}
@@ -483,13 +487,22 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
         ("PRE001", SHORT_ON_GPU | {"config.trainer.mixed_precision": "fp32"}),
         ("PRE008", CONVERTED | {"config.torchao.filter_fqns": ["qkv", "wo", "w12"]}),
-        ("PRE011", CONVERTED | {"profile": "gpu", "facts.rehearsal.low_precision": SLOWER}),
+        ("PRE011", CONVERTED | {"profile": "gpu", "facts.rehearsal.low_precision": BEATS_TORCH}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
         ("CKP004", {"facts.disk.reservation": "unsupported"}),
     ],
 )
 def test_a_lesser_violation_warns(code, situation, judge_situation):
     assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
+
+
+def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation):
+    (finding,) = judge_situation(CONVERTED | {"facts.rehearsal.low_precision": BEATS_TORCH}).of("PRE011")
+    assert finding.severity is Severity.FAIL
+    assert finding.message == (
+        "a step takes 105 ms with float8_rowwise (torch, torch_varlen) and 93.1 ms in bf16 "
+        "(fused, triton_packed; limit 97%)"
+    )
 
 
 def test_fused_blocks_need_their_package_and_their_card(judge_situation):

@@ -30,10 +30,10 @@ def converted(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
 
 
 def _float8(recipe: str, layer: nn.Linear) -> nn.Module:
-    from torchao.float8 import Float8LinearConfig
-    from torchao.float8.float8_linear import Float8Linear
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     config = Float8LinearConfig.from_recipe_name(recipe.removeprefix("float8_"))
     emulates = not torch.cuda.is_available()  # tests; a run without such a GPU is refused
-    made: nn.Module = Float8Linear.from_float(layer, replace(config, emulate=emulates))
+    # Not `Float8Linear.from_float`: this function also works around a compiler that stores NaN in fp8.
+    made: nn.Module = convert_to_float8_training(layer, config=replace(config, emulate=emulates))
     return made
