@@ -16,7 +16,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
-from neobert.training.checkpoint.tensors import SLAB_BYTES, Snapshot, _views
+from neobert.training.checkpoint.tensors import Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
@@ -228,7 +228,21 @@ def test_slabs_hold_what_they_are_asked_for_without_overlap():
         each.fill_(index)
     assert all(bool((each == index).all()) for index, each in enumerate(views.values()))
     assert all(each.data_ptr() % each.dtype.itemsize == 0 for each in views.values())
-    assert SLAB_BYTES & (SLAB_BYTES - 1) == 0
+
+
+@pytest.mark.parametrize(("shards", "most"), [(2, 1.09), (4, 1.09), (7, 1.06)])
+def test_slabs_of_a_large_model_lose_little_memory(shards, most):
+    """Qwen2.5-7B: each allocation is a power of two already, to which pinned ones are rounded up."""
+    width, inner, head = 3584, 18_944, 128
+    block = [(width, width)] * 2 + [(4 * head, width)] * 2 + [(inner, width)] * 3 + [(width,)] * 4
+    shapes = [(152_064, width), *block * 28, (152_064, width)]
+    rows = [(-(-rows // shards), *columns) for rows, *columns in shapes] * 3  # weights and two moments
+    layout = {f"{index}": (torch.Size(shape), torch.float32) for index, shape in enumerate(rows)}
+    with torch.device("meta"):
+        views = list(dict(_views(layout, is_pinned=False)).values())
+    slabs = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in views}
+    assert all(size & (size - 1) == 0 for size in slabs.values())
+    assert sum(slabs.values()) < most * sum(each.nbytes for each in views)
 
 
 def test_a_writer_raises_what_its_job_raised_and_only_once():
