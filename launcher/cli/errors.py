@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -30,8 +31,8 @@ UNFORMATTED = (console.OUTPUT_FAILED, SHADOWED)
 LOST_WRITES = (*NO_ROOM, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
-PARSER_PREFIX = "Value error, "
-"""Prefix of pydantic, which typer uses, before the message of a wrong choice."""
+PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
+"""Words of pydantic, which typer uses, around the message of a wrong value."""
 MEANT = {("export", "--format"): "--to"}
 """Options by the names that people try, by command: another option has a more similar name."""
 STOPPED = "stopped before there was a result; no process is left running"
@@ -85,10 +86,11 @@ def _usage_error(error: Any) -> ProjectError:
         (error.ctx.info_name if error.ctx else "", getattr(error, "option_name", "")), similar
     )
     error.possibilities = None  # of an unknown option: named in the hint instead
-    error.message = error.message.replace(PARSER_PREFIX, "")
-    message = "no command is given" if is_help(error) else error.format_message()
+    error.message = PARSER_WORDS.sub("", error.message)
+    message = "no command is given" if is_help(error) else " ".join(error.format_message().split())
     hint = f"{f'did you mean {similar}? ' if similar else ''}see `{command} --help`"
-    if type(error).__name__ == "MissingParameter":  # of two arguments, the one given may not be the first
+    if type(error).__name__ == "MissingParameter" and error.param.param_type_name == "argument":
+        # Of two arguments, the one given may not be the first.
         usage = " ".join((command, *error.ctx.command.collect_usage_pieces(error.ctx)))
         hint = f"write `{usage}`; --help explains it"
     return ProjectError(

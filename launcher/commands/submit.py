@@ -227,11 +227,12 @@ def _require_consistent(options: Options) -> None:
     if options.nodes and options.nodes.is_elastic:
         message = f"a job on {engine} has one number of nodes"
         raise ProjectError("usage", message, f"--nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
-    of_slurm = {"--time": options.time, "--extra": options.options}
-    of_slurm |= {"--sweep": options.several.sweep, "--search": options.several.search}
-    if option := next((option for option, value in of_slurm.items() if value), ""):
-        message = f"{option}, --partition, --account and --qos are options of Slurm"
-        raise ProjectError("usage", message, f"leave it out, or edit the {engine} file", option, EXIT_USAGE)
+    of_slurm = {"--time": options.time, "--sweep": options.several.sweep, "--search": options.several.search}
+    stated = [each.partition("=")[0] for each in options.options]
+    stated += [option for option, value in of_slurm.items() if value]
+    if option := next(iter(stated), ""):
+        hint = f"leave it out, or edit the {engine} file"
+        raise ProjectError("usage", "is an option of Slurm", hint, option, EXIT_USAGE)
     if not (options.is_printed or options.output):
         hint = f"add --output job.yaml, then run: {ENGINES[engine].command} job.yaml"
         raise ProjectError("usage", f"submit queues on Slurm only, not on {engine}", hint, "--to", EXIT_USAGE)

@@ -11,6 +11,7 @@ from pathlib import Path
 from launcher.rundir.records import parse_json
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
+from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import METRICS, RESOLVED
 
 TRACES = (RESOLVED, METRICS)
@@ -31,8 +32,8 @@ class DiscoveredRun:
 def find_runs(root: Path) -> list[DiscoveredRun]:
     """Find the run directories in a folder, or the folder itself if it is one.
 
-    The search does not enter run directories, and follows a link only if its target is a run directory. A
-    directory with several names is found once.
+    The search does not enter run directories and states of checkpoints, which have the config of their run,
+    and follows a link only if its target is a run directory. A directory with several names is found once.
 
     Raises:
         ProjectError: the root is not a folder, or contains too many folders.
@@ -67,7 +68,7 @@ def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[D
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir() and not entry.name.startswith(".")
+        return entry.is_dir() and not entry.name.startswith(".") and entry.name != STATE_DIR
     except OSError:
         return False
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from neobert.config.annotations import annotation_at
 from neobert.config.document import Document
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.keys import is_bool, type_text
+from neobert.config.keys import all_keys, is_bool, type_text
 from neobert.config.nodes import (
     COMMAND_LINE,
     MAX_DEPTH,
@@ -86,6 +86,9 @@ def _needs_value(path: str) -> bool:
 
 
 def _no_override(token: str, position: int) -> ConfigIssue:
+    if token in all_keys():
+        hint = f"write {token}=VALUE"
+        return ConfigIssue("CFG003", token, f"{token} has no value", hint, COMMAND_LINE, position, 1, token)
     message = f"{token!r} is not an override"
     hint = "write section.key=value, --section.key=value or --section.key value"
     return ConfigIssue("CFG001", "", message, hint, COMMAND_LINE, position, 1, token)

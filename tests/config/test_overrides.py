@@ -141,6 +141,8 @@ def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text
         ),
         (["seed.x=1"], "CFG003", 1, 1, "seed.x=1", "an integer of at least 0, got a mapping"),
         (["nonsense"], "CFG001", 1, 1, "nonsense", "is not an override"),
+        (["model"], "CFG001", 1, 1, "model", "is not an override"),
+        (["task"], "CFG003", 1, 1, "task", "task has no value"),
         (["--"], "CFG001", 1, 1, "--", "is not an override"),
         (["a..b=1"], "CFG001", 1, 1, "a..b=1", "is not an override"),
         ([".".join("a" * 1000) + "=1"], "CFG001", 1, 1, ".".join("a" * 1000) + "=1", "is not an override"),

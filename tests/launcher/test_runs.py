@@ -222,6 +222,9 @@ def test_folders_of_other_commands_are_no_runs(
     parts = tmp_path / "runs" / "embeddings.npy.parts"
     parts.mkdir()
     (parts / "manifest.json").write_text("{}", encoding="utf-8")
+    state = tmp_path / "runs" / "copied-checkpoint" / "trainer_state"
+    state.mkdir(parents=True)
+    (state / "resolved.json").write_text('{"task": "causal"}', encoding="utf-8")
     assert [Path(each["run"]).name for each in command("runs", "--json").json["runs"]] == ["good"]
 
 

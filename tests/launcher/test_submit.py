@@ -206,7 +206,8 @@ def test_a_file_for_another_engine_makes_no_folder_of_logs(command: Any, tmp_pat
         (("skypilot",), "submit queues on Slurm only"),
         (("skypilot", "--print"), "is on no volume"),
         (("skypilot", "--print", "--volume", "data"), "is not a path and a volume"),
-        (("skypilot", "--print", "--time", "1:00:00"), "--time, --partition, --account and --qos"),
+        (("skypilot", "--print", "--time", "1:00:00"), "--time: is an option of Slurm"),
+        (("skypilot", "--print", "--qos", "high"), "--qos: is an option of Slurm"),
         (("kubernetes", "--print"), "a pod needs an image, and a volume"),
     ],
 )
