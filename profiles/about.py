@@ -1,15 +1,15 @@
 """Description of a profile: kind, required hardware and expected performance."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from neobert.schema_fields import STRICT, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
+from neobert.schema_fields import ConfigSection, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
 
 Kind = Literal["production", "development", "smoke", "base"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Requirements(ConfigSection):
     """Hardware that a profile is written for.
 
     Attributes:
@@ -19,8 +19,6 @@ class Requirements:
         min_compute_capability: major and minor version, e.g. [8, 0].
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-
     device: Literal["cpu", "cuda"] = "cuda"
     gpu: str | None = None
     num_gpus: NonNegativeInt = 1
@@ -28,8 +26,8 @@ class Requirements:
     min_compute_capability: tuple[NonNegativeInt, NonNegativeInt] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectations:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Expectations(ConfigSection):
     """Expected performance of a run with the profile.
 
     Attributes:
@@ -39,19 +37,15 @@ class Expectations:
         with_pretraining: whether the values of section `pretraining` applied in the measurement.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
-
     mfu: Annotated[float, gt(0), le(1)] = 0.3
     tokens_per_second: tuple[PositiveFloat, PositiveFloat] | None = None
     is_estimate: bool = True
     with_pretraining: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class About(ConfigSection):
     """The `about:` section of a profile file."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: NonEmpty
     kind: Kind
@@ -60,10 +54,8 @@ class About:
     expects: Expectations = field(default_factory=Expectations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileHead:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ProfileHead(ConfigSection):
     """Sections of a profile file that a run file does not have."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     about: About

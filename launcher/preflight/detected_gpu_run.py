@@ -66,7 +66,7 @@ def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str
     shape = _legal_shape(nearest, gpu)
     resolved = resolve_run(nearest.name, (), [*shape, *overrides])
     assert resolved.profile is not None
-    adapted = replace(resolved, profile=replace(resolved.profile, requires=_requirements_met_by(gpu)))
+    adapted = replace(resolved, profile=resolved.profile._replace(requires=_requirements_met_by(gpu)))
     memory, capability = gpu.memory_total_mib / MIB_PER_GIB, ".".join(map(str, gpu.compute_capability))
     note = (
         f"{gpu.name} ({memory:.0f} GiB, compute capability {capability}): no profile requires this GPU; "

@@ -13,6 +13,8 @@ from neobert.config.schema import RunConfig
 if TYPE_CHECKING:
     import yaml
 
+PLAIN = (str, int, float)
+
 
 def to_dict(config: RunConfig) -> dict[str, Any]:
     """Convert to plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
@@ -22,6 +24,8 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 def to_plain(value: Any) -> Any:
     """Convert any value of a configuration to plain values, like `to_dict`."""
+    if value is None or isinstance(value, PLAIN):
+        return value
     if is_dataclass(value):
         names = sorted(field.name for field in fields(value))
         return {name: to_plain(getattr(value, name)) for name in names}

@@ -1,16 +1,13 @@
 """Keys that the sections of all libraries of low precision have."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from neobert.schema_fields import STRICT, NonEmpty, key
+from neobert.schema_fields import ConfigSection, NonEmpty, key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversionConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ConversionConfig(ConfigSection):
     """Matrix products of the blocks' linear layers below bf16; weights stay fp32."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     enable: bool = key(
         False, "Convert the linear layers of the blocks. The blocks then run as torch modules."

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neobert.plurals import counted, listed
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber, parts_in
@@ -24,8 +23,7 @@ ONE_RUN_FILE = "prepare all parts with one run file, into a new folder"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundParts:
+class FoundParts(NamedTuple):
     """Parts in a folder.
 
     Attributes:

@@ -22,8 +22,8 @@ part, and writes `DIR/manifest.json`, which names the files of all parts. No dat
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from neobert.errors import EXIT_USAGE, ProjectError
 
@@ -34,8 +34,7 @@ _PART = re.compile(r"part-([1-9]\d{0,8})-of-([1-9]\d{0,8})")
 _OPTION = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,8})")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PartNumber:
+class PartNumber(NamedTuple):
     """Part `number`, from 1, of `of`."""
 
     number: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neobert.metric_names import EVAL, EVAL_LOSS
 
@@ -10,8 +10,7 @@ DECIMALS = ((10.0, 4), (100.0, 2))
 """Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """A number that an evaluation writes to `metrics.jsonl`.
 
     Attributes:

@@ -162,7 +162,7 @@ class PlanRow(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TaskSpec:
     """Description of a task for plan, rules and reports.
 

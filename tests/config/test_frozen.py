@@ -58,3 +58,14 @@ def test_a_configuration_can_be_copied_and_sent_to_another_process() -> None:
 
 def test_two_configurations_share_no_free_values() -> None:
     assert RunConfig().variables is not RunConfig().variables
+
+
+def test_sections_are_equal_if_all_their_keys_are() -> None:
+    left, right = from_dict({"seed": 1}), from_dict({"seed": 2})
+    assert left != right
+    assert left.optimizer == right.optimizer
+    assert hash(left.optimizer) == hash(right.optimizer)
+    other = from_dict({"optimizer": {"eps": 1e-9}}).optimizer
+    assert other != left.optimizer
+    assert other != left.scheduler
+    assert "eps=1e-09" in repr(other)

@@ -8,7 +8,7 @@ lists it. Bounds and closed sets are checked at hydration; relations between key
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from neobert.config.schema.adapter import AdapterConfig
 from neobert.config.schema.data import (
@@ -32,7 +32,7 @@ from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, Tra
 from neobert.precision.libraries import LIBRARIES
 from neobert.schema_fields import (
     PER_KEY,
-    STRICT,
+    ConfigSection,
     NonNegativeInt,
     key,
     metadata_of,
@@ -87,12 +87,10 @@ def with_sections_of_tables(kind: type[T]) -> type[T]:
     return kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 @with_sections_of_tables
-class RunConfig:
+class RunConfig(ConfigSection):
     """Configuration of one run."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
     task: TaskName = key(next(iter(TASKS)), "Training task.", affects="model")

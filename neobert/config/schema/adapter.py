@@ -3,16 +3,14 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveInt, key
+from neobert.schema_fields import Beta, ConfigSection, NonEmpty, PositiveInt, key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AdapterConfig(ConfigSection):
     """A low-rank adapter (LoRA, arXiv:2106.09685); the weights of the encoder are frozen."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     type: Literal["lora"] | None = key(
         None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"

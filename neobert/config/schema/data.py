@@ -3,10 +3,10 @@
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from neobert.schema_fields import (
-    STRICT,
+    ConfigSection,
     NonEmpty,
     NonNegativeInt,
     PositiveFloat,
@@ -19,14 +19,12 @@ from neobert.schema_fields import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TokenizerConfig(ConfigSection):
     """Tokenizer source. `path` takes precedence over `name`.
 
     Without both, the tokenizer is that of `model.pretrained_checkpoint`, or else one is trained on the text.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(None, "Tokenizer on the Hugging Face Hub.", by_content=True)
     path: str | None = key(
@@ -73,11 +71,9 @@ class TokenizerConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureCorpus:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MixtureCorpus(ConfigSection):
     """A corpus of a mixture: a path or a name, and its weight."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     weight: PositiveFloat = key(1.0, "Share of the tokens, relative to the weights of the other corpora.")
     path: str | tuple[NonEmpty, ...] | None = key(None, "As dataset.path.", is_path=True)
@@ -88,11 +84,9 @@ class MixtureCorpus:
     text_column: str | None = key(None, "Text column of this corpus; null: dataset.text_column.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DatasetConfig(ConfigSection):
     """Training text: a path, a `datasets` name, the documentation of CPython, or a mixture of these."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(
         None,
@@ -186,11 +180,9 @@ class DatasetConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataCollatorConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DataCollatorConfig(ConfigSection):
     """Packing, padding and masking of microbatches."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     mlm_probability: Annotated[float, gt(0), le(1)] = key(
         0.2, "Fraction of tokens that are masked and predicted."

@@ -3,10 +3,18 @@
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
-from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
+from neobert.schema_fields import (
+    Beta,
+    ConfigSection,
+    NonEmpty,
+    PositiveFloat,
+    PositiveInt,
+    SequenceLength,
+    key,
+)
 
 if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
     AttentionChoice = str
@@ -61,11 +69,9 @@ def commit_of_weights() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ModelConfig(ConfigSection):
     """The encoder: pre-norm, rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     type: Literal["neobert"] = key(
         "neobert",
@@ -149,14 +155,12 @@ SIZES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HfModelConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class HfModelConfig(ConfigSection):
     """A transformers model, an encoder or a causal decoder, from a config.json or by architecture.
 
     Null keys default to the value of the config.json, or else to the transformers default.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     type: Literal["hf"] = key("hf", "Model family: a transformers model.")
     config: NonEmpty | None = key(
@@ -211,11 +215,9 @@ class HfModelConfig:
     revision: str | None = commit_of_weights()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NsaModelConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class NsaModelConfig(ConfigSection):
     """A causal model with native sparse attention (arXiv:2502.11089), as flash-linear-attention has it."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     type: Literal["nsa"] = key("nsa", "Model family: a causal model with native sparse attention.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")

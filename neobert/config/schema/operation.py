@@ -4,10 +4,10 @@
 
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from neobert.schema_fields import (
-    STRICT,
+    ConfigSection,
     NonEmpty,
     NonNegativeFloat,
     PositiveFloat,
@@ -21,11 +21,9 @@ from neobert.schema_fields import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistributedConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DistributedConfig(ConfigSection):
     """Number of processes, and how they share the model."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     nproc_per_node: PositiveInt = key(1, "Processes per node, one per device.")
     nnodes: PositiveInt = key(1, "Nodes.")
@@ -47,11 +45,9 @@ class DistributedConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WandbConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WandbConfig(ConfigSection):
     """Weights & Biases (`trackers: [wandb]`)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     enabled: bool = key(False, "Report to Weights & Biases; equivalent to wandb in trackers.")
     project: str = key("neobert", "Project.")
@@ -60,20 +56,16 @@ class WandbConfig:
     mode: Literal["online", "offline"] = key("online", "offline: write locally, for a later upload.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackioConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TrackioConfig(ConfigSection):
     """Trackio (`trackers: [trackio]`)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     project: NonEmpty = key("neobert", "Project.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrometheusConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PrometheusConfig(ConfigSection):
     """Textfile collector of Prometheus' node_exporter (`trackers: [prometheus]`)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     textfile: NonEmpty | None = key(
         None,
@@ -82,11 +74,9 @@ class PrometheusConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class GuardConfig(ConfigSection):
     """Limits enforced before and during training."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     max_lost_minutes: Annotated[float, gt(0), le(240)] = key(
         60.0, "Maximum work lost on a crash, in minutes; more than 240 requires a waiver of CKP002."
@@ -111,15 +101,13 @@ class GuardConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchdogConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WatchdogConfig(ConfigSection):
     """Hang detection and restarts.
 
     A timeout is the maximum time without progress of any rank. Once a phase has been observed, its timeout is
     ten times the longest observed duration, within these limits.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     start_limit_s: Silence = key(
         1800.0,
@@ -150,11 +138,9 @@ class WatchdogConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Waiver(ConfigSection):
     """Accepted finding, with a reason and an expiry date."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     code: NonEmpty = field(metadata={"description": "Code of the rule that is waived."})
     reason: Annotated[str, min_length(10)] = field(metadata={"description": "Reason, in a sentence."})

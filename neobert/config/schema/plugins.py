@@ -4,20 +4,17 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
 
-from neobert.schema_fields import STRICT, NonEmpty, key
+from neobert.schema_fields import ConfigSection, NonEmpty, key
 
 # A resume compares the code that these keys refer to (PLG003), and not only their values.
 reference = partial(key, is_reference=True)
 of_data = partial(reference, by_content=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginsConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PluginsConfig(ConfigSection):
     """User-defined functions: path/to/file.py:function, package.module:function, or an entry point's name."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     masking: NonEmpty | None = of_data(None, "Function that masks the tokens of a document.")
     metrics: tuple[NonEmpty, ...] = reference(

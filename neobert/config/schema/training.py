@@ -3,13 +3,13 @@
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from neobert.config.decays import DECAY_NAMES
 from neobert.config.optimizers import OPTIMIZER_NAMES, SUMMARIES
 from neobert.schema_fields import (
-    STRICT,
     Beta,
+    ConfigSection,
     Fraction,
     NonEmpty,
     NonNegativeFloat,
@@ -36,15 +36,13 @@ else:  # type checkers reject a computed Literal
     DecayName = Literal[DECAY_NAMES]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class OptimizerConfig(ConfigSection):
     """The optimizer. Weight decay is not applied to norms, biases and embeddings.
 
     With muon and muonclip, Muon updates the matrices of the blocks; AdamW updates the decoder, embeddings,
     norms and biases, in the same optimizer and on the same schedule.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: OptimizerName = key("adamw", f"Update rule; {SUMMARIES}.", affects="model")
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
@@ -77,11 +75,9 @@ class OptimizerConfig:
     qk_clip_chunk_size: PositiveInt = key(1024, "MuonClip: queries per chunk of the measurement.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SchedulerConfig(ConfigSection):
     """Learning rate schedule: linear warm-up, plateau, decay, minimum (WSD, warm-up-stable-decay)."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: DecayName = key(
         "cosine",
@@ -113,11 +109,9 @@ class SchedulerConfig:
     final_lr_ratio: Fraction = key(0.1, "Minimum learning rate as a fraction of the peak.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TrainerConfig(ConfigSection):
     """Training loop: steps, batch size, precision, checkpoints, evaluation and logging."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     output_dir: NonEmpty = key("runs/default", "Run directory.", is_path=True, affects="reporting")
     overwrite_output_dir: bool = key(

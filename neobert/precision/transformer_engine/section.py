@@ -7,7 +7,7 @@ from neobert.precision.section import ConversionConfig
 from neobert.schema_fields import key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TransformerEngineConfig(ConversionConfig):
     """Matrix products of the blocks' linear layers below bf16, by Transformer Engine; weights stay fp32."""
 

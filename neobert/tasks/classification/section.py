@@ -3,18 +3,16 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveInt, key
+from neobert.schema_fields import Beta, ConfigSection, NonEmpty, PositiveInt, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassificationConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClassificationConfig(ConfigSection):
     """Labels of texts and pairs of texts; dataset.text_column names the first text."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     problem: Literal["classes", "regression"] = key(
         "classes", "classes: one class per text; regression: one score per text.", affects="model"

@@ -3,10 +3,10 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from neobert.schema_fields import (
-    STRICT,
+    ConfigSection,
     Fraction,
     NonEmpty,
     NonNegativeFloat,
@@ -22,11 +22,9 @@ from neobert.tasks.metric import ACCURACY, CORRELATIONS, LOSS, Metric
 MAX_NEGATIVES = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContrastiveConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ContrastiveConfig(ConfigSection):
     """Pairs of texts, and their vectors; dataset.text_column names the query."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     positive_column: NonEmpty | None = key(
         None,

@@ -3,20 +3,18 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from neobert.schema_fields import STRICT, Beta, NonEmpty, ge, key, le
+from neobert.schema_fields import Beta, ConfigSection, NonEmpty, ge, key, le
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, LOSS
 
 MAX_CHOICES = 255
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultipleChoiceConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MultipleChoiceConfig(ConfigSection):
     """Choices and the right one; dataset.text_column names the prompt."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     choices_column: NonEmpty | None = key(
         None, "Column with a list of choices; null: choices, endings or options.", affects="data"

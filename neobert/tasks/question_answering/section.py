@@ -3,18 +3,16 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from neobert.schema_fields import STRICT, NonEmpty, NonNegativeInt, PositiveInt, key
+from neobert.schema_fields import ConfigSection, NonEmpty, NonNegativeInt, PositiveInt, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import LOSS, Metric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAnsweringConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuestionAnsweringConfig(ConfigSection):
     """Questions, and their answers in a context; dataset.text_column names the context."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     question_column: NonEmpty | None = key(None, "Column of the question; null: question.", affects="data")
     answer_column: NonEmpty | None = key(

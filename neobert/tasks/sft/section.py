@@ -3,9 +3,9 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from neobert.schema_fields import STRICT, NonEmpty, key
+from neobert.schema_fields import ConfigSection, NonEmpty, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import TOKEN_METRICS
 
@@ -13,11 +13,9 @@ TYPICAL_SHARE = 0.5
 """Assumed share of supervised tokens before the conversations are rendered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SftConfig(ConfigSection):
     """Conversations, and which of their text is supervised."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     messages_column: NonEmpty | None = key(
         None,

@@ -3,18 +3,15 @@
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from neobert.schema_fields import STRICT, Beta, NonEmpty, key
+from neobert.schema_fields import Beta, ConfigSection, NonEmpty, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, LOSS, Metric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenClassificationConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TokenClassificationConfig(ConfigSection):
     """Labels of words; dataset.text_column names the lists of words."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     label_column: NonEmpty | None = key(
         None,
