@@ -34,7 +34,7 @@ LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
 OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})
 SUITE = "neobert.probes"
 RATES, LOAD = "neobert.probes.hardware.rates", "neobert.probes.hardware.load"
-NUMERICS_S, FULL_S, DEVICES_S = 85.0, 180.0, 60.0
+NUMERICS_S, DEVICES_S = 180.0, 60.0
 MARGIN_S = 5.0
 TIMED = ("gpu_load", "devices")
 """Probes of a GPU's speed. Others that use the GPU start after them, and import their packages meanwhile."""
@@ -111,15 +111,14 @@ def importing(
 
 def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
     """Return the probe of the run's backend, or of all installed ones, on a GPU if there is one."""
-    limit_s = FULL_S if every else NUMERICS_S
 
     def measure(subject: Subject) -> NumericsFacts:
-        return _probe_numerics(subject, limit_s, needs_gpu=needs_gpu, every=every)
+        return _probe_numerics(subject, needs_gpu=needs_gpu, every=every)
 
     return Probe(
         "numerics",
         measure,
-        limit_s + MARGIN_S,
+        NUMERICS_S + MARGIN_S,
         is_heavy=True,
         after=TIMED,
         children=importing(SUITE, f"{SUITE}.numerics.suite"),
@@ -138,12 +137,12 @@ def devices_probe() -> Probe:
     )
 
 
-def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every: bool) -> NumericsFacts:
+def _probe_numerics(subject: Subject, *, needs_gpu: bool, every: bool) -> NumericsFacts:
     if needs_gpu:
         _require_gpus()
     options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if every else ())]
     with resolved_file(subject) as path:
-        answer = _measure((SUITE, str(path), *options), limit_s, subject.children)
+        answer = _measure((SUITE, str(path), *options), NUMERICS_S, subject.children)
     if answer["unsupported"]:
         raise UnsupportedError(answer["unsupported"])
     return _read(NumericsFacts, answer["numerics"])

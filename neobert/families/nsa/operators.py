@@ -8,8 +8,6 @@ T packed tokens, N query heads, K heads of keys and values, H channels of a head
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from fla.ops.nsa import parallel
 from fla.ops.nsa.compression import parallel_nsa_compression
@@ -22,32 +20,12 @@ from neobert.families.nsa.reference import Attended, combine
 from neobert.families.nsa.spec import sliding_branch
 from neobert.families.packed_attention import packed_attention
 
-
-class _Longest(NamedTuple):
-    """Stand-in for the lengths of documents, of which the backward pass takes `max().item()`.
-
-    Its kernels have the number of blocks of the longest document as a constant: with the real length they are
-    compiled again, for seconds, for every new one, and the host waits for the device in each layer. A bound
-    that no batch changes gives the same gradients: blocks are counted in their own document.
-    """
-
-    tokens: int
-
-    def max(self) -> _Longest:
-        return self
-
-    def item(self) -> int:
-        return self.tokens
-
-
-def _longest(cu_seqlens: Tensor) -> _Longest | Tensor:
-    bound: int | None = getattr(cu_seqlens, BOUND, None)
-    return torch.diff(cu_seqlens) if bound is None else _Longest(bound)
-
-
-BOUND = "longest_document"
-"""Attribute of bounds of documents."""
-parallel.prepare_lens = _longest
+LONGEST = torch.tensor(2**30)
+"""Tokens of a document at most, on the host."""
+# The backward pass has the blocks of the longest document as a constant. With its real length kernels are
+# compiled again for every new one, for half a minute, and the host waits for the device in each layer.
+# Packed rows need an upper bound only: their blocks are counted in their own document.
+parallel.prepare_lens = lambda _cu_seqlens: LONGEST
 
 
 class Operators:
@@ -64,7 +42,6 @@ class Operators:
         # fla counts documents by their first tokens, so those without tokens must go. It caches what it
         # derives from this tensor: one for all blocks.
         self._bounds = torch.unique_consecutive(cu_seqlens)
-        setattr(self._bounds, BOUND, max_seqlen)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
         """Attend: q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
