@@ -22,6 +22,7 @@ SHARED_MEMORY = Path("/dev/shm")
 RECORDED_PREFIXES = (
     "ACCELERATE_",
     "NCCL_",
+    "NVTE_",
     "TORCH_",
     "PYTORCH_",
     "CUDA_",

@@ -101,7 +101,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, shape)
     pace = plan_pace(config, assumptions, measured, shape, batch)
-    kernels = plan_kernels(config, assumptions)
+    kernels = plan_kernels(config, assumptions, pace["flops_per_token"].value)
     memory = plan_memory(
         config,
         shape,

@@ -27,6 +27,9 @@ from neobert.precision.library import layers_of
 from neobert.precision.table import recipe_of
 from neobert.tasks.specs import spec_of
 
+TRAINING_FLOPS = 6
+"""Per token, of a weight of a linear layer: its product, and the gradients of its input and of the weight."""
+
 
 def exchange_overlaps(kernels: str) -> bool:
     """Return whether these kernels overlap the gradient all-reduce with the backward pass."""
@@ -75,8 +78,11 @@ def _yaml(value: object) -> str:
     return str(value).lower()
 
 
-def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
-    """Derive the block kernels and the attention kernel, assuming that optional packages are installed."""
+def plan_kernels(config: RunConfig, assumptions: Assumptions, flops_per_token: float) -> Values:
+    """Derive the kernels, assuming that optional packages are installed, and the gain of low precision.
+
+    `flops_per_token`: of a training step.
+    """
     gpus: tuple[Gpu, ...] = ()
     if assumptions.is_cuda:
         gpus = (Gpu(assumptions.device_name, find_card(assumptions.device_name).capability),)
@@ -85,20 +91,26 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
     return {
         "kernels": kernels,
         "attention": _attention(config, environment, kernels.value),
-        "low_precision": _low_precision(config),
+        "low_precision": _low_precision(config, flops_per_token),
     }
 
 
-def _low_precision(config: RunConfig) -> Derived[str]:
+def _low_precision(config: RunConfig, flops_per_token: float) -> Derived[str]:
     conversion = conversion_of(config)
     if conversion is None:
         return Derived("", "no section of low precision is enabled")
-    layers = [*layers_of(shape_of(config, 1))]
-    counts = f"{len(conversion.convertible(layers))} of {len(layers)}"
+    layers, recipe = [*layers_of(shape_of(config, 1))], conversion.recipe
+    converted = conversion.convertible(layers)
+    weights = sum(each.inputs * each.outputs for each in converted)
+    share = TRAINING_FLOPS * weights * spec_of(config).passes(config).trained / flops_per_token
+    text = f"{conversion.name} in {len(converted)} of {len(layers)} linear layers"
     keys = " and ".join(map(conversion.key, ("filter_fqns", "skip_first_last_linear")))
-    note = "" if conversion.recipe.was_run else ", never run by this project"
     reason = f"layers of the blocks, without {keys}"
-    return Derived(f"{conversion.name} in {counts} linear layers{note}", reason)
+    if not recipe.is_emulated:
+        text += f", at most {1 / (1 - share * (1 - 1 / recipe.rate)):.2f} times as fast"
+        reason += f"; {share:.0%} of the FLOPs, at {recipe.rate:g} times the peak of bf16"
+    note = "" if recipe.was_run else ", never run by this project"
+    return Derived(text + note, reason)
 
 
 def _kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:

@@ -25,6 +25,7 @@ class LowRecipe(NamedTuple):
             because the library multiplies.
         reads: keys of the section that this recipe reads and others do not.
         min_cuda: CUDA version from which torch's build has its products.
+        rate: peak of its products in that of bf16, by the data sheets of these GPUs.
         was_run: whether this project has run it on a GPU.
     """
 
@@ -33,6 +34,7 @@ class LowRecipe(NamedTuple):
     products: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     min_cuda: Version = (0, 0)
+    rate: float = 2.0
     was_run: bool = False
 
     @property

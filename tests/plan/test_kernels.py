@@ -69,7 +69,7 @@ def test_plan_and_resolver_agree(on_a_card, model, card, precision, length, is_p
         resolved = step_kernels.resolve_step_kernels(config, "cuda" if card else "cpu", dtype)
     except ProjectError:
         return
-    plan = plan_kernels(config, assumptions_for(card.name if card else None, None, 0.4))
+    plan = plan_kernels(config, assumptions_for(card.name if card else None, None, 0.4), 1e9)
     kernels, attention = plan["kernels"].value, plan["attention"].value
     assert kernels == resolved.name
     if kernels in OWN_KERNELS or not is_packed or resolved.attention == "sdpa":

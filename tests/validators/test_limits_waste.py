@@ -143,6 +143,19 @@ def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes() -> None:
     assert set(told(ranks | network, "distributed.nnodes=2")) == (ranks | network).keys()
 
 
+def test_variables_of_transformer_engine_matter_with_its_recipes() -> None:
+    engine = {
+        "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES": "1",
+        "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": "1",
+        "NVTE_BACKWARD_OVERRIDE": "dequantized",
+    }
+    assert told(engine) == []
+    assert told(engine, "transformer_engine.enable=true") == [*engine]
+    assert told(dict.fromkeys(engine, "0"), "transformer_engine.enable=true") == []
+    other = {"NVTE_BACKWARD_OVERRIDE": "high_precision"}
+    assert told(other, "transformer_engine.enable=true") == [*other]
+
+
 def test_what_does_not_compile_is_not_told_that_nothing_is_compiled() -> None:
     disabled = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
     assert set(told(disabled)) == disabled.keys()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_in_file
+from neobert.precision.libraries import conversions_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -15,7 +16,7 @@ from validators.rule import Violations, needed, rule
 if TYPE_CHECKING:
     from validators.facts_host import AccelerateFileFacts
 
-GPU, COMPILED, RANKS, NODES = "gpu", "compiled", "ranks", "nodes"
+GPU, COMPILED, RANKS, NODES, ENGINE = "gpu", "compiled", "ranks", "nodes", "transformer_engine"
 DEBUGGING = {
     "CUDA_LAUNCH_BLOCKING": ("1", GPU, "the host waits for each kernel"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", GPU, "each tensor allocation is a driver call"),
@@ -26,8 +27,11 @@ DEBUGGING = {
     "NCCL_P2P_DISABLE": ("1", RANKS, "gradients go through host memory instead of GPU to GPU"),
     "NCCL_SHM_DISABLE": ("1", RANKS, "transfers through host memory use the network"),
     "NCCL_IB_DISABLE": ("1", NODES, "gradients use sockets instead of InfiniBand or RoCE"),
+    "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES": ("1", ENGINE, "scales of fp8_current are powers of two"),
+    "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": ("1", ENGINE, "scales of fp8_block are not powers of two"),
+    "NVTE_BACKWARD_OVERRIDE": ("DEQUANTIZED HIGH_PRECISION", ENGINE, "gradients are not in the recipe"),
 }
-"""Debugging variables: the value that enables each, the runs that it slows down, and its effect."""
+"""Debugging variables: the values that enable each, the runs that it affects, and its effect."""
 FILE_HINT = "set distributed.mode to replicated or fsdp2; the file may stay for other programs"
 ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
@@ -216,17 +220,19 @@ def _in_file(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
     production_only=True,
 )
 def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Debugging variables that slow down a production run.
+    """Debugging variables that slow down a production run, or change its precision.
 
     ## What it does
     Warns about CUDA_LAUNCH_BLOCKING, PYTORCH_NO_CUDA_MEMORY_CACHING and TRITON_INTERPRET if the profile
     requires a GPU; about TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE if `trainer.torch_compile` is true;
     about TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_P2P_DISABLE and NCCL_SHM_DISABLE with several processes, and
-    about NCCL_IB_DISABLE with several nodes.
+    about NCCL_IB_DISABLE with several nodes. With `transformer_engine.enable`, also about variables from
+    which Transformer Engine takes the defaults of its recipes.
 
     ## Why is this bad?
-    They stay in a shell or a job script after debugging, and change no result. A run that takes 50 % longer
-    because of one still passes every utilization check.
+    They stay in a shell or a job script after debugging. A run that takes 50 % longer because of one still
+    passes every utilization check. A recipe that a variable changes differs from the one in the config, and
+    on a machine without the variable.
 
     ## Example
     ```text
@@ -239,9 +245,9 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     environment, affected = needed(facts.host).environment, _affected_kinds(run, plan)
-    for name, (value, kind, effect) in DEBUGGING.items():
-        if kind in affected and environment.get(name, "").upper() == value:
-            yield Violation("", f"{name}={value}: {effect}", f"unset {name}")
+    for name, (values, kind, effect) in DEBUGGING.items():
+        if kind in affected and environment.get(name, "").upper() in values.split():
+            yield Violation("", f"{name}={environment[name]}: {effect}", f"unset {name}")
 
 
 def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
@@ -250,5 +256,6 @@ def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
         COMPILED: run.config.trainer.torch_compile,
         RANKS: plan.world_size.value > 1,
         NODES: run.config.distributed.nnodes > 1,
+        ENGINE: ENGINE in {each.library.name for each in conversions_of(run.config)},
     }
     return {kind for kind, is_affected in applies.items() if is_affected}

@@ -9,7 +9,9 @@ QUARTET2 = Library(
     name="quartet2",
     about="Low-precision matrix products by Quartet-II.",
     section=Quartet2Config,
-    recipes={"quartet_ii": LowRecipe(CONSUMER_BLACKWELL, 128, reads=frozenset({"four_over_six"}))},
+    recipes={
+        "quartet_ii": LowRecipe(CONSUMER_BLACKWELL, 128, reads=frozenset({"four_over_six"}), rate=8.0),
+    },
     package="quartet2",
     install="pip install --no-build-isolation 'git+https://github.com/IST-DASLab/qutlass.git' "
     "'git+https://github.com/IST-DASLab/Quartet-II.git#subdirectory=kernels'",

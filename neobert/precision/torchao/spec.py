@@ -24,7 +24,7 @@ TORCHAO = Library(
         "mxfp8_rceil": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
         "mxfp8_rceil_wgrad_with_hp": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
         "mxfp8_emulated": LowRecipe(EVERY, 32, frozenset({BF16.dtype}), was_run=True),
-        "nvfp4": LowRecipe(DATA_CENTER_BLACKWELL, 128),
+        "nvfp4": LowRecipe(DATA_CENTER_BLACKWELL, 128, rate=4.0),
     },
     package="torchao",
     install="pip install 'torchao>=0.18'",
