@@ -160,15 +160,26 @@ def infers_others(path: str) -> bool:
 
 
 def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
-    """Write a new file in UTF-8, or replace one; a failed write leaves that one as it was."""
+    """Write a new file in UTF-8, or replace one; a failed write leaves no file, or that one as it was."""
     encoded = content.encode("utf-8")
     make_folder(file.parent)
     with writing(file, "choose another folder"):
         if replaces:
             write_atomically(file, encoded)
         else:
-            with file.open("xb") as new:
-                new.write(encoded)
+            _create(file, encoded)
+
+
+def _create(file: Path, content: bytes) -> None:
+    """Write a new file. Raises OSError; an incomplete file, of a full disk, is removed."""
+    try:
+        with file.open("xb") as new:
+            new.write(content)
+    except FileExistsError:
+        raise
+    except OSError:
+        file.unlink(missing_ok=True)
+        raise
 
 
 def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:

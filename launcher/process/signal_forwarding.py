@@ -110,7 +110,7 @@ def effect_text(signals: Sequence[int]) -> str:
     if count > PATIENCE:
         return f"{name}: killing the run"
     message = f"{name}: finishing this step, saving a checkpoint, then exiting"
-    again = "; a second signal kills the run and loses the steps since the last save"
+    again = "; another Ctrl-C kills the run and loses the steps since the last save"
     return f"{message}{again}" if count == PATIENCE else message
 
 

@@ -110,7 +110,7 @@ def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[s
         forwarder.print_new()
         answers.append(capsys.readouterr().err)
     assert answers[0] == "Ctrl-C: finishing this step, saving a checkpoint, then exiting\n"
-    assert answers[1].endswith("; a second signal kills the run and loses the steps since the last save\n")
+    assert answers[1].endswith("; another Ctrl-C kills the run and loses the steps since the last save\n")
     assert answers[2] == "Ctrl-C: killing the run\n"
     assert effect_text([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
 

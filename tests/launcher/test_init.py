@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,21 @@ def test_every_file_lints_clean(
     assert run.device == ("cpu" if device == "cpu" else "cuda")
     # Only the base decoder trains long enough to repay its compilation.
     assert run.config.trainer.torch_compile == ((task, device, size) == ("causal", "gpu", "base"))
+
+
+def test_a_write_that_fails_leaves_no_file_in_the_way_of_the_next(
+    text: Path, command: Callable[..., Any]
+) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limit[1]))
+    try:
+        failed = command("init", "--text", "text.txt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert failed.code
+    assert "run.yaml: cannot be written: File too large [not-writable]" in failed.err
+    assert not Path("run.yaml").exists()
+    assert command("init", "--text", "text.txt").code == 0
 
 
 def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any]) -> None:
