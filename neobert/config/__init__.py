@@ -1,6 +1,6 @@
 """Run configuration: loading, merging, overrides and validation, with the origin of every value."""
 
-from neobert.config.canonical import digest, dump_yaml, to_dict
+from neobert.config.canonical import digest, to_dict
 from neobert.config.document import Document, load_document
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.keys import KeyInfo, all_keys, sections
@@ -21,7 +21,6 @@ __all__ = [
     "RunConfig",
     "all_keys",
     "digest",
-    "dump_yaml",
     "from_dict",
     "load_document",
     "parse_overrides",

@@ -6,12 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neobert.config.schema import RunConfig
-
-if TYPE_CHECKING:
-    import yaml
 
 PLAIN = (str, int, float)
 
@@ -64,29 +61,3 @@ def sha256(value: Any) -> str:
 def digest(config: RunConfig) -> str:
     """Return the SHA-256 of the configuration: equal for equal configurations, on every machine."""
     return sha256(config)
-
-
-def dump_yaml(config: RunConfig) -> str:
-    """Return YAML that loads to an equal configuration."""
-    import yaml
-
-    text: str = yaml.dump(to_dict(config), Dumper=_dumper(), sort_keys=True, allow_unicode=True, width=100)
-    return text
-
-
-def _dumper() -> type[yaml.SafeDumper]:
-    """Return a YAML dumper that quotes strings that YAML 1.1 or 1.2 would parse as another type."""
-    import yaml
-
-    from neobert.config.yaml_reader import read_scalar
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, _: Any) -> bool:
-            return True
-
-    def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-        style = None if isinstance(read_scalar(text), str) and text.isprintable() else '"'
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    Dumper.add_representer(str, represent_text)
-    return Dumper

@@ -4,7 +4,7 @@ import transformers
 from transformers import AutoConfig
 
 from neobert.model import modeling_neobert
-from neobert.model.build import build_model_config, materialize
+from neobert.model.build import build_model_config
 from neobert.model.configuration_neobert import AUTO_MAP, NeoBERTConfig
 from neobert.model.encoder import NeoBERT
 from neobert.model.modeling_neobert import (
@@ -30,5 +30,4 @@ __all__ = [
     "NeoBERTForTokenClassification",
     "NeoBERTLMHead",
     "build_model_config",
-    "materialize",
 ]

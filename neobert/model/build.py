@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from neobert.config.schema import ModelConfig
 from neobert.families.neobert.trained_settings import embedding_multiplier
 from neobert.model.configuration_neobert import NeoBERTConfig
-from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 
 def build_model_config(
@@ -59,15 +56,3 @@ def _init_ranges(model: ModelConfig) -> dict[str, Any]:
         "embedding_init_range": model.embedding_init_range,
         "decoder_init_range": model.decoder_init_range,
     }
-
-
-def materialize(model: NeoBERTPreTrainedModel, device: torch.device | str) -> None:
-    """Allocate and initialize a model that was built on the meta device, in place."""
-    # `to_empty` gives memory without values. The mark tells transformers that a module has its weights;
-    # without removing it, those made on the meta device would be left as they are.
-    model.to_empty(device=device)
-    for module in model.modules():
-        module._is_hf_initialized = False
-    model.initialize_weights()
-    # Moving off meta makes a parameter of every name, and so unties what was tied.
-    model.tie_weights()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from neobert.config import (
     ConfigError,
     Resolution,
     RunConfig,
-    dump_yaml,
     load_document,
     parse_overrides,
     resolve,
     sections,
+    to_dict,
 )
 from neobert.config.keys import all_keys, replacing_keys
 
@@ -125,5 +126,5 @@ def test_a_section_that_the_task_does_not_read_is_refused(
 
 def test_the_defaults_of_a_section_that_the_task_does_not_read_may_be_written_out(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(dump_yaml(RunConfig()))
+    file.write_text(json.dumps(to_dict(RunConfig())))
     assert resolve([load_document(file)], (), READ).config.scheduler == RunConfig().scheduler

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import date
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
@@ -17,11 +16,8 @@ from neobert.config import (
     ConfigError,
     RunConfig,
     digest,
-    dump_yaml,
     from_dict,
-    load_document,
     replace,
-    resolve,
     to_dict,
 )
 from neobert.config.annotations import TAG, hints_of, is_union, members_by_tag, members_of, tag_of, unwrap
@@ -106,53 +102,6 @@ def mappings(
 
 
 CONFIGS = mappings(RunConfig)
-TRICKY = [
-    "no",
-    "1e5",
-    "0o17",
-    "1_000",
-    "1:30",
-    "null",
-    "~",
-    "",
-    " a",
-    "a ",
-    "# a",
-    "a: b",
-    "- a",
-    "é\u2028",
-    "\x85",
-]
-TRICKY += [
-    "2026-12-31",
-    ".inf",
-    "=",
-    "<<",
-    "'",
-    '"',
-    "a\nb",
-    "\n",
-    "\t",
-    "\x07",
-    "\ufeff",
-    "\U0001f600",
-    "---",
-    "!x",
-]
-
-
-@given(CONFIGS)
-def test_what_is_dumped_loads_to_an_equal_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
-) -> None:
-    monkeypatch.chdir(tmp_path)  # paths of a run file are relative to it
-    config = from_dict(values)
-    path = Path("run.yaml")
-    path.write_text(dump_yaml(config), encoding="utf-8", newline="")
-    loaded = resolve([load_document(path)])
-    assert loaded.config == config
-    assert loaded.digest == digest(config)
-    assert dump_yaml(loaded.config) == dump_yaml(config)
 
 
 @given(CONFIGS)
@@ -163,12 +112,6 @@ def test_the_plain_form_is_json_and_builds_the_same_configuration(values: dict[s
     assert list(plain) == sorted(plain)
     assert from_dict(plain) == config
     assert digest(from_dict(json.loads(json.dumps(plain)))) == digest(config)
-
-
-@pytest.mark.parametrize("text", TRICKY)
-def test_text_that_looks_like_something_else_stays_text(text: str, resolve_text: Callable[..., Any]) -> None:
-    config = replace(from_dict({}), "wandb.name", text)
-    assert resolve_text(dump_yaml(config)).config.wandb.name == text
 
 
 @given(CONFIGS, st.sampled_from(["seed", "trainer.max_steps", "dataset.max_seq_length"]))

@@ -257,16 +257,6 @@ def test_flash_attention_is_the_newest_that_runs_or_says_what_to_install():
         choose_backend("flash_attn_varlen", here())
 
 
-def test_a_model_on_the_meta_device_materialises_on_cuda():
-    from neobert.model import materialize
-
-    with torch.device("meta"):
-        model = make_model(attn_backend="torch_varlen")
-    materialize(model, "cuda")
-    assert {p.device.type for p in model.parameters()} == {"cuda"}
-    assert torch.isfinite(model.bfloat16()(**on_cuda(make_run())).logits).all()
-
-
 @pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
     assert resolve_modules("auto", "cuda", torch.bfloat16, is_compiled=False).name == "liger"
