@@ -24,10 +24,10 @@ def samples(run_dir) -> Samples:
     return parse_samples(json.loads((run_dir / "samples.json").read_text(encoding="utf-8")))
 
 
-def test_a_run_writes_its_guesses_and_trains_as_without_them(make_run, run, uninterrupted, monkeypatch):
-    run_dir = make_run()
-    assert run(run_dir) == 0
-    found = samples(run_dir)
+def test_a_run_writes_its_guesses_and_trains_as_without_them(
+    make_run, run, finished, uninterrupted, monkeypatch
+):
+    found = samples(finished)
     assert [each.step for each in found.evaluations] == [0, 4, 8, 12]
     assert 1 <= len(found.texts) <= 4
     for text in found.texts:
@@ -44,19 +44,18 @@ def test_a_run_writes_its_guesses_and_trains_as_without_them(make_run, run, unin
     without = make_run("without")
     assert run(without) == 0
     assert not (without / "samples.json").exists()
-    assert exact_lines(without) == exact_lines(run_dir) == uninterrupted
+    assert exact_lines(without) == uninterrupted
 
 
-def test_a_resumed_run_has_the_guesses_of_one_that_was_not_stopped(make_run, run):
-    whole, resumed = make_run("whole"), make_run("resumed", trainer={"max_steps": 8})
-    assert run(whole) == 0
+def test_a_resumed_run_has_the_guesses_of_one_that_was_not_stopped(make_run, run, finished):
+    resumed = make_run("resumed", trainer={"max_steps": 8})
     assert run(resumed) == 0
     before = samples(resumed)
     later = Samples(before.texts, [*before.evaluations, Evaluation(9, before.evaluations[0].guesses)])
     (resumed / "samples.json").write_text(json.dumps(later.as_json()), encoding="utf-8")
     make_run("resumed")
     assert run(resumed) == 0
-    assert samples(resumed).texts == samples(whole).texts
+    assert samples(resumed).texts == samples(finished).texts
     assert [each.step for each in samples(resumed).evaluations] == [0, 4, 8, 12]
 
 

@@ -194,10 +194,10 @@ def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, m
     assert verify(tmp_path / "5").metrics == {}
 
 
-def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(make_run, run, struck_run, metrics):
-    run_dir = make_run()
-    run(run_dir)
-    make_run(trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")})
+def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(
+    source, make_run, struck_run, metrics
+):
+    run_dir = make_run("source", trainer={"resume_from_checkpoint": str(source / "checkpoints" / "5")})
     assert struck_run(run_dir, session, "set_aside_after", 0, kill) is None
     newest = folders.find(run_dir / "checkpoints", "auto")[1].step
     assert metrics(run_dir)[-1]["step"] == newest == 12
@@ -213,24 +213,20 @@ def test_a_torn_history_is_mended(make_run, run, struck_run, exact, uninterrupte
     assert exact(run_dir) == uninterrupted
 
 
-def test_an_earlier_step_may_be_named(make_run, run, exact, uninterrupted):
-    run_dir = make_run()
-    run(run_dir)
-    make_run(trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")})
+def test_an_earlier_step_may_be_named(source, make_run, run, exact, uninterrupted):
+    run_dir = make_run("source", trainer={"resume_from_checkpoint": str(source / "checkpoints" / "5")})
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted
     kept = {path.name for path in (run_dir / "checkpoints").iterdir()}
     assert kept == {"5", "10", "12", "latest", ".superseded-12-0"}
 
 
-def test_what_was_set_aside_is_gone_on_from_and_has_its_place_again(make_run, run, struck_run):
-    run_dir = make_run()
-    root = run_dir / "checkpoints"
-    run(run_dir)
-    make_run(trainer={"resume_from_checkpoint": str(root / "5")})
+def test_what_was_set_aside_is_gone_on_from_and_has_its_place_again(source, make_run, run, struck_run):
+    root = source / "checkpoints"
+    run_dir = make_run("source", trainer={"resume_from_checkpoint": str(root / "5")})
     assert struck_run(run_dir, *STEP, 1, kill) is None
     assert folders.checkpoint_steps(root) == [5]
-    make_run(trainer={"resume_from_checkpoint": str(root / ".superseded-12-0")})
+    make_run("source", trainer={"resume_from_checkpoint": str(root / ".superseded-12-0")})
     assert run(run_dir) == 0
     assert folders.find(root, "auto")[1].step == 12
     assert folders.find(root, "latest")[0].name == "12"
@@ -249,9 +245,8 @@ def test_a_checkpoint_of_another_directory_is_gone_on_from(make_run, run, struck
 
 
 @pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints"])
-def test_never_refuses_what_another_run_left(make_run, run, left):
-    run_dir = make_run(trainer={"resume_from_checkpoint": "never"})
-    run(run_dir)
+def test_never_refuses_what_another_run_left(source, make_run, run, left):
+    run_dir = make_run("source", trainer={"resume_from_checkpoint": "never"})
     for name in {"metrics.jsonl", "checkpoints"} - {left}:
         path = run_dir / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -141,10 +141,8 @@ def test_every_heartbeat_of_an_unguarded_run_says_why(make_run, run, beats):
     assert {beat["unguarded"] for beat in beats(run_dir)} == {"a person's own words"}
 
 
-def test_a_checkpoint_holds_weights_and_state_without_collisions(make_run, run):
-    run_dir = make_run()
-    run(run_dir)
-    folder = run_dir / "checkpoints" / "12"
+def test_a_checkpoint_holds_weights_and_state_without_collisions(finished):
+    folder = finished / "checkpoints" / "12"
     assert verify(folder).step == 12
     assert {"model.safetensors", "config.json", "modeling_neobert.py", "tokenizer.json"} <= names(folder)
     assert names(folder / "trainer_state") == {
@@ -175,13 +173,11 @@ def test_the_final_checkpoint_is_always_there(make_run, run):
     assert names(run_dir / "checkpoints") == {"4", "latest"}
 
 
-def test_a_complete_run_has_nothing_left_to_do(make_run, run, metrics, outcome):
-    run_dir = make_run()
-    run(run_dir)
-    before = metrics(run_dir), names(run_dir / "checkpoints")
-    assert run(run_dir) == 0
-    assert (metrics(run_dir), names(run_dir / "checkpoints")) == before
-    assert outcome(run_dir)["status"] == "finished"
+def test_a_complete_run_has_nothing_left_to_do(source, run, metrics, outcome):
+    before = metrics(source), names(source / "checkpoints")
+    assert run(source) == 0
+    assert (metrics(source), names(source / "checkpoints")) == before
+    assert outcome(source)["status"] == "finished"
 
 
 def test_both_loss_paths_train_the_same(make_run, run, metrics):

@@ -211,22 +211,19 @@ def test_a_real_run_tells_where_its_time_goes(make_run, run, metrics):
     )
 
 
-def test_the_data_wait_is_always_told(make_run, run, metrics):
-    run_dir = make_run()
-    run(run_dir)
-    for line in (line for line in metrics(run_dir) if "train/loss" in line):
+def test_the_data_wait_is_always_told(finished, metrics):
+    for line in (line for line in metrics(finished) if "train/loss" in line):
         assert line["perf/data_wait_share"] == pytest.approx(line["time/data_wait_ms"] / line["time/step_ms"])
         assert 0 < line["perf/data_wait_share"] < 1
         assert line["perf/host_bound_share"] is None
         assert "time/forward_ms" not in line
 
 
-def test_the_breakdown_changes_no_number(make_run, run, exact):
-    plain, broken_down = make_run("plain"), make_run("detailed", trainer={"timing_breakdown": True})
-    run(plain)
+def test_the_breakdown_changes_no_number(make_run, run, exact, uninterrupted):
+    broken_down = make_run(trainer={"timing_breakdown": True})
     run(broken_down)
-    assert exact(plain) == exact(broken_down)
-    assert all(math.isfinite(line["train/loss"]) for line in exact(plain) if "train/loss" in line)
+    assert exact(broken_down) == uninterrupted
+    assert all(math.isfinite(line["train/loss"]) for line in uninterrupted if "train/loss" in line)
 
 
 class Knot:
