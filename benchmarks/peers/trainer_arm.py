@@ -27,7 +27,8 @@ from transformers import (
 )
 
 from neobert.config.schema import RunConfig
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.train import read_config
 from peers.attention import slots
 from peers.batches import IGNORED, MULTIPLE, packed_row

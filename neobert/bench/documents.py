@@ -15,7 +15,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import examples_of
 from neobert.data.store.build import TOKENIZER_FOLDER
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle

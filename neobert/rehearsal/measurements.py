@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from neobert.bench.device import gpu_uuid
 from neobert.config.annotations import hints_of, members_of
 from neobert.config.schema import RunConfig
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.families.table import shape_of
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS

@@ -13,7 +13,7 @@ from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.streams import EvalStream, TrainStream, count_microbatches
 from neobert.data.batches.windows import Cursor
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.export.folder import read_tokenizer_files, without_inert
 from neobert.families.shape import ModelShape

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from neobert.adapters.lora import add_adapter, with_adapter
 from neobert.config.schema import RunConfig
 from neobert.data.batches.stateless_random import stream_key
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone, build_backbone
 from neobert.families.hf.saved_tokenizer import refuse_other_reading

@@ -15,7 +15,8 @@ import torch
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
 from neobert.data.sources.rows import Row, RowFormat, text_rows
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.trained import train_tokenizer
 from tests.jsonl import write_jsonl
 

@@ -17,7 +17,8 @@ from neobert.data.batches.mixture import CorpusSlice, MixedText, MixedWindows
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor, training_shape
 from neobert.data.store.contents import describe
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import MANIFEST, LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from tests.data.conftest import Configure, configurator, read, same, sentences, write_jsonl

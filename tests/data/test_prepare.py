@@ -21,7 +21,8 @@ from neobert.data.sources.file_digests import FileDigests
 from neobert.data.store import build, build_lock, split_writer
 from neobert.data.store import prepare as preparing
 from neobert.data.store.build_lock import build_lock as hold_lock
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder

@@ -13,7 +13,8 @@ import pytest
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig, TrainerConfig
 from neobert.data.batches.streams import EvalStream, TrainStream
 from neobert.data.sources.corpus import open_corpus
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.tokenizers import load_tokenizer
 
 FOLDER = os.environ.get("NEOBERT_TEST_DATA")

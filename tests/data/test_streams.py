@@ -16,7 +16,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches import windows
 from neobert.data.batches.streams import Cursor, EvalStream, Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
 from tests.data.conftest import KINDS, MANY, Configure, Text, read, same

@@ -16,7 +16,7 @@ from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.objective import max_targets

@@ -36,7 +36,7 @@ from neobert.data.batches.windows import (
 )
 from neobert.data.examples import examples_of
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.prepare import PreparedData, TrainingText
+from neobert.data.store.prepared_data import PreparedData, TrainingText
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle

@@ -18,7 +18,7 @@ from neobert.data.batches.streams import Microbatch, TrainStream, count_microbat
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.pair_counts import pair_counts
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.token_agreement import agreement

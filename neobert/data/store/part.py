@@ -27,7 +27,8 @@ from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.overlap import compared_fields
 from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
-from neobert.data.store.prepare import different_values, open_request
+from neobert.data.store.prepare import open_request
+from neobert.data.store.prepared_data import different_values
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child

@@ -9,36 +9,25 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.config.corpora import is_remote, label_of
-from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
-from neobert.data.batches.document_stream import DocumentStream, open_stream
-from neobert.data.batches.mixture import CorpusSlice, MixedText
-from neobert.data.batches.shape import BatchShape, segment_length
-from neobert.data.batches.stepped import SteppedText
-from neobert.data.batches.windows import training_shape
+from neobert.config.corpora import is_remote
+from neobert.config.schema import RunConfig
 from neobert.data.sources.corpus import Corpus, open_corpus, with_evaluation_table
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends, size_and_ends
 from neobert.data.sources.parts import HashShare
-from neobert.data.sources.prepared import PreparedSource, joined_folder
-from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
+from neobert.data.sources.prepared import joined_folder
+from neobert.data.store.build import Request, build
 from neobert.data.store.build_lock import build_lock
-from neobert.data.store.opened_text import open_text
+from neobert.data.store.prepared_data import PreparedData, open_prepared
 from neobert.data.store.remote import fetch
-from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
-from neobert.data.store.sample import sample_of
-from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.token_agreement import agreement
 from neobert.data.tokenize.tokenizers import (
-    TokenizerBundle,
     is_trained,
     load_tokenizer,
     refuse_shared_padding,
@@ -51,41 +40,6 @@ from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.part_faults import UNFINISHED, join_command
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, parts_in
 from neobert.tasks.specs import spec_of
-
-TrainingText = SegmentStore | DocumentStream | MixedText
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedData:
-    """Text that is ready to train on.
-
-    Attributes:
-        folder: folder of the prepared data; in the cache, named by a hash of everything that it depends on.
-        train: memory map, or the stream if `dataset.streaming` is set.
-        mixture: the corpora that share the memory map; None for a single text.
-        eval: evaluation segments, or None.
-        fingerprint: sha256 hex of the content, independent of folder and time. For a stream, whose content is
-            unknown, sha256 of the request.
-        report: JSON-serializable counts, lengths and fill.
-    """
-
-    folder: Path
-    train: SegmentStore | DocumentStream
-    eval: SegmentStore | None
-    tokenizer: TokenizerBundle
-    fingerprint: str
-    report: dict[str, Any]
-    mixture: MixedText | None = None
-
-    @property
-    def text(self) -> TrainingText:
-        """Return the text that microbatches are drawn from."""
-        return self.mixture or self.train
-
-    @property
-    def tokenizer_dir(self) -> Path:
-        """The tokenizer as a Hugging Face folder."""
-        return self.folder / TOKENIZER_FOLDER
 
 
 def prepare(
@@ -102,7 +56,7 @@ def prepare(
     if is_remote(config.dataset):
         fetch(config.dataset, on_progress)
     if (joined := joined_folder(config.dataset)) is not None:
-        return _open(joined, open_request(config, size_and_ends))
+        return open_prepared(joined, open_request(config, size_and_ends))
     cache = cache_folder(config.dataset)
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
@@ -121,7 +75,7 @@ def prepare(
 
             if not (folder / MANIFEST).exists():
                 build(folder, request, key, tell)
-    return _open(folder, request)
+    return open_prepared(folder, request)
 
 
 def _is_joined(folder: Path) -> bool:
@@ -171,160 +125,6 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
             "set dataset.eval_samples, or trainer.eval_max_batches with an evaluation split",
             "dataset.streaming",
         )
-
-
-def _open(folder: Path, request: Request) -> PreparedData:
-    manifest, config = read_manifest(folder, FORMATS), request.config
-    _check_request(folder, manifest, request)
-    _check_tokenizer_is_there(folder)
-    tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
-    _check_manifest(folder, manifest, tokenizer, segment_length(config))
-    splits = manifest["splits"]
-    sources = {"train": request.corpus.train, "eval": request.corpus.evaluation}
-    # Another run may have prepared the same text from another path: the report names this run's.
-    report: dict[str, Any] = {
-        name: split["counts"] | {"source": source.label}
-        for name, split in splits.items()
-        if (source := sources[name]) is not None
-    }
-    train: SegmentStore | DocumentStream
-    if config.dataset.streaming:
-        train, counts = open_stream(request.corpus.train, request.examples, tokenizer, config.dataset)
-        report["train"] = split_report(f"{train.label}, its head", counts)
-    else:
-        train = open_text(folder, manifest, "train")
-    report = {name: _by_class_name(counts, config) for name, counts in report.items()}
-    report["train"] = _with_column(report["train"], request.corpus)
-    mixture = _mixture(config, train, splits["train"]) if config.dataset.mixture else None
-    fingerprint = manifest["fingerprint"]
-    if mixture is not None:
-        # The weights shape the order of the text, and the cache does not depend on them.
-        fingerprint = hash_of([fingerprint, [str(share) for share in mixture.shares]])
-    report |= _batch_report(config, mixture or train, report["train"]) | {
-        "folder": str(folder),
-        "fingerprint": fingerprint,
-        "tokenizer": tokenizer.summary(),
-    }
-    if isinstance(train, SegmentStore) and (sample := sample_of(train, tokenizer)):
-        report["sample"] = sample
-    evaluation = open_text(folder, manifest, "eval") if "eval" in splits else None
-    return PreparedData(folder, train, evaluation, tokenizer, fingerprint, report, mixture)
-
-
-def _mixture(config: RunConfig, train: SegmentStore | DocumentStream, split: dict[str, Any]) -> MixedText:
-    assert isinstance(train, SegmentStore)  # open_corpus refuses to stream a mixture
-    described = split["corpora"]
-    # Text without examples of several segments has no count of them.
-    sizes = [corpus.get("examples", corpus["segments"]) for corpus in described]
-    spec = spec_of(config)
-    weights = [
-        spec.corpus_weight(config, entry.weight, size)
-        for entry, size in zip(config.dataset.mixture, sizes, strict=True)
-    ]
-    rows = zip(described, config.dataset.mixture, weights, sizes, accumulate(sizes), strict=True)
-    corpora = [
-        CorpusSlice(_name_of(entry), weight, stop - size, stop, corpus["tokens"])
-        for corpus, entry, weight, size, stop in rows
-    ]
-    return (SteppedText if spec.predicts == "pairs" else MixedText)(train, tuple(corpora))
-
-
-def _name_of(corpus: MixtureCorpus) -> str:
-    split = f" {corpus.train_split}" if corpus.train_split else ""
-    return f"{label_of(corpus)}{split}"
-
-
-def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Add the columns that training reads to the counts of a split."""
-    column = corpus.train.column
-    return counts if column is None else {"source": counts["source"], "column": column} | counts
-
-
-def _by_class_name(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
-    """Name the classes in the label counts of a split: labels of texts are stored as class numbers."""
-    task = spec_of(config)
-    if task.labels is None or not task.labels_texts or "labels" not in counts:
-        return counts
-    classes = task.labels(config).classes
-    return counts | {"labels": {classes[int(each)]: size for each, size in counts["labels"].items()}}
-
-
-def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]) -> dict[str, Any]:
-    shape = training_shape(config, train)
-    microbatch = shape_report(shape, train.statistics)
-    if isinstance(train, DocumentStream):
-        return {"microbatch": microbatch}
-    _check_enough(train, shape.value, counts.get("tokens_lost", 0))
-    fill = fill_of(train, shape.value)
-    tokens = tokens_read(config, train, shape.value, fill)
-    report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(tokens / train.num_tokens, 3)}
-    return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
-
-
-def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: int) -> None:
-    """Raise DAT004 if the training text, without what is lost to its length, does not fill a microbatch."""
-    has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
-    if has < holds:
-        unit = "token" if shape.is_packed else "document"
-        lost = f"; {counted(num_lost, 'token')} of longer documents are lost" if num_lost else ""
-        raised = "raise dataset.max_seq_length, " if num_lost else ""
-        raise ProjectError(
-            "DAT004",
-            f"the training text has {counted(has, unit)}, but one microbatch holds {holds:,}{lost}",
-            f"{raised}add text, or lower trainer.per_device_train_batch_size",
-            "dataset",
-        )
-
-
-def _check_tokenizer_is_there(folder: Path) -> None:
-    """Raise DAT001 if the tokenizer is missing: checkpoints contain it, so the first save would fail."""
-    if not (folder / TOKENIZER_FOLDER / "tokenizer.json").is_file():
-        hint = f"remove {folder} and prepare the data again"
-        raise ProjectError("DAT001", "has no tokenizer.json", hint, str(folder / TOKENIZER_FOLDER))
-
-
-def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
-    """Raise DAT002 for an output folder that was prepared from different text or settings."""
-    there, here = manifest["request"], request.content()
-    if isinstance(request.corpus.train, PreparedSource):
-        here |= {name: there.get(name) for name in _of_the_text(request)}
-    if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
-        return
-    raise ProjectError(
-        "DAT002",
-        f"was prepared with different values of {different_values(there, here)}",
-        "set dataset.cache_dir to another folder, or pass a new folder to data prepare --output",
-        str(folder),
-    )
-
-
-def _of_the_text(request: Request) -> tuple[str, ...]:
-    """Return the values of a request that a run on prepared data takes from it."""
-    return ("source", "name") if request.tokenizer else ("source", "name", "tokenizer")
-
-
-def different_values(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """Return the names of the values in which two requests differ."""
-    return ", ".join(name for name in here if there.get(name) != here[name])
-
-
-def _check_manifest(
-    folder: Path, manifest: dict[str, Any], tokenizer: TokenizerBundle, max_length: int
-) -> None:
-    expected = {
-        "tokenizer_digest": tokenizer.digest,
-        "vocab_size": tokenizer.vocab_size,
-        "max_length": max_length,
-        "add_special_tokens": True,
-    }
-    for name, value in expected.items():
-        if manifest.get(name) != value:
-            raise ProjectError(
-                "DAT002",
-                f"was prepared with {name} {manifest.get(name)}, but this run has {value}",
-                f"remove {folder} and prepare the data again",
-                str(folder / MANIFEST),
-            )
 
 
 def _reported(content: dict[str, Any]) -> dict[str, Any]:

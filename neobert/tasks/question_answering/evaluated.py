@@ -13,7 +13,7 @@ from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.parts import parts_of
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.encoding import Counts
 from neobert.errors import ProjectError
 from neobert.tasks.question_answering.examples import Questions

@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from neobert.config.schedules import MaskingRates
 from neobert.config.schema import RunConfig
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.families.backbone import Backbone

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.objectives.labelled import LabelledObjective
 from neobert.tasks.planted import learned

@@ -11,7 +11,8 @@ from typing import Any
 
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.streams import EvalStream
-from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.prepare import prepare
+from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.errors import ProjectError
 from neobert.parallel import World

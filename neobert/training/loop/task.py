@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepared_data import PreparedData
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
