@@ -15,7 +15,7 @@ from launcher.cli.app import run
 from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.tokenizer_contents import MAX_FILE_MIB
-from neobert.plan.vocabulary import INERT_TOKEN, configured_size, tokenizer_size
+from neobert.plan.vocabulary import configured_size, tokenizer_size
 
 torch = pytest.importorskip("torch")
 
@@ -132,40 +132,6 @@ def test_the_plan_reads_the_tokenizer_of_a_run(
         == 0
     )
     assert "vocabulary            assumed 30,522 tokens" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("num_tokens", "num_inert", "weights", "hint"),
-    [
-        (4000, 0, True, ""),  # the 4,096 of the profile are of no tokenizer that this run uses
-        (4000, 96, True, ""),
-        (4001, 95, True, "set tokenizer.path to the tokenizer of model.pretrained_checkpoint, bert"),
-        (4096, 0, False, ""),
-        (4097, 0, False, "remove model.vocab_size: the default is the size of the tokenizer"),
-    ],
-)
-def test_the_rows_of_the_model_are_compared_with_the_tokenizer_that_the_run_uses(
-    num_tokens: int,
-    num_inert: int,
-    weights: bool,
-    hint: str,
-    write: Write,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    inert = tuple(INERT_TOKEN.format(number) for number in range(num_inert))
-    folder = write(tokenizer_json(num_tokens - len(MARKERS), added=inert))
-    monkeypatch.chdir(tmp_path)
-    Path("bert").mkdir()
-    Path("bert/config.json").write_text('{"model_type": "bert", "vocab_size": 4000}', encoding="utf-8")
-    of_weights = {"model.type": "hf", "model.config": "bert", "model.pretrained_checkpoint": "bert"}
-    keys = of_weights if weights else {"model.vocab_size": "4096"}
-    keys |= {"tokenizer.path": str(folder), "datacollator.pack_sequences": "false"}
-    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    run(["plan", "-p", "cpu", *words, "--output-format", "json"])
-    findings = json.loads(capsys.readouterr().out).get("findings", [])
-    assert [each["hint"] for each in findings if each["code"] == "MOD002"] == [hint] * bool(hint)
 
 
 def test_a_tokenizer_of_the_local_hub_cache_is_read(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nextafter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.plan import build_plan
+from neobert.plan.vocabulary import TokenizerSize
 from tests.validators.judging import (
     found,
     run_of,
@@ -18,7 +20,7 @@ from tests.validators.judging import (
     with_part,
 )
 from validators.planning import assumptions_of
-from validators.rules.model import _heads, _most_shrunk
+from validators.rules.model import _heads, _most_shrunk, _vocabulary
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.5, 0), (0.499, 1), (1.5, 0), (1.501, 1)])
@@ -71,6 +73,39 @@ def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: boo
     size = {"hidden_size": hidden, "num_attention_heads": 1}
     assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == said
     assert len(list(_heads(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_inert", "of_weights", "path", "hint"),
+    [
+        (4000, 0, True, "", ""),  # no multiple of 128, but the rows are those of the weights
+        (4096, 96, True, "", ""),
+        (4096, 95, True, "model.pretrained_checkpoint", "set tokenizer.path to the tokenizer of model.pretr"),
+        (4096, 0, False, "", ""),
+        (4097, 1, False, "model.vocab_size", "remove model.vocab_size: the default is the size of the token"),
+    ],
+)
+def test_the_model_has_a_row_for_each_token_of_the_text(
+    num_tokens: int, num_inert: int, of_weights: bool, path: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 4000}', encoding="utf-8")
+    weights = ("model.type=hf", f"model.config={tmp_path}", f"model.pretrained_checkpoint={tmp_path}")
+    keys = weights if of_weights else ("model.vocab_size=4096",)
+    tokenizer = TokenizerSize(num_tokens, "a tokenizer", num_inert=num_inert)
+    said = list(_vocabulary(run_of(*keys), tokenizer))
+    assert [one.path for one in said] == [path] * bool(path)
+    assert all(one.hint.startswith(hint) for one in said)
+    with_own_tokenizer = run_of(*keys, f"tokenizer.path={tmp_path}", "tokenizer.name=null")
+    said = list(_vocabulary(with_own_tokenizer, tokenizer))
+    assert any(f"copy the tokenizer of {tmp_path} again" in one.hint for one in said) == (num_inert == 95)
+
+
+def test_a_tokenizer_whose_file_is_damaged_is_named_at_its_key(tmp_path: Path) -> None:
+    """Its size is assumed, so that the rows of the model are not compared with it."""
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 2}}}', encoding="utf-8")
+    keys = ("model.vocab_size=128", f"tokenizer.path={tmp_path}", "tokenizer.name=null")
+    (one,) = found("MOD002", run_of(*keys))
+    assert (one.path, "has ids up to 2 for 2 tokens" in one.message) == ("tokenizer.path", True)
 
 
 def other_memory(is_on: bool, *overrides: str) -> float:
