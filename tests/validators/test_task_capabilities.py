@@ -43,26 +43,29 @@ def test_conversations_have_no_budget_of_pretraining() -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicts", "direction", "message"),
+    ("predicts", "direction", "message", "wanted"),
     [
-        ("masked", "bidirectional", None),
-        ("masked", "causal", "masked tokens, but NeoBERT is causal"),
-        ("next", "causal", None),
-        (
-            "next",
-            "bidirectional",
-            "next tokens, but NeoBERT attends in both directions",
-        ),
-        ("labels", "causal", None),
-        ("labels", "bidirectional", None),
+        ("masked", "bidirectional", "", ""),
+        ("masked", "causal", "masked tokens, but NeoBERT is causal", "an encoder"),
+        ("next", "causal", "", ""),
+        ("next", "bidirectional", "next tokens, but NeoBERT attends in both directions", "a causal model"),
+        ("labels", "causal", "", ""),
+        ("labels", "bidirectional", "", ""),
     ],
 )
-def test_targets_need_a_direction_of_attention(monkeypatch, predicts, direction, message) -> None:
+@pytest.mark.parametrize("unread", [(), ("model.init=scaled", "model.decoder_init_range=0.05")])
+def test_targets_need_a_direction_of_attention(
+    monkeypatch, predicts, direction, message, wanted, unread
+) -> None:
+    run = resolve_run("a100-prod", overrides=unread)
     monkeypatch.setitem(SPECS, "pretrain", replace(SPECS["pretrain"], predicts=predicts))
     attention = replace(PLAN.shape.attention, direction=direction)
     plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
-    found = [each.message for each in RULES["MOD005"].judge(RUN, plan, NO_FACTS)]
-    assert found == ([f"task pretrain predicts {message}"] if message else [])
+    found = list(RULES["MOD005"].judge(run, plan, NO_FACTS))
+    assert len(found) == bool(unread) + bool(message)
+    if message:
+        assert found[-1].message == f"task pretrain predicts {message}"
+        assert found[-1].hint.startswith(f"describe {wanted} in section model")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
