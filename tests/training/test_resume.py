@@ -107,9 +107,6 @@ def test_a_stop_at_work_ends_at_the_next_boundary(
         (EVALUATION, 0),
         (UPDATE, 7),
         (EVALUATION, 11),
-        (SAVE, 0),
-        (PUBLISH, 1),
-        (LATEST, 1),
         (STEP, 11),
     ],
 )
