@@ -16,7 +16,15 @@ from neobert.tasks.contrastive.examples import require_scores
 from neobert.tasks.contrastive.inferred import infer
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import metrics_of, spec_of
-from tests.tasks.test_contrastive import BERT, COLOURS, THINGS, options, pairs, read_truncated, write
+from tests.tasks.test_contrastive import (
+    BERT,
+    COLOURS,
+    THINGS,
+    options,
+    pairs,
+    read_by_sentence_transformers,
+    write,
+)
 
 
 def scored_pairs(count: int, seed: int) -> list[dict[str, object]]:
@@ -153,7 +161,7 @@ def test_fifty_steps_are_read_by_sentence_transformers(make_run, run, metrics, t
     assert ("eval/mrr" in last) == (kind == "teacher")
     checkpoint = folder / "checkpoints" / "50"
     texts = [f"q: {row['sentence1']}" for row in evaluation] + [row["sentence2"] for row in evaluation]
-    vectors = read_truncated(checkpoint, 16, texts, tmp_path)
+    vectors = read_by_sentence_transformers(checkpoint, 16, texts)
     similar = (vectors[:60] * vectors[60:]).sum(1)
     scores = [row["score"] for row in evaluation]
     if kind == "teacher":  # the evaluation of pairs has held-out ones, too
