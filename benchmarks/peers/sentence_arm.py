@@ -9,6 +9,7 @@ FlashAttention 2, or on FlashAttention 4 by name.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.train import read_config
 from peers.trainer_arm import NEVER, TakingTurns
 from peers.turn_taking import Player
+
+# Its processes that load data are forked after it has tokenized examples for the model card: they would wait
+# for ever for the threads of a tokenizer that runs in parallel.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 
