@@ -1,8 +1,8 @@
 """Native sparse attention against its definition: selection, causality, isolation, density, heads, gates.
 
 The operator that a run would use is called with random queries, keys, values and gates of the model's heads.
-A result is either exact, a number of values that differ from those they must equal bit for bit, or close: an
-error in units of rounding.
+A result is either exact, a number of values that are not what they must be, or close: an error in units of
+rounding.
 
 T tokens, N query heads, K heads of keys and values, H channels of a head.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -140,33 +141,49 @@ def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: Select
         yield Answer("heads of another group", "exact", int(differs))
 
 
+class Unchanged(NamedTuple):
+    """Results of a pass for unchanged tokens.
+
+    Attributes:
+        values: outputs, selection, and scores.
+        gradients: of q, k, v and gates, by a loss over the unchanged tokens.
+        leaks: number of non-zero gradients of the changed tokens.
+    """
+
+    values: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+    leaks: int
+
+
 def _moved(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks, is_changed: Tensor
 ) -> int:
-    """Return how many values of unchanged tokens move: outputs, selection, scores, and gradients.
+    """Return how many values of unchanged tokens move, and gradients by more than rounding.
 
-    Values that differ between two equal passes, as gradients by atomics do, are not compared.
+    A GPU adds the parts of a gradient in any order, which another selection elsewhere in the row changes.
     """
-    rows = [row, row, _with_other_values(row, is_changed)]
-    found = [_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows]
-    (before, leaks), (again, _), (after, _) = found
-    stable = [torch.equal(one, two) for one, two in zip(before, again, strict=True)]
-    counts = [int((one != two).sum()) for one, two in zip(before, after, strict=True)]
-    return leaks + sum(count for count, is_stable in zip(counts, stable, strict=True) if is_stable)
+    rows = row, _with_other_values(row, is_changed)
+    before, after = (_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows)
+    values = zip(before.values, after.values, strict=True)
+    gradients = zip(before.gradients, after.gradients, strict=True)
+    return (
+        after.leaks
+        + sum(int((one != two).sum()) for one, two in values)
+        + sum(int((~((one - two).abs() <= 2 * _rounding_of(one))).sum()) for one, two in gradients)
+    )
 
 
 def _of_unchanged(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks, is_kept: Tensor
-) -> tuple[list[Tensor], int]:
-    """Return outputs, selection, scores and gradients of kept tokens, and the others that get gradients."""
+) -> Unchanged:
     leaves = [each.detach().clone().requires_grad_() for each in row]
     found = operator((leaves[0], leaves[1], leaves[2], leaves[3]), lengths, sparse)
     place = torch.cat([torch.arange(length) for length in lengths]).to(is_kept.device)
-    scores = found.lse[is_kept & (place >= sparse.size - 1)].detach()
+    scores = found.lse[is_kept & (place >= sparse.size - 1)]
     gradients = torch.autograd.grad(found.context[is_kept].float().sum(), leaves)
     leaks = sum(int((each[~is_kept] != 0).sum()) for each in gradients)
-    own = (each[is_kept] for each in gradients)
-    return [found.context[is_kept].detach(), found.blocks[is_kept], scores, *own], leaks
+    values = [each.detach() for each in (found.context[is_kept], found.blocks[is_kept], scores)]
+    return Unchanged(values, [each[is_kept] for each in gradients], leaks)
 
 
 def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False) -> Row:
@@ -229,6 +246,11 @@ def dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
 
 def _in_units(found: Tensor, expected: Tensor) -> float:
     """Return the largest error in units of the rounding of the largest value."""
-    unit = ROUNDING if found.dtype == torch.float32 else torch.finfo(found.dtype).eps
-    largest = float(expected.abs().max())
-    return float((found.double() - expected.double()).abs().max()) / max(unit * largest, 1e-30)
+    unit = max(_rounding_of(expected.to(found.dtype)), 1e-30)
+    return float((found.double() - expected.double()).abs().max()) / unit
+
+
+def _rounding_of(values: Tensor) -> float:
+    """Return the rounding of the largest value in the values' type."""
+    unit = ROUNDING if values.dtype == torch.float32 else torch.finfo(values.dtype).eps
+    return unit * float(values.abs().max())

@@ -62,6 +62,19 @@ def with_all_scores(q, k, v, gates, *rest):
     return Attended(found.context, found.blocks, found.lse + k.mean())
 
 
+def with_a_leak_into_other_gradients(q, k, v, gates, *rest):
+    """Outputs are right; every token gets a gradient of every output."""
+    found = attend(q, k, v, gates, *rest)
+    return found._replace(context=found.context + (k.sum() - k.sum().detach()))
+
+
+def with_gradients_by_the_whole_row(q, k, v, gates, *rest):
+    """Outputs are right, and no other token gets a gradient; that of an output knows the whole row."""
+    found = attend(q, k, v, gates, *rest)
+    share = gates.sum((1, 2))[:, None, None] * (1 + k.mean()).detach()
+    return found._replace(context=found.context + (share - share.detach()))
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "found_by"),
     [
@@ -80,6 +93,8 @@ def with_all_scores(q, k, v, gates, *rest):
         (attention, "attend_by_reference", of_other_heads, {OUTPUTS, GROUP}),
         (attention, "attend_by_reference", with_swapped_gates, {OUTPUTS}),
         (attention, "attend_by_reference", with_all_scores, {LATER, OTHERS}),
+        (attention, "attend_by_reference", with_a_leak_into_other_gradients, {LATER, OTHERS}),
+        (attention, "attend_by_reference", with_gradients_by_the_whole_row, {LATER, OTHERS}),
         (sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes), {ROTATION}),
     ],
 )
