@@ -35,7 +35,7 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
     if not chosen:
         key = conversion.key("filter_fqns")
         message = f"{conversion.library.name}.{conversion.name} converts none of {len(found)} linear layers"
-        raise ProjectError("PRE008", message, f"remove {key}", key)
+        raise ProjectError("PRE008", message, conversion.remove, key)
     for number, (block, name, module) in enumerate(chosen):
         layer_seed = stream_key(_ROUNDING_STREAM, seed, number)
         block.set_submodule(name, converted(conversion, module, layer_seed))

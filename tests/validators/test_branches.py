@@ -496,6 +496,15 @@ def test_a_lesser_violation_warns(code, situation, judge_situation):
     assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
 
 
+def test_gpt2_has_nothing_to_convert_and_no_filter_to_shorten(judge_situation):
+    """Its weights are transposed."""
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+    model = {"type": "hf", "architecture": "gpt2"} | small
+    (finding,) = judge_situation(CONVERTED | {"config.task": "causal", "config.model": model}).of("PRE008")
+    assert finding.message == "float8_rowwise converts 0 of 0 linear layers of the blocks"
+    assert finding.hint == "set torchao.enable to false"
+
+
 def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation):
     (finding,) = judge_situation(CONVERTED | {"facts.rehearsal.low_precision": BEATS_TORCH}).of("PRE011")
     assert finding.severity is Severity.FAIL

@@ -173,7 +173,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     layers, conversion = [*layers_of(plan.shape)], enabled_in(run)
     converted, key = len(conversion.convertible(layers)), conversion.key("filter_fqns")
     message = f"{conversion.name} converts {converted} of {len(layers)} linear layers of the blocks"
-    hint = f"shorten {key}, or {conversion.remove}"
+    hint = f"shorten {key}, or {conversion.remove}" if conversion.section.filter_fqns else conversion.remove
     if not converted:
         yield Violation(key, message, hint)
     elif 2 * converted < len(layers):
