@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,16 +31,20 @@ RECIPE, BF16 = "recipe", "bf16"
 TURNS = 3
 COMPARED = 1
 """Turn whose losses are compared. Later ones differ by chance where the learning rate is nearly too high."""
-TIME_S = 300.0
+TIME_S, MARGIN_S = 300.0, 10.0
 
 Turns = dict[str, list[dict[str, Any]]]
 
 
-def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPrecisionFacts:
+def compare_recipe(
+    stage: Stage, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
+) -> LowPrecisionFacts:
     """Train both runs from the same weights on the same text, each in a process of its own.
 
     torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
     processes on the device they train in turns, otherwise one after the other.
+
+    `request_time`: of the subject of the rehearsal.
 
     Raises IncompleteError if a process ends early, TimedOutError 5 minutes after its start.
     """
@@ -48,6 +52,7 @@ def compare_recipe(stage: Stage, config: RunConfig, *, has_room: bool) -> LowPre
     groups = [both] if has_room else [{name: each} for name, each in both.items()]
     turns: Turns = {}
     for group in groups:
+        request_time(TIME_S + MARGIN_S, "rehearsal: recipe against bf16")
         turns |= take_turns(stage, group, time.monotonic() + TIME_S)
     return LowPrecisionFacts(
         recipe_step_s=_median_s(turns[RECIPE]),

@@ -141,10 +141,11 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         leave_out_others(end.results, before)
         if end.is_out_of_memory:
             resumes = ()
-        compares = conversion_of(subject.config) is not None and not end.is_out_of_memory
-        if compares and subject.trainer is not None:
-            subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
-        low_precision = compare_recipe(stage, subject.config, has_room=room >= 2) if compares else None
+        low_precision = None
+        if conversion_of(subject.config) is not None and not end.is_out_of_memory:
+            if subject.trainer is not None:
+                subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
+            low_precision = compare_recipe(stage, subject.config, subject.request_time, has_room=room >= 2)
     duration_s = time.monotonic() - started_s
     found = facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
     return replace(found, low_precision=low_precision)

@@ -85,7 +85,11 @@ def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path: Path, mo
 
     monkeypatch.setattr(recipe_comparison, "taking_turns", noted)
     config = from_dict({"torchao": {"enable": True}})
-    facts = recipe_comparison.compare_recipe(Stage(tmp_path, 1, 0.0), config, has_room=has_room)
+    requested: list[float] = []
+    facts = recipe_comparison.compare_recipe(
+        Stage(tmp_path, 1, 0.0), config, lambda limit_s, _: requested.append(limit_s), has_room=has_room
+    )
+    assert requested == [recipe_comparison.TIME_S + 10] * (1 if has_room else 2)
     assert (facts.recipe_step_s, facts.bf16_step_s, facts.recipe_loss) == (1.0, 2.0, 1.0)
     assert (facts.recipe_kernels, facts.bf16_kernels) == ("of recipe", "of bf16")
     if has_room:
