@@ -6,6 +6,7 @@ keys may change between sessions, which is logged. Text and tokenizer are compar
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", 
 WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm-up)"
 RATE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs")
 SCHEDULE = (*RATE, "trainer.early_stopping_patience")
-ABSENT = "absent"
+ABSENT, MODEL_TYPE = "absent", "model.type"
 
 
 class Difference(NamedTuple):
@@ -36,13 +37,24 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         if self.key in REMOVED:
-            return f"{self.key}: {self.saved!r} in the checkpoint; the key was removed"
-        return f"{self.key}: {self.saved!r} in the checkpoint, {self.current!r} in this run"
+            return f"{self.key}: {_shown(self.saved)} in the checkpoint; the key was removed"
+        return f"{self.key}: {_shown(self.saved)} in the checkpoint, {_shown(self.current)} in this run"
+
+
+def _shown(value: object) -> str:
+    """Format a value as it is written in a run file."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences of two canonical configs in structural keys, which prevent a resume."""
-    return tuple(each for each in differences(saved, current) if is_structural(each.key))
+    """Return the differences of two canonical configs in structural keys, which prevent a resume.
+
+    Models of two types have no other key of the model in common.
+    """
+    found = tuple(each for each in differences(saved, current) if is_structural(each.key))
+    if all(each.key != MODEL_TYPE for each in found):
+        return found
+    return tuple(each for each in found if each.key == MODEL_TYPE or not each.key.startswith("model."))
 
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -36,6 +36,6 @@ def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run() -> 
     assert reading_source_text(from_dict(source), of_today).tokenizer == RUN.config.tokenizer
     other = tokenizer_differences(source, of_today)
     assert list(map(str, other)) == [
-        "tokenizer.lowercase: True in the checkpoint, False in this run",
-        "tokenizer.strip_accents: True in the checkpoint, False in this run",
+        "tokenizer.lowercase: true in the checkpoint, false in this run",
+        "tokenizer.strip_accents: true in the checkpoint, false in this run",
     ]

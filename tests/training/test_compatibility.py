@@ -35,6 +35,15 @@ def changed(key, value):
     return SAVED | {section: SAVED[section] | {name: value}}
 
 
+def test_a_model_of_another_type_is_one_difference_in_the_words_of_a_run_file():
+    model = {"type": "hf", "hidden_size": None, "architecture": "llama"}
+    other = SAVED | {"model": model, "tokenizer": {"path": "a", "max_length": 64}}
+    assert [*map(str, structural_differences(SAVED, other))] == [
+        "model.type: 'neobert' in the checkpoint, 'hf' in this run",
+        "tokenizer.max_length: null in the checkpoint, 64 in this run",
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -836,6 +836,17 @@ def test_the_way_on_from_another_run_s_checkpoint_leads_on(start, differences, h
     )
 
 
+@pytest.mark.parametrize(("is_other_run", "codes"), [(False, {"CKP016", "SCH005"}), (True, {"CKP007"})])
+def test_a_checkpoint_of_a_different_run_has_no_further_differences(is_other_run, codes, judge_situation):
+    changed = {
+        "facts.resume.learning_rate": 1e-9,
+        "facts.resume.numeric_differences": ["optimizer.weight_decay: 0.1 in the checkpoint"],
+        "facts.resume.structural_differences": ["seed: 1 in the checkpoint"] * is_other_run,
+    }
+    report = judge_situation(RESUME | changed)
+    assert {code for code in ("CKP007", "CKP016", "SCH005") if report.of(code)} == codes
+
+
 @pytest.mark.parametrize(
     ("start", "path"), [(RESUME, "trainer.resume_from_checkpoint"), (CONTINUED, "trainer.continue_from")]
 )

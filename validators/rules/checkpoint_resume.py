@@ -213,7 +213,7 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     ```
     """
     resume = needed(facts.resume)
-    if resume.numeric_differences:
+    if resume.numeric_differences and not resume.structural_differences:  # else CKP007 refuses the run
         yield Violation(
             differing_key(run, resume.numeric_differences, RESUME),
             f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",

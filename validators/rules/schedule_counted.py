@@ -140,7 +140,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     resume = needed(facts.resume)
-    if not resume.is_verified:
+    if not resume.is_verified or resume.structural_differences:  # CKP007 refuses the run
         return
     optimizer, before, step = run.config.optimizer, resume.learning_rate, resume.step
     now = learning_rate_at(step, optimizer.lr, plan.schedule)
