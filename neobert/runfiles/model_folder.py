@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps
 from neobert.runfiles.checkpoint.model_files import verify_model
@@ -53,6 +54,9 @@ def require_model_folder(path: Path) -> None:
         message = f"is {reason}"
     else:
         message = "is not a model folder: it has no config.json"
+        formats = {printable(str(each.parent)) for each in path.glob("*/*.safetensors")}
+        if formats:  # an export of several
+            hint = f"pass a folder in it: {listed(sorted(formats))}"
     raise ProjectError(CODE, message, hint, str(path), EXIT_USAGE)
 
 

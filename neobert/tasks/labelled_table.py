@@ -251,8 +251,10 @@ def named_column(
         return stated
     if found := [columns[name] for name in names if name in columns]:
         return found[0]
-    message = f"no column is known to hold {content}: {listed([*map(quoted, columns)], 8)}"
-    raise unclear(text, message, f"name the column of {content}: --{key} NAME")
+    others = listed([*map(quoted, columns)], 8)
+    message = f"no column is known to hold {content}: {others or 'the table has no other column'}"
+    hint = f"name the column of {content}: --{key} NAME" if columns else f"add a column of {content}"
+    raise unclear(text, message, hint)
 
 
 def key_of(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:

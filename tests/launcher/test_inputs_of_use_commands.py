@@ -81,6 +81,15 @@ def test_a_folder_without_a_model_is_refused_at_once(
     assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")
 
 
+def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp_path: Path) -> None:
+    for file in ("hf/model.safetensors", "onnx/model.onnx"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).touch()
+    with pytest.raises(ProjectError) as refusal:
+        require_model_folder(tmp_path)
+    assert refusal.value.hint == f"pass a folder in it: {tmp_path / 'hf'}"
+
+
 def test_a_run_without_a_checkpoint_may_have_failed(begun_run: Path) -> None:
     with pytest.raises(ProjectError) as refusal:
         require_model_folder(begun_run)

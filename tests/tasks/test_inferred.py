@@ -290,5 +290,8 @@ def test_a_later_row_of_another_form_is_refused_with_its_line(row: dict[str, Any
 
 
 def test_a_table_without_pairs_is_refused() -> None:
-    with pytest.raises(ProjectError, match="no column is known to hold documents"):
+    with pytest.raises(ProjectError, match="no column is known to hold documents: 'other'"):
         paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))
+    with pytest.raises(ProjectError, match="the table has no other column") as caught:
+        paired(write("b.csv", {"query": TEXTS}))
+    assert caught.value.hint == "add a column of documents"
