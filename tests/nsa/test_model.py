@@ -73,15 +73,17 @@ def test_a_packed_document_is_the_document_alone():
 
 
 @torch.no_grad()
-def test_padding_on_the_right_changes_nothing_and_on_the_left_is_refused():
+def test_padding_at_the_end_changes_nothing_and_before_tokens_is_refused():
     model = build().model
     ids = packed((20, 20))["input_ids"].unflatten(0, (2, 20))
     mask = torch.ones_like(ids)
     mask[1, 13:] = 0
     others = torch.where(mask == 1, ids, 1)
     assert torch.equal(model(ids, mask).logits[mask == 1], model(others, mask).logits[mask == 1])
-    with pytest.raises(ValueError, match="padded on the left"):
+    with pytest.raises(ValueError, match="padding before tokens"):
         model(ids, mask.flip(1))
+    with pytest.raises(ValueError, match="continue one text at a time"):
+        model.generate(ids, attention_mask=mask, max_new_tokens=2, eos_token_id=None)
 
 
 def test_a_saved_model_generates_without_a_cache(tmp_path: Path):

@@ -50,6 +50,17 @@ def test_a_row_of_documents_reads_what_their_lengths_predict():
     assert found["free_share"] == pytest.approx(long * 4 / reads)  # one block more than the forced three
 
 
+def test_the_most_blocks_of_a_token_are_those_of_any_rank():
+    backbone = build()
+    backbone.hidden(packed((3, 9)))
+    layers = layers_of(backbone)
+    other = torch.zeros(3 + SPEC.counts + 1, dtype=torch.float64)
+    other[-1] = 5  # tokens of another rank that read all blocks
+    two = SimpleNamespace(size=1, add_up=lambda values: values + other if values.ndim == 1 else values)
+    assert attention_metrics(layers, SPEC, ONE)["nsa/k_max"] == 2
+    assert attention_metrics(layers, SPEC, two)["nsa/k_max"] == SPEC.counts
+
+
 def test_before_the_first_step_there_is_nothing_to_report():
     assert attention_metrics(layers_of(build()), SPEC, ONE) == {}
 

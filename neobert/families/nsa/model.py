@@ -222,8 +222,9 @@ class NSAModel(NSAPreTrainedModel):
             assert position_ids is not None
             return BaseModelOutput(last_hidden_state=self._packed(input_ids, position_ids, attend))
         rows, length = input_ids.shape
-        if attention_mask is not None and not bool(attention_mask[:, 0].all()):
-            raise ValueError("rows are padded on the left; set padding_side='right'")
+        # A generated token after padding would be one of these, too.
+        if attention_mask is not None and bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any()):
+            raise ValueError("padding before tokens: pad on the right, and continue one text at a time")
         positions = torch.arange(length, device=input_ids.device).repeat(rows)
         sizes = cast("NsaModelConfig", self.config)  # of the same names
         attend = attend_in_rows(attention_of(sizes), rows, length, input_ids.device, self.dtype)

@@ -25,7 +25,6 @@ GATES = (
     "collapse_fraction",
     *(f"branch_share_{each}" for each in BRANCHES),
 )
-SELECTION = ("reads_pred", "reads_act_total", "free", "at_max", "tokens", "selection_checksum")
 PERIOD = 8191
 """Prime, so that blocks at equal places of neighbouring tokens count differently."""
 
@@ -45,7 +44,9 @@ def attention_metrics(
     gates, counts = world.add_up(gates) / world.size, world.add_up(counts)
     shares, saturated = gates[:, 3:6], gates[:, 6:]
     is_dead = (shares < DEAD_SHARE).any(1) | (saturated > DEAD_SATURATION).any(1)
-    found = dict(zip(SELECTION, counts.tolist(), strict=True))
+    predicted, free, checksum, *tokens_by_blocks = counts.tolist()
+    tokens = sum(tokens_by_blocks)
+    reads = sum(number * count for number, count in enumerate(tokens_by_blocks))
     values = dict(zip(GATES, gates.mean(0).tolist(), strict=False))
     values |= {
         f"gate_saturated_{name}": value
@@ -53,11 +54,13 @@ def attention_metrics(
     }
     values |= {
         "dead_layers": is_dead.double().mean().item(),
-        "k_mean": found["reads_act_total"] / found["tokens"],
-        "k_max": max(each.blocks.ge(0).sum(-1).max().item() for each in last),
-        "pct_at_max": found["at_max"] / found["tokens"],
-        "free_share": found["free"] / max(1.0, found["reads_act_total"]),
-        **{name: found[name] for name in ("reads_pred", "reads_act_total", "selection_checksum")},
+        "k_mean": reads / tokens,
+        "k_max": max(number for number, count in enumerate(tokens_by_blocks) if count),
+        "pct_at_max": tokens_by_blocks[-1] / tokens,
+        "free_share": free / max(1.0, reads),
+        "reads_pred": predicted,
+        "reads_act_total": reads,
+        "selection_checksum": checksum,
     }
     return {f"{SPARSE}{name}": value for name, value in values.items()}
 
@@ -77,21 +80,17 @@ def gate_statistics(gates: Tensor) -> Tensor:
 
 
 def selection_counts(last: Last, spec: SelectedBlocks) -> Tensor:
-    """Return the counts of `SELECTION` in one layer, over tokens and heads of keys, fp64 [6].
+    """Return counts of one layer over tokens and heads of keys, fp64 [4 + B].
 
-    The prediction follows from the positions of the tokens alone.
+    Blocks that the positions of the tokens predict, free choices, a checksum of the blocks, and the number of
+    tokens with 0, 1, ..., B blocks.
     """
     own = (last.positions // spec.size)[:, None]
     is_block = last.blocks >= 0
     is_free = is_block & ~is_forced(last.blocks, own[..., None])
-    num_heads, per_token = last.blocks.shape[1], is_block.sum(-1)
     weights = torch.arange(last.blocks.numel(), device=own.device).view_as(last.blocks) % PERIOD + 1
-    counts = [
-        num_heads * (own + 1).clamp(max=spec.counts).sum(),
-        per_token.sum(),
-        is_free.sum(),
-        (per_token == spec.counts).sum(),
-        torch.full_like(own[0, 0], per_token.numel()),
-        ((last.blocks + 1) * weights).sum(),
-    ]
-    return torch.stack(counts).double()
+    predicted = last.blocks.shape[1] * (own + 1).clamp(max=spec.counts).sum()
+    checksum = ((last.blocks + 1) * weights).sum()
+    numbers = torch.arange(spec.counts + 1, device=own.device)
+    tokens_by_blocks = (is_block.sum(-1)[..., None] == numbers).sum((0, 1))
+    return torch.cat([torch.stack([predicted, is_free.sum(), checksum]), tokens_by_blocks]).double()
