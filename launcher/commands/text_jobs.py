@@ -13,10 +13,12 @@ from launcher.commands.texts_argument import texts_and_output
 from launcher.io.files import expanded, make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
+from launcher.terminal.table import columns
 from neobert.encoding.request import Request as EncodingRequest
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
 from neobert.plurals import counted, percent
 from neobert.prediction.request import Request as PredictionRequest
+from neobert.printable import printable
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULES = {EncodingRequest: "neobert.encoding", PredictionRequest: "neobert.prediction"}
@@ -37,7 +39,9 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
         report = _ask(MODULES[type(request)], asdict(content))
     if request.output:
+        classes = report.pop("classes", {}) if output_format == "text" else {}
         deliver_report(report, output_format)
+        tell_classes(classes)
     warn_of_lost_text(report)
     return EXIT_OK
 
@@ -48,6 +52,20 @@ def _ask(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
         return ask(module, content, doing="loading the model", hint=HINT)
     except KeyboardInterrupt:
         raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
+
+
+def tell_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print scores by class, and what the texts of each class are predicted as."""
+    if not classes:
+        return
+    rows = [["class", "texts", "precision", "recall", "F1", "predicted as"]]
+    for name, each in classes.items():
+        shares = [f"{each[key]:.3f}" for key in ("precision", "recall", "f1")]
+        predicted = ", ".join(
+            f"{count:,} {printable(other)}" for other, count in each["predicted_as"].items()
+        )
+        rows.append([printable(name), f"{each['texts']:,}", *shares, predicted])
+    console.write(f"\n{columns(rows)}")
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from neobert.data.sources.rows import (
 )
 from neobert.data.sources.text_files import read_table
 from neobert.encoding.texts import format_of, lines_of, unusable_texts, whole_digest
+from neobert.errors import ProjectError
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import RESOLVED
 from neobert.tasks.spec import TaskSpec
@@ -37,11 +38,13 @@ class Inputs:
     Attributes:
         fields: texts of a row, as its task reads them.
         has_words: whether a field is a list of words, which may also be a text, split at white space.
+        label: label of a row as the model's run read it, if the file has that column; else None.
     """
 
     path: Path
     fields: tuple[Field, ...]
     has_words: bool = False
+    label: Field | None = None
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each row by column. A line of a text file is a row with the column `text`."""
@@ -55,6 +58,19 @@ class Inputs:
                 columns = [_column_of(field, row, place) for field in self.fields]
             cells = zip(self.fields, columns, strict=True)
             yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
+
+    def labels(self) -> Iterator[Any]:
+        """Yield the label of each row; None without one that the model's run can read."""
+        for place, row in self._placed():
+            yield self._label_of(row, place)
+
+    def _label_of(self, row: Mapping[str, Any], place: str) -> Any:
+        assert self.label is not None
+        assert self.label.read is not None
+        try:
+            return self.label.read(row.get(str(self.label.column)), place)
+        except ProjectError:
+            return None
 
     def identity(self) -> list[Any]:
         """Return what determines the items, JSON-serializable."""
@@ -84,21 +100,28 @@ def open_inputs(
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
         raise unusable_texts(path, "holds no texts", "pass a file with text")
-    fields = _fields(folder, spec, first)
+    run = _config_of_run(folder)
+    row = spec.rows(from_dict(run or {"task": spec.name})).fields
+    fields = _text_fields(row, first)
     fields[0] = replace(fields[0], column=column or fields[0].column)
     if pair_column is not None:
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
         raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
-    return Inputs(path, tuple(fields), has_words=not spec.labels_texts)
+    labels = (field for field in row if not field.is_text and field.read and field.column in first)
+    return Inputs(path, tuple(fields), not spec.labels_texts, next(labels, None) if run else None)
 
 
-def _fields(folder: Path, spec: TaskSpec, first: Mapping[str, Any]) -> list[Field]:
-    """Return the text fields of a task, with the columns of the run that the folder belongs to, if any."""
+def _config_of_run(folder: Path) -> dict[str, Any] | None:
+    """Return the configuration of the run that a folder belongs to; None if it belongs to none."""
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
-    values = {"task": spec.name} if run is None else read_json(run / RESOLVED)
-    fields = [field for field in spec.rows(from_dict(values)).fields if field.is_text]
+    return None if run is None else read_json(run / RESOLVED)
+
+
+def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
+    """Return the text fields of a row, with the columns of the run where the file has them."""
+    fields = [field for field in row if field.is_text]
     if fields[0].column not in first:  # the rows to predict need not be those of the run
         fields[0] = replace(fields[0], column=None)
     options = (TEXT_OPTION, PAIR_OPTION)

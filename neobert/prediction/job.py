@@ -13,9 +13,10 @@ from typing import Any
 
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.shards import Shards
+from neobert.prediction.class_scores import class_scores
 from neobert.prediction.inputs import Inputs, open_inputs
-from neobert.prediction.kinds import Prediction, task_of_model
-from neobert.prediction.outputs import check_output, write_rows
+from neobert.prediction.kinds import PREDICTION, Prediction, task_of_model
+from neobert.prediction.outputs import check_output, lines_of_shards, write_rows
 from neobert.prediction.request import Request
 from neobert.progress import Progress
 from neobert.runfiles.model_folder import model_folder
@@ -25,9 +26,10 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Result of one process: shards of the whole job, and the settings of its model."""
+    """Result of one process: shards of the whole job, and the settings and classes of its model."""
 
     num_shards: int
+    classes: tuple[str, ...]
     settings: dict[str, Any]
     tokens: int
     seconds: float
@@ -48,13 +50,25 @@ def run(request: Request) -> dict[str, Any]:
         )
         first = shares[0]
         counts = shards.counts(first.num_shards)
+        scores = _scores(inputs, first.classes, shards.files(first.num_shards))
         shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
     return {
         "output": request.output,
         **asdict(counts),
         **first.settings,
         **speed_of(shares),
+        **scores,
     }
+
+
+def _scores(inputs: Inputs, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
+    """Return the scores of predicted classes; none if no row has a label."""
+    if inputs.label is None or not classes:
+        return {}
+    predicted = (json.loads(line)[PREDICTION] for line in lines_of_shards(shards))
+    pairs = zip(inputs.labels(), predicted, strict=True)
+    scores = class_scores(((classes[label], each) for label, each in pairs if label is not None), classes)
+    return scores if scores["labelled"] else {}
 
 
 def _inputs(request: Request) -> Inputs:
@@ -106,4 +120,6 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
         progress,
         (rank, size),
     )
-    return Share(num_shards, predictor.settings, done.tokens, time.perf_counter() - started_s)
+    return Share(
+        num_shards, predictor.classes, predictor.settings, done.tokens, time.perf_counter() - started_s
+    )

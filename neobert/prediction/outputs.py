@@ -54,13 +54,14 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
 
 def _with_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
     names: dict[str, str] = {}
-    for row, line in zip(inputs.rows(), _lines(shards), strict=True):
+    for row, line in zip(inputs.rows(), lines_of_shards(shards), strict=True):
         prediction = json.loads(line)
         names = names or _names(row, prediction)
         yield {**row, **{names.get(name, name): value for name, value in prediction.items()}}
 
 
-def _lines(files: Sequence[Path]) -> Iterator[str]:
+def lines_of_shards(files: Sequence[Path]) -> Iterator[str]:
+    """Yield the predictions of shards, one JSON line per row."""
     for path in files:
         with path.open(encoding="utf-8") as file:
             yield from file

@@ -47,6 +47,11 @@ class Predictor(ABC, Generic[Model]):
         self.names: tuple[str, ...] = ()
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes of texts, in their order; empty if the task has none."""
+        return ()
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Length limit, device and kernels, for reports."""
         return {

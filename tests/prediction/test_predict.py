@@ -26,6 +26,7 @@ from neobert.model import (
     NeoBERTForTokenClassification,
     NeoBERTLMHead,
 )
+from neobert.prediction.class_scores import class_scores
 from neobert.prediction.job import run
 from neobert.prediction.request import Request
 from tests.export.conftest import tokenizer_dir
@@ -367,6 +368,40 @@ def test_columns_are_those_of_the_run(classifier, tmp_path):
     )
     other = predict(run_dir / "checkpoints" / "10", rows, tmp_path, "c.jsonl", column="text")
     assert found == asked != other
+
+
+def test_labelled_rows_are_scored_by_class(classifier, tmp_path):
+    """A row whose label the model does not know is not counted."""
+    run_dir = tmp_path / "run"
+    (run_dir / "checkpoints").mkdir(parents=True)
+    folder = Path(classifier).rename(run_dir / "checkpoints" / "10")
+    names = ["bad", "fair", "good"]
+    section = {"label_column": "verdict", "label_names": names}
+    (run_dir / "resolved.json").write_text(json.dumps({"task": "classification", "classification": section}))
+    rows = predict(folder, [{"text": text} for text in sentences(30)], tmp_path)
+    labelled = [{"text": row["text"], "verdict": names[at % 3]} for at, row in enumerate(rows)]
+    source = tmp_path / "labelled.jsonl"
+    lines = [*labelled, {"text": "a", "verdict": "odd"}, {"text": "b", "verdict": None}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    found = run(Request(str(folder), str(source), str(tmp_path / "labelled.csv")))
+    right = [row["prediction"] == each["verdict"] for row, each in zip(rows, labelled, strict=True)]
+    assert found["labelled"] == 30
+    assert found["accuracy"] == pytest.approx(sum(right) / 30, abs=1e-4)
+    assert [found["classes"][name]["recall"] for name in names] == [sum(right[at::3]) / 10 for at in range(3)]
+    source.write_text(json.dumps({"text": "a", "verdict": "odd"}))
+    assert "labelled" not in run(Request(str(folder), str(source), str(tmp_path / "unknown.csv")))
+
+
+def test_scores_of_classes():
+    """Of a: 2 of 3 found, 2 of 4 right. Nothing is predicted as c, and no text is of d."""
+    pairs = [("a", "a"), ("a", "a"), ("a", "b"), ("b", "a"), ("b", "b"), ("c", "a"), ("c", "d")]
+    found = class_scores(pairs, ["a", "b", "c", "d"])
+    assert (found["labelled"], found["accuracy"]) == (7, 0.4286)
+    scores = {
+        name: (each["precision"], each["recall"], each["f1"]) for name, each in found["classes"].items()
+    }
+    assert scores == {"a": (0.5, 0.6667, 0.5714), "b": (0.5, 0.5, 0.5), "c": (0, 0, 0), "d": (0, 0, 0)}
+    assert found["classes"]["c"]["predicted_as"] == {"a": 1, "d": 1}
 
 
 @pytest.mark.e2e

@@ -21,6 +21,11 @@ class TextPredictor(HeadPredictor):
 
     auto_class = SPEC.auto_class
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in their order; empty for scores."""
+        return () if self.model.is_score else self.model.labels
+
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, seconds, counts = self.tokenizer.tokenize_items(items)
         self.counts.add(counts)

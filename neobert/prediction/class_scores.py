@@ -1,0 +1,46 @@
+"""Scores of each class, from the labels of texts and what a model predicts. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+DECIMALS = 4
+
+
+def class_scores(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> dict[str, Any]:
+    """Return the accuracy, and for each class precision, recall, F1 and what its texts are predicted as.
+
+    As in scikit-learn, precision is 0 for a class that is never predicted, and recall for one without texts.
+
+    Args:
+        pairs: label and predicted class of each text.
+        names: names of all classes, in their order.
+    """
+    counts = Counter(pairs)
+    texts, predictions = Counter[str](), Counter[str]()
+    for (label, predicted), count in counts.items():
+        texts[label] += count
+        predictions[predicted] += count
+
+    def scores_of(name: str) -> dict[str, Any]:
+        right = counts[name, name]
+        return {
+            "texts": texts[name],
+            "precision": share(right, predictions[name]),
+            "recall": share(right, texts[name]),
+            "f1": share(2 * right, texts[name] + predictions[name]),
+            "predicted_as": {other: counts[name, other] for other in names if counts[name, other]},
+        }
+
+    return {
+        "labelled": counts.total(),
+        "accuracy": share(sum(counts[name, name] for name in names), counts.total()),
+        "classes": {name: scores_of(name) for name in names},
+    }
+
+
+def share(part: int, whole: int) -> float:
+    """Return a share, rounded; 0 of nothing."""
+    return round(part / whole, DECIMALS) if whole else 0.0
