@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,7 +230,8 @@ def test_the_log_of_a_kernel_without_the_driver_is_unknown(tool: Any) -> None:
 # --- under load -----------------------------------------------------------------------------------
 
 WATCH = """
-import json
+import json, sys
+sys.modules.pop("pynvml", None)  # the real one, which torch imports
 import pynvml
 from neobert.probes.hardware import load
 
@@ -245,12 +245,12 @@ print(json.dumps(load.watch(pynvml, [NoLoad()], duration_s=1.0)))
 
 
 @pytest.mark.e2e
-def test_reasons_of_any_moment_under_load_are_kept(bindings: Bindings) -> None:
+def test_reasons_of_any_moment_under_load_are_kept(bindings: Bindings, warm_python: str) -> None:
     bindings(
         "seen = iter([0x4, 0x48, 0x4])",
         "def nvmlDeviceGetCurrentClocksEventReasons(handle): return next(seen, 0)",
     )
-    answer = subprocess.run([sys.executable, "-c", WATCH], capture_output=True, text=True, check=True)
+    answer = subprocess.run([warm_python, "-c", WATCH], capture_output=True, text=True, check=True)
     (device,) = json.loads(answer.stdout)
     assert device["throttle_reasons"] == ["hw_slowdown", "hw_thermal_slowdown", "sw_power_cap"]
     assert device["num_samples"] >= 3

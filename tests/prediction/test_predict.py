@@ -405,6 +405,7 @@ def test_scores_of_classes():
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_command_reads_standard_input_and_one_text(classifier):
     command = [sys.executable, "-P", "-m", "launcher"]
     asked = {"capture_output": True, "text": True, "check": True}
