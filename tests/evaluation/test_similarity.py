@@ -16,6 +16,7 @@ TABLE = 'sentence1\tsentence2\tscore\nthe "model\ta b c\t0.5\ntext\ttext text\t5
 USUAL = dict.fromkeys(("text", "second", "score"))
 
 
+@pytest.mark.usefixtures("warm")
 def test_spearman_is_that_of_the_vectors_of_the_folder(tmp_path, model_folder, monkeypatch, capsys):
     file = tmp_path / "sts.tsv"
     file.write_text(TABLE)

@@ -20,7 +20,7 @@ from neobert.prediction.request import Request
 from tests.prediction.test_predict import LABELS, SIZES, sentences
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture
