@@ -125,7 +125,7 @@ CALL = {"type": "function", "function": {"name": "now", "arguments": {"place": "
 def test_the_length_covers_the_conversations(
     row: dict[str, Any], length: int, is_split: bool, command: Callable[..., Any]
 ) -> None:
-    write_rows(row, number=120)
+    write_rows(row, number=40)
     write_model(Path("base"), "llama", max_position_embeddings=8192)
     assert command("init", "--from", "base", "--text", "talks.jsonl", "--device", "gpu").code == 0
     config = resolve_run(None, ["run.yaml"]).config

@@ -58,6 +58,7 @@ REPORT_SCHEMA = closed(
     exit_code={"enum": [0, 1, 2, 3]}, profile=TEXT, config_hash=TEXT | {"pattern": "^([0-9a-f]{64})?$"},
     findings=several(FINDING), checks=several(CHECK),
 )  # fmt: skip
+VALIDATOR = jsonschema.Draft202012Validator(REPORT_SCHEMA)
 
 ANY_TEXT = st.text(max_size=40)
 FINDINGS = st.builds(
@@ -96,9 +97,13 @@ REPORTS = st.builds(
 )
 
 
+def test_the_schema_is_one() -> None:
+    VALIDATOR.check_schema(REPORT_SCHEMA)
+
+
 @given(REPORTS)
 def test_json_has_the_published_shape(report: Report) -> None:
-    jsonschema.validate(json.loads(render(report, "json")), REPORT_SCHEMA)
+    VALIDATOR.validate(json.loads(render(report, "json")))
 
 
 @given(REPORTS)
