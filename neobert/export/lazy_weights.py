@@ -43,6 +43,7 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
         save_file(group, _partial(folder, number), METADATA)
         written.append(list(group))
         total_size += sum(each.nbytes for each in group.values())
+        group.clear()  # before the next group is read
     if len(written) == 1:
         _partial(folder, 0).rename(folder / WEIGHTS)
         return

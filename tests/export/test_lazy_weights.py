@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from neobert.export import lazy_weights
 from neobert.export.folder import write_hf_folder
-from neobert.export.lazy_weights import LazyWeights
+from neobert.export.lazy_weights import LazyWeights, write_lazily
 from neobert.export.weights import own_weights
 from tests.families.test_decoders import build
 
@@ -33,3 +34,20 @@ def test_transformers_loads_them_bit_for_bit(file_bytes, count, tmp_path, monkey
         write_hf_folder(model, None, tmp_path / "whole")
         one, other = (tmp_path / name / "model.safetensors" for name in ("lazy", "whole"))
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_file_and_one_weight_are_in_memory_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(lazy_weights, "FILE_BYTES", 3 * 400)
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    most = 0
+
+    def compute() -> torch.Tensor:
+        nonlocal most
+        weight = torch.ones(100)
+        alive.add(weight)
+        most = max(most, len(alive))
+        return weight
+
+    write_lazily(LazyWeights({f"weight {number}": compute for number in range(12)}), tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
+    assert most == 3 + 1
