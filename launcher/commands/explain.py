@@ -14,7 +14,13 @@ from launcher.terminal.table import columns
 from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import KeyInfo, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
-from neobert.config.key_suggestions import describe, keys_about, keys_named, suggest_key
+from neobert.config.key_suggestions import (
+    advice_for_near_name,
+    describe,
+    keys_about,
+    keys_named,
+    suggest_key,
+)
 from neobert.config.migrated_keys import advice_for_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
@@ -68,7 +74,7 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     if about:
         more = ", ..." if len(about) > MAX_FOUND else ""
         error.hint = f"keys about {key}: {', '.join(about[:MAX_FOUND])}{more}"
-    elif near and (is_plan or not suggest_key(key)):
+    elif near and (is_plan or not (suggest_key(key) or advice_for_near_name(key))):
         error.hint = f"did you mean {PLAN}{near[0]}?"
     elif is_plan:
         error.hint = f"values of the plan: {', '.join(derived)}"

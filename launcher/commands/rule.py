@@ -72,7 +72,8 @@ def _meant(code: str, names: list[str]) -> str:
     begun = [known for known in sorted((*RULES, *names)) if code and known.startswith(starts)]
     if len(begun) > 1:
         return f"did you mean one of {listed(begun, MAX_SUGGESTED)}?"
-    near = begun or get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
+    padded = code.upper()[:3] + code[3:].zfill(3)  # CKP7
+    near = begun or get_close_matches(padded, RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists the rules"
 
 
