@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from neobert.plan.tokenizer_contents import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS
+from neobert.plan.tokenizer_contents import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS, special_tokens
 from neobert.plan.vocabulary import token_ids
 from neobert.runfiles.run_dir import CONFIG
 
@@ -36,14 +36,17 @@ def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int,
 
 
 def _ids_of_roles(tokenizer: Path) -> dict[str, int]:
-    """Return the ids of the declared special tokens; of others by the usual spelling, as in training."""
-    ids, declared = token_ids(tokenizer), dict[str, Any]()
+    """Return the ids of the declared special tokens; of others by the usual spelling, as in training.
+
+    A spelling counts only if the token is special: `<s>` is an ordinary token of Qwen2, which has no bos.
+    """
+    ids, special, declared = token_ids(tokenizer), special_tokens(tokenizer), dict[str, Any]()
     for name in DECLARING:
         declared |= _read(tokenizer.parent / name)
     tokens = {role: _text(declared.get(f"{role}_token")) for role in ROLES}
     for key, spellings in ROLE_SPELLINGS.items():
         role = key.removesuffix("_token")
-        tokens[role] = tokens.get(role) or next((each for each in spellings if each in ids), "")
+        tokens[role] = tokens.get(role) or next((each for each in spellings if each in special), "")
     return {role: ids[token] for role, token in tokens.items() if token in ids}
 
 

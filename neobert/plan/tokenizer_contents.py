@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,13 @@ def tokens_of(place: Path, *, may_add: bool) -> frozenset[str]:
     if not files or files[0].name != names[0]:
         raise UnreadableError(f"has no {TOKENIZER}")
     return _tokens_of_files(files, _versions(files), may_add=may_add)
+
+
+def special_tokens(file: Path) -> frozenset[str]:
+    """Return the special tokens of a tokenizer.json; none if it cannot be read."""
+    with suppress(UnreadableError):
+        return frozenset(_added(read_content(file), only_special=True))
+    return frozenset()
 
 
 def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:

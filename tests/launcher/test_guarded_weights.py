@@ -54,6 +54,20 @@ def test_special_tokens_of_another_tokenizer(findings: Callable[..., dict[str, s
     assert "bos_token_id" in findings()["DAT036"]
 
 
+def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings: Callable[..., dict[str, str]]) -> None:
+    """As in Qwen2: `<s>` is a word of its vocabulary, and bos of config.json is <|endoftext|>."""
+    write_model(Path("model"), "modernbert", bos_token_id=7)
+    file = Path("model", "tokenizer.json")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    words = content["model"]["vocab"]
+    cls = next(token for token in words if token in ("[CLS]", "<s>"))
+    assert "bos_token_id" in findings()["DAT036"]
+    for each in content["added_tokens"]:
+        each["special"] = each["content"] != cls
+    file.write_text(json.dumps(content), encoding="utf-8")
+    assert findings() == {}
+
+
 def test_a_declared_token_is_not_the_usual_spelling(findings: Callable[..., dict[str, str]]) -> None:
     write_model(Path("model"), "modernbert", mask_token_id=9)
     declared = {"mask_token": {"content": "word4"}}

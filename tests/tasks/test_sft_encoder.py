@@ -198,6 +198,7 @@ def test_faults_of_batches_are_joined_with_the_first_row() -> None:
     detail = "the conversation has no message of the assistant; the conversation begins with 'Hi'"
     assert total.faults["no-turn"] == Occurrence(2, 3, detail)
     assert total.conversations["without_target"] == 2
+    assert total.empty == 0, "their texts are not supervised, which is another fault than no text"
 
 
 def test_nothing_supervised_is_an_error_with_the_first_reason() -> None:

@@ -112,7 +112,7 @@ class ConversationEncoder(RowEncoder):
             batch.too_long = batch.too_long or (place, length)
         if length:
             counts.histogram[(length - 1).bit_length()] += 1
-        else:
+        elif not found.faults:  # else the conversation has a text, which was not rendered
             counts.empty += 1
         kept = 0
         for start, stop in self._pieces(tokens, counts) if supervised else ():
