@@ -123,15 +123,24 @@ def _is_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]
 
 
 def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks) -> Iterator[Answer]:
-    """Change later tokens, other documents, and another head of keys; count what else changes."""
+    """Change later tokens, other documents, and another head of keys, and see what else changes."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
     document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(device)
     # Inside a block: the mean of an incomplete one must not be seen either.
     middle = torch.tensor(lengths, device=device)[document] // 2 + 1
     is_late, is_other = place >= middle, document % 2 == 0
-    yield Answer("later tokens", "exact", _moved(operator, row, lengths, sparse, is_late))
-    yield Answer("other documents", "exact", _moved(operator, row, lengths, sparse, is_other))
+    for subject, is_changed in (("later tokens", is_late), ("other documents", is_other)):
+        rows = row, _with_other_values(row, is_changed)
+        before, after = (_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows)
+        pairs = zip(before.values, after.values, strict=True)
+        yield Answer(subject, "exact", sum(int((one != two).sum()) for one, two in pairs))
+        yield Answer(f"gradients of {subject}", "exact", after.leaks)
+        # A GPU adds the parts of a gradient in any order.
+        pairs = zip(after.gradients, before.gradients, strict=True)
+        yield Answer(
+            f"gradients where {subject} change", "close", max(_in_units(one, two) for one, two in pairs)
+        )
     if (heads := row[1].shape[1]) > 1:
         changed = _with_other_values(row, torch.ones_like(is_late), first_head=True)
         before, after = (
@@ -153,24 +162,6 @@ class Unchanged(NamedTuple):
     values: Sequence[Tensor]
     gradients: Sequence[Tensor]
     leaks: int
-
-
-def _moved(
-    operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks, is_changed: Tensor
-) -> int:
-    """Return how many values of unchanged tokens move, and gradients by more than rounding.
-
-    A GPU adds the parts of a gradient in any order, which another selection elsewhere in the row changes.
-    """
-    rows = row, _with_other_values(row, is_changed)
-    before, after = (_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows)
-    values = zip(before.values, after.values, strict=True)
-    gradients = zip(before.gradients, after.gradients, strict=True)
-    return (
-        after.leaks
-        + sum(int((one != two).sum()) for one, two in values)
-        + sum(int((~((one - two).abs() <= 2 * _rounding_of(one))).sum()) for one, two in gradients)
-    )
 
 
 def _of_unchanged(
@@ -246,11 +237,6 @@ def dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
 
 def _in_units(found: Tensor, expected: Tensor) -> float:
     """Return the largest error in units of the rounding of the largest value."""
-    unit = max(_rounding_of(expected.to(found.dtype)), 1e-30)
-    return float((found.double() - expected.double()).abs().max()) / unit
-
-
-def _rounding_of(values: Tensor) -> float:
-    """Return the rounding of the largest value in the values' type."""
-    unit = ROUNDING if values.dtype == torch.float32 else torch.finfo(values.dtype).eps
-    return unit * float(values.abs().max())
+    unit = ROUNDING if found.dtype == torch.float32 else torch.finfo(found.dtype).eps
+    largest = float(expected.abs().max())
+    return float((found.double() - expected.double()).abs().max()) / max(unit * largest, 1e-30)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from neobert.families.backbone import build_backbone
 from neobert.families.nsa import model
@@ -166,6 +167,36 @@ def test_a_gate_without_a_gradient_is_counted(monkeypatch):
 
     monkeypatch.setattr(NativeSparseAttention, "gates", detached)
     assert dead() == 2 * 16  # layers, heads
+
+
+@torch.no_grad()
+def test_the_librarys_class_has_the_same_logits_and_decodes_as_it_prefills(monkeypatch, tmp_path):
+    from fla.models import NSAForCausalLM
+    from fla.ops.nsa import parallel
+
+    torch.manual_seed(3)
+    own = model.NSAForCausalLM(model.NSAConfig(**SIZES, vocab_size=ROWS, tie_word_embeddings=True))
+    own.save_pretrained(tmp_path)
+    own = own.to(DEVICE, DTYPE).eval()
+    theirs = NSAForCausalLM.from_pretrained(tmp_path, dtype=DTYPE).to(DEVICE).eval()
+    ids = torch.randint(1, ROWS, (1, 1500), device=DEVICE)
+
+    def windowed(q, k, v, window_size, **_):
+        place = torch.arange(q.shape[1], device=q.device)
+        far = place[:, None] - place
+        mask = (far >= 0) & (far <= window_size[0])
+        heads = (each.transpose(1, 2) for each in (q, k, v))
+        return scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True).transpose(1, 2)
+
+    monkeypatch.setattr(parallel, "flash_attn_func", windowed)  # of FlashAttention 2
+    expected, found = own(ids).logits.float(), theirs(ids, use_cache=False).logits.float()
+    assert (found - expected).abs().max() <= 8 * torch.finfo(DTYPE).eps * expected.abs().max()
+    for block in theirs.model.layers:
+        block.attn.window_size = 0
+    whole, state = theirs(ids, use_cache=False).logits, theirs(ids[:, :1490], use_cache=True)
+    for place in range(1490, 1500):
+        state = theirs(ids[:, place : place + 1], past_key_values=state.past_key_values, use_cache=True)
+        assert torch.equal(state.logits[0, -1], whole[0, place])
 
 
 def test_heads_of_keys_have_their_own_queries(monkeypatch, operators):

@@ -10,12 +10,15 @@ from validators.known_answers import LIMITS
 
 SELECTION, OUTPUTS = "selected blocks of the definition", "outputs of the definition"
 LATER, OTHERS, GROUP = "later tokens", "other documents", "heads of another group"
+LEAKS = {f"gradients of {each}" for each in (LATER, OTHERS)}
+MOVED = {f"gradients where {each} change" for each in (LATER, OTHERS)}
 DENSE, ROTATION = "dense attention, where both cover a document", "rotation in fp32"
 
 
 def missed(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> set[str]:
     """Return the subjects of the probes that fail; every probe must have run."""
     answers = list(sparse_answers(spec, device, dtype))
-    every = {SELECTION, OUTPUTS, LATER, OTHERS, DENSE, ROTATION} | ({GROUP} if spec.kv_heads > 1 else set())
+    every = {SELECTION, OUTPUTS, LATER, OTHERS, *LEAKS, *MOVED, DENSE, ROTATION}
+    every |= {GROUP} if spec.kv_heads > 1 else set()
     assert {answer.subject for answer in answers} == every
     return {answer.subject for answer in answers if not answer.value <= LIMITS[answer.kind].value}

@@ -11,7 +11,7 @@ from neobert.families.nsa.reference import NO_BLOCK, Attended
 from neobert.families.table import shape_of
 from neobert.probes import sparse
 from neobert.probes.sparse import dead_gates
-from tests.nsa.probed import DENSE, GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
+from tests.nsa.probed import DENSE, GROUP, LATER, LEAKS, MOVED, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
 from tests.nsa.sizes import build, config_of, packed
 
 SPEC = shape_of(config_of(), 1).attention
@@ -93,8 +93,8 @@ def with_gradients_by_the_whole_row(q, k, v, gates, *rest):
         (attention, "attend_by_reference", of_other_heads, {OUTPUTS, GROUP}),
         (attention, "attend_by_reference", with_swapped_gates, {OUTPUTS}),
         (attention, "attend_by_reference", with_all_scores, {LATER, OTHERS}),
-        (attention, "attend_by_reference", with_a_leak_into_other_gradients, {LATER, OTHERS}),
-        (attention, "attend_by_reference", with_gradients_by_the_whole_row, {LATER, OTHERS}),
+        (attention, "attend_by_reference", with_a_leak_into_other_gradients, LEAKS),
+        (attention, "attend_by_reference", with_gradients_by_the_whole_row, MOVED),
         (sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes), {ROTATION}),
     ],
 )
