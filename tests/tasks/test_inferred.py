@@ -101,11 +101,38 @@ def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expecte
         (["bill;refund", "bill", "refund;login", "login"], True),
         (["cat, black", "dog, white"], False),
         (["bill", "refund"], False),
+        (["0,5", "0,25", "1,5"], False),
     ],
 )
 def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) -> None:
     notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
     assert any("looks like several labels" in note for note in notes) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (["0,5", "0,25", "1,5"], "'0,25' is read as a name: a score is written with a point, not a comma"),
+        (["yes", "Yes", "no"], "classes that differ only in case: Yes, yes"),
+    ],
+)
+def test_names_of_classes_that_may_be_a_mistake_are_noted(labels: list[str], note: str) -> None:
+    notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
+    assert note in notes
+    assert note not in classified(write("b.csv", {"text": TEXTS, "label": of(["1,5", "yes", "no"])})).notes
+
+
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [("{},5", "a score is written with a point, not a comma"), ("id-{}", "more than 500 different labels")],
+)
+def test_too_many_classes_are_refused(form: str, problem: str) -> None:
+    rows = range(600)
+    path = write(
+        "a.csv", {"text": [f"text of {row}" for row in rows], "label": [form.format(row) for row in rows]}
+    )
+    with pytest.raises(ProjectError, match=problem):
+        classified(path)
 
 
 def test_columns_may_be_named() -> None:
@@ -206,7 +233,10 @@ def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> 
         ({"text": TEXTS, "label": of(["pos"])}, "column 'label' has 1 class (at least 2)"),
         ({"text": TEXTS, "label": of([0])}, "column 'label' has 1 class"),
         ({"text": TEXTS, "label": of(["1", "1.0"])}, "column 'label' has 1 class"),
-        ({"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])}, "column 'label' has 0 classes"),
+        (
+            {"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])},
+            "'label' has lists, and a text has one class",
+        ),
     ],
 )
 def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -37,6 +38,7 @@ PAIRS = (
 NUMBERED = (("1", "2"), ("a", "b"))
 SEPARATORS = (";", "|", ",")
 """Characters between the labels of a text that has several."""
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -54,7 +56,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     keys[LABEL_SETTING] = label.name
     keys |= _problem(label, text)
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
-    notes += _combined_note(keys)
+    names = keys.get("classification.label_names", ())
+    notes += _combined_note(names) + _case_note(names)
     if stated is None and (others := _other_labels(columns, label)):
         notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     texts = [first] if second is None else [first, second]
@@ -125,7 +128,14 @@ def _problem(label: Column, text: Path) -> Keys:
     """Return the keys of the classes, or of scores."""
     if label.is_scored:
         return {"classification.problem": "regression"}
+    if label.elements and not label.values:
+        message = f"column {quoted(label.name)} has lists, and a text has one class"
+        raise unclear(text, message, "write one label per row, or a column of 0 and 1 for each label")
     if len(label.values) > MAX_CLASSES:
+        if note := _comma_note(list(label.values)):
+            raise unclear(
+                text, f"column {quoted(label.name)}: {note}", "replace the commas, then repeat the command"
+            )
         raise too_many_labels(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
     if (num_classes := len(numbers) or len(label.values)) < 2:
@@ -139,9 +149,10 @@ def _problem(label: Column, text: Path) -> Keys:
     return {"classification.label_names": names}
 
 
-def _combined_note(keys: Keys) -> list[str]:
+def _combined_note(names: Sequence[str]) -> list[str]:
     """Return a note if the classes are combinations of labels, most of which occur in several."""
-    names = keys.get("classification.label_names", ())
+    if note := _comma_note(names):
+        return [note]
     for separator in SEPARATORS:
         combined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
@@ -151,6 +162,20 @@ def _combined_note(keys: Keys) -> list[str]:
                 "combination is a class. For labels apart, train on a column of 0 and 1 for each"
             ]
     return []
+
+
+def _comma_note(names: Sequence[str]) -> str:
+    """Return a note if all classes look like numbers with a decimal comma."""
+    if not names or not all(map(DECIMAL_COMMA.fullmatch, names)):
+        return ""
+    return f"{quoted(names[0])} is read as a name: a score is written with a point, not a comma"
+
+
+def _case_note(names: Sequence[str]) -> list[str]:
+    """Return a note if names of classes differ only in case."""
+    counts = Counter(name.casefold() for name in names)
+    alike = [name for name in names if counts[name.casefold()] > 1]
+    return [f"classes that differ only in case: {listed_names(alike)}"] if alike else []
 
 
 def _labels_note(label: Column, keys: Keys) -> str:
