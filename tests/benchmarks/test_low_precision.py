@@ -1,0 +1,49 @@
+"""The benchmark of float8: its run files, the bytes in NCCL's log, and losses that differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from low_precision import BF16, SWITCHED, Part, arms_of, gathered, largest_difference, sections
+
+from profiles.registry import resolve_run
+
+
+@pytest.mark.parametrize(("ranks", "is_small"), [(1, False), (2, False), (1, True), (2, True)])
+def test_the_run_files_are_valid_and_differ_in_the_recipe_alone(ranks, is_small, tmp_path):
+    recipe = "float8_tensorwise"
+    read = {}
+    for name in ("", recipe):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps(sections(Part(name, 200), 300, ranks, is_small=is_small)))
+        read[name] = resolve_run(None, [file], []).config
+    assert read[recipe].torchao.enable
+    assert read[recipe].torchao.enable_fsdp_float8_all_gather is (ranks > 1)
+    off = read[""].torchao
+    assert replace(read[recipe], torchao=off) == read[""]
+    assert read[""].scheduler.total_steps == 300, "the rates of the parts are those of the whole run"
+
+
+def test_a_switched_run_is_in_bf16_before_and_after():
+    arms = arms_of(["a", "b"], 300, 1)
+    assert arms[SWITCHED] == [Part("", 100), Part("a", 200), Part("", 300)]
+    assert arms[BF16] == [Part("", 300)]
+    assert [*arms_of(["a"], 300, 2)] == [BF16, "a"]
+
+
+def test_bytes_of_all_gathers_are_counted_by_type():
+    line = "h:1:2 [0] NCCL INFO {}: opCount 4 sendbuff 0x7f recvbuff 0x8 count {} datatype {} op 0 root 0\n"
+    log = "".join(
+        line.format(*row)
+        for row in [("AllGather", 100, 9), ("AllGather", 50, 1), ("AllGather", 8, 1), ("ReduceScatter", 9, 7)]
+    )
+    assert gathered(log) == {"2": 200, "1": 58}
+
+
+def test_a_difference_is_the_largest_of_averages_over_ten_steps():
+    other = [2.0] * 20
+    assert largest_difference([2.0] * 20, other) == 0
+    assert largest_difference([2.0] * 10 + [2.1] * 10, other) == pytest.approx(0.05)
+    assert largest_difference([2.0] * 10 + [3.0] + [2.0] * 9, other) == pytest.approx(0.05)
