@@ -117,35 +117,40 @@ def run_backward(
     return grad_qkv, rowdot
 
 
-def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_place: bool = False) -> Tensor:
-    """Return qkv [T, 3 * H * E] with queries and keys rotated by `sign` times the angles of `rotary`."""
+def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1) -> Tensor:
+    """Rotate queries and keys of qkv [T, 3 * H * E] in place by `sign` times the angles of `rotary`."""
     from neobert.kernels.jit.pointwise import rotate_heads
 
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
-    target = qkv if in_place else torch.empty_like(qkv)
     rows = 8
     rotate_heads[(-(-total // rows), num_heads)](
-        qkv, target, rotary, total, SIGN=sign, H=num_heads, E=head_dim, ROWS=rows, COPY_V=not in_place
+        qkv, rotary, total, SIGN=sign, H=num_heads, E=head_dim, ROWS=rows
     )
-    return target
+    return qkv
 
 
 @torch.library.custom_op("neobert::rotary_attention", mutates_args=())
 def _rotary_attention(
-    qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
+    x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    # Rotated once, ahead of the kernel: within it every tile of queries would rotate all keys again.
-    turned = rotate(qkv, rotary, num_heads)
-    return *run_forward(turned, tiles, num_heads), turned
+    # Rotated once, ahead of the kernel: within it every tile of queries would rotate all keys again. The
+    # product is part of the operator so that nobody else holds it, and it can be rotated where it is.
+    qkv = rotate(x @ weight.t(), rotary, num_heads)
+    return *run_forward(qkv, tiles, num_heads), qkv
 
 
 @_rotary_attention.register_fake
-def _(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    total = qkv.shape[0]
+def _(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    return fake_results(x, weight, num_heads)
+
+
+def fake_results(x: Tensor, weight: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return uninitialized (out, lse, rotated qkv) of attention over x [T, D] and weight [3 * H * E, D]."""
+    total, width = x.shape[0], weight.shape[0]
     return (
-        qkv.new_empty(total, qkv.shape[1] // 3),
-        qkv.new_empty(num_heads, total, dtype=torch.float32),
-        qkv.new_empty(qkv.shape),
+        x.new_empty(total, width // 3),
+        x.new_empty(num_heads, total, dtype=torch.float32),
+        x.new_empty(total, width),
     )
 
 
@@ -162,24 +167,26 @@ def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, rotary, tiles, _ = inputs
-    out, lse, turned = output
+    x, weight, rotary, tiles, _ = inputs
+    out, lse, qkv = output
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(lse, turned)
-    # The product before rotation is not kept: the gradient is rotated back instead.
-    ctx.save_for_backward(turned, out, lse, rotary, tiles)
+    ctx.mark_non_differentiable(lse, qkv)
+    ctx.save_for_backward(x, weight, qkv, out, lse, rotary, tiles)
 
 
-def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor, None, None, None]:
-    return _rotary_attention_backward(grad_out, *ctx.saved_tensors), None, None, None
+def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, weight, *rest = ctx.saved_tensors
+    # The gradient comes rotated back: it is that of the product.
+    grad = _rotary_attention_backward(grad_out, *rest)
+    return grad @ weight, grad.t() @ x, None, None, None
 
 
 _rotary_attention.register_autograd(_differentiate, setup_context=_save)
 
 
-def rotary_attention(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
-    """Rotate queries and keys, then attend within segments: qkv [T, 3 * H * E] to output [T, H * E].
+def rotary_attention(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
+    """Project x [T, D] to qkv, rotate queries and keys, and attend within segments; return [T, H * E].
 
-    rotary: result of `rotary_table`. tiles: result of `attention_tiles`.
+    weight: [3 * H * E, D]. rotary: result of `rotary_table`. tiles: result of `attention_tiles`.
     """
-    return _rotary_attention(qkv, rotary, tiles, num_heads)[0]
+    return _rotary_attention(x, weight, rotary, tiles, num_heads)[0]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.attention import rotate
+from neobert.kernels.attention import fake_results, rotate
 
 
 def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,7 +57,7 @@ def run_backward(
     )  # fmt: skip
     # This kernel does not rotate: its gradient is rotated back in a separate pass, in place.
     if rstd is None:
-        return rotate(grad_qkv, rotary, num_heads, sign=-1, in_place=True), None
+        return rotate(grad_qkv, rotary, num_heads, sign=-1), None
     return grad_qkv, _finish(qkv, grad_qkv, rstd, rotary, num_heads)
 
 
@@ -74,22 +74,15 @@ def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_hea
 
 @torch.library.custom_op("neobert::flash4", mutates_args=())
 def _flash4(
-    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
+    x: Tensor, weight: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    turned = rotate(qkv, rotary, num_heads)
-    return *run_forward(turned, cu_seqlens, max_seqlen, num_heads), turned
+    qkv = rotate(x @ weight.t(), rotary, num_heads)
+    return *run_forward(qkv, cu_seqlens, max_seqlen, num_heads), qkv
 
 
 @_flash4.register_fake
-def _(
-    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    total = qkv.shape[0]
-    return (
-        qkv.new_empty(total, qkv.shape[1] // 3),
-        qkv.new_empty(num_heads, total, dtype=torch.float32),
-        torch.empty_like(qkv),
-    )
+def _(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return fake_results(x, weight, rest[-1])
 
 
 @torch.library.custom_op("neobert::flash4_backward", mutates_args=())
@@ -111,25 +104,28 @@ def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    out, lse, turned = output
+    x, weight, rotary, cu_seqlens, ctx.max_seqlen, _ = inputs
+    out, lse, qkv = output
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(lse, turned)
-    ctx.max_seqlen = inputs[3]
-    ctx.save_for_backward(turned, out, lse, inputs[1], inputs[2])
+    ctx.mark_non_differentiable(lse, qkv)
+    ctx.save_for_backward(x, weight, qkv, out, lse, rotary, cu_seqlens)
 
 
 def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    return _flash4_backward(grad_out, *ctx.saved_tensors, ctx.max_seqlen), None, None, None, None
+    x, weight, *rest = ctx.saved_tensors
+    grad = _flash4_backward(grad_out, *rest, ctx.max_seqlen)
+    return grad @ weight, grad.t() @ x, None, None, None, None
 
 
 _flash4.register_autograd(_differentiate, setup_context=_save)
 
 
 def rotary_attention(
-    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
+    x: Tensor, weight: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 ) -> Tensor:
-    """Rotate queries and keys, then attend within segments: qkv [T, 3 * H * E] to output [T, H * E].
+    """Project x [T, D] to qkv, rotate queries and keys, and attend within segments; return [T, H * E].
 
-    rotary: result of `attention.rotary_table`. cu_seqlens: int32 [S + 1] for S segments.
+    weight: [3 * H * E, D]. rotary: result of `attention.rotary_table`. cu_seqlens: int32 [S + 1] for S
+    segments.
     """
-    return _flash4(qkv, rotary, cu_seqlens, max_seqlen, num_heads)[0]
+    return _flash4(x, weight, rotary, cu_seqlens, max_seqlen, num_heads)[0]

@@ -149,7 +149,7 @@ def triton_step(
         normed = rms_norm(x, weights.attention_norm, eps)
     else:
         x, normed = add_rms_norm(x, branch, weights.attention_norm, eps)
-    attended = _attend(_product(normed, weights.qkv), rotary, segments, max_seqlen, num_heads)
+    attended = _attend(normed, weights.qkv.to(COMPUTE), rotary, segments, max_seqlen, num_heads)
     x, normed = add_rms_norm(x, _product(attended, weights.wo), weights.ffn_norm, eps)
     return x, swiglu_down(_product(normed, weights.w12), weights.w3.to(COMPUTE))
 
@@ -204,10 +204,12 @@ def block_weights(block: EncoderBlock) -> Weights:
     )
 
 
-def _attend(qkv: Tensor, rotary: Tensor, segments: Tensor, max_seqlen: int, num_heads: int) -> Tensor:
+def _attend(
+    normed: Tensor, weight: Tensor, rotary: Tensor, segments: Tensor, max_seqlen: int, num_heads: int
+) -> Tensor:
     if max_seqlen:
-        return flash4.rotary_attention(qkv, rotary, segments, max_seqlen, num_heads)
-    return rotary_attention(qkv, rotary, segments, num_heads)
+        return flash4.rotary_attention(normed, weight, rotary, segments, max_seqlen, num_heads)
+    return rotary_attention(normed, weight, rotary, segments, num_heads)
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:

@@ -72,9 +72,9 @@ def test_rotary_attention():
     cu, positions = packed()
     rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
     assert_as_good(
-        lambda qkv: rotary_attention(qkv, rotary, tiles, HEADS),
-        lambda qkv: reference.attention(qkv, positions, cu, HEADS, THETA),
-        [draw(TOTAL, 3 * HEADS * SIZE)], draw(TOTAL, HEADS * SIZE),
+        lambda x, weight: rotary_attention(x, weight, rotary, tiles, HEADS),
+        lambda x, weight: reference.attention(x @ weight.t(), positions, cu, HEADS, THETA),
+        [draw(TOTAL, 96), draw(3 * HEADS * SIZE, 96, scale=0.1)], draw(TOTAL, HEADS * SIZE),
     )  # fmt: skip
 
 
@@ -83,10 +83,10 @@ def test_attention_stays_inside_its_segment():
 
     cu, positions = packed()
     rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
-    qkv = draw(TOTAL, 3 * HEADS * SIZE).to(DTYPE)
-    changed = qkv.clone()
+    x, weight = draw(TOTAL, 96).to(DTYPE), draw(3 * HEADS * SIZE, 96, scale=0.1).to(DTYPE)
+    changed = x.clone()
     changed[1:131] += 1
-    before, after = (rotary_attention(t, rotary, tiles, HEADS) for t in (qkv, changed))
+    before, after = (rotary_attention(t, weight, rotary, tiles, HEADS) for t in (x, changed))
     same = (before == after).all(1)
     assert same[:1].all()
     assert same[131:].all()
@@ -105,7 +105,7 @@ def test_attention_gradient_carries_a_folded_norm():
     bare, nothing = attention.run_backward(grad, qkv, out, lse, rotary, tiles)
     rstd = torch.rand(TOTAL, device=DEVICE) + 0.5
     scaled, rowdot = attention.run_backward(grad, qkv, out, lse, rotary, tiles, rstd)
-    turned = attention.rotate(bare, rotary, HEADS)
+    turned = attention.rotate(bare.clone(), rotary, HEADS)
     expected = (turned.double() * qkv.double()).view(TOTAL, HEADS, -1).sum(-1).t()
     assert nothing is None
     assert relative_error(scaled, bare.double() * rstd.double()[:, None]) < 5e-3

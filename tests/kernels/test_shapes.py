@@ -47,11 +47,16 @@ def make_bounds():
 
 
 def test_attention():
-    qkv, rotary = make(TOKENS, 3 * HIDDEN), make(TOKENS, 3 * HEAD_DIM, dtype=FP32).detach()
+    x, weight, rotary = (
+        make(TOKENS, 96),
+        make(3 * HIDDEN, 96),
+        make(TOKENS, 3 * HEAD_DIM, dtype=FP32).detach(),
+    )
     tiles = torch.zeros(3, 10, dtype=torch.int32)
-    check(attention.rotary_attention(qkv, rotary, tiles, HEADS), ((TOKENS, HIDDEN), BF16), qkv)
-    attended = flash4.rotary_attention(qkv, rotary, make_bounds(), TOKENS, HEADS)
-    check(attended, ((TOKENS, HIDDEN), BF16), qkv)
+    attended = attention.rotary_attention(x, weight, rotary, tiles, HEADS)
+    check(attended, ((TOKENS, HIDDEN), BF16), x, weight)
+    attended = flash4.rotary_attention(x, weight, rotary, make_bounds(), TOKENS, HEADS)
+    check(attended, ((TOKENS, HIDDEN), BF16), x, weight)
 
 
 @pytest.mark.parametrize("max_seqlen", [0, TOKENS])

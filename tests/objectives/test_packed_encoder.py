@@ -50,8 +50,8 @@ def _plain_formulas(monkeypatch):
     """Put formulas in fp32 where the programs for a GPU are."""
     positions, cu, theta = batch()["position_ids"], batch()["cu_seqlens"], 10_000.0
 
-    def attend(qkv, rotary, segments, *rest):
-        return reference.attention(qkv, positions, cu, rest[-1], theta)
+    def attend(x, weight, rotary, segments, *rest):
+        return reference.attention(x @ weight.t(), positions, cu, rest[-1], theta)
 
     def block(x, rstd, weights, rotary, segments, *, num_heads, eps, max_seqlen):
         return reference.block(x, weights, positions, cu, num_heads, theta, eps), rstd

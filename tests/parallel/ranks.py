@@ -125,7 +125,8 @@ def microbatch(number: int, padded: bool) -> dict[str, Any]:
 def plain_formulas() -> Any:
     """Put formulas in fp32 where the programs for a GPU are; tables carry positions and bounds through."""
 
-    def attend(qkv: Tensor, positions: Tensor, bounds: Tensor, num_heads: int) -> Tensor:
+    def attend(x: Tensor, weight: Tensor, positions: Tensor, bounds: Tensor, num_heads: int) -> Tensor:
+        qkv = x @ weight.t()
         q, k, v = qkv.unflatten(1, (num_heads, 3, -1)).unbind(2)
         q, k = (reference.rotate(each, positions, 10_000.0) for each in (q, k))
         segment = torch.searchsorted(bounds, torch.arange(len(qkv), dtype=torch.int32), right=True)

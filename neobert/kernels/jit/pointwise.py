@@ -16,12 +16,11 @@ def _angles(rotary, rows, inside, E: tl.constexpr):
 
 @triton.jit
 def rotate_heads(
-    source, target, rotary, total,
-    SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
-):  # fmt: skip
-    """Rotate queries and keys of [T, H, 3, E] by SIGN times their angles; copy values if COPY_V is set.
+    qkv, rotary, total, SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr
+):
+    """Rotate queries and keys of qkv [T, H, 3, E] in place by SIGN times their angles.
 
-    Pairs are interleaved, (2k, 2k + 1). source and target may be the same tensor.
+    Pairs are interleaved, (2k, 2k + 1).
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < total)[:, None]
@@ -31,16 +30,11 @@ def rotate_heads(
     head = tl.program_id(1)
     # Queries and keys of a head are neighbours in a row and turn by the same angles: one pass for both.
     both = tl.arange(0, 2)[None, :, None]
-    at = wide[:, :, None] * (3 * H * E) + head * 3 * E + both * E + tl.arange(0, E)[None, None, :]
-    pairs = tl.reshape(
-        tl.load(source + at, mask=inside[:, :, None], other=0.0).to(tl.float32), (ROWS, 2, E // 2, 2)
-    )
+    at = qkv + wide[:, :, None] * (3 * H * E) + head * 3 * E + both * E + tl.arange(0, E)[None, None, :]
+    pairs = tl.reshape(tl.load(at, mask=inside[:, :, None], other=0.0).to(tl.float32), (ROWS, 2, E // 2, 2))
     even, odd = tl.split(pairs)
     turned = tl.reshape(tl.join(even * cos - odd * sin, odd * cos + even * sin), (ROWS, 2, E))
-    tl.store(target + at, turned.to(target.dtype.element_ty), mask=inside[:, :, None])
-    if COPY_V:
-        values = wide * (3 * H * E) + head * 3 * E + 2 * E + tl.arange(0, E)[None, :]
-        tl.store(target + values, tl.load(source + values, mask=inside), mask=inside)
+    tl.store(at, turned.to(qkv.dtype.element_ty), mask=inside[:, :, None])
 
 
 @triton.jit
