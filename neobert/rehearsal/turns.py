@@ -44,12 +44,14 @@ def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, An
 
     Only this process trains.
     """
+    from neobert.bench.arm import of_whole_steps
     from neobert.parallel import World, use_all_cores
     from neobert.training.loop.assembly import assemble, make_reproducible
     from neobert.training.loop.steps import run_step
 
     use_all_cores()
-    single = replace(config, distributed=replace(config.distributed, nproc_per_node=1, nnodes=1))
+    distributed = replace(config.distributed, nproc_per_node=1, nnodes=1)
+    single = replace(of_whole_steps(config), distributed=distributed)
     world = World.of(single)
     make_reproducible(single, world)
     with tempfile.TemporaryDirectory() as scratch:

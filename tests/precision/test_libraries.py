@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from neobert import parallel  # noqa: E402
 from neobert.config import from_dict  # noqa: E402
 from neobert.errors import ProjectError  # noqa: E402
 from neobert.families.backbone import build_backbone  # noqa: E402
@@ -25,6 +26,8 @@ from neobert.precision.recipe import FP32  # noqa: E402
 from neobert.precision.table import recipe_of  # noqa: E402
 from neobert.precision.transformer_engine import convert as transformer_engine  # noqa: E402
 from neobert.probes.attention_suite import Markers  # noqa: E402
+from neobert.rehearsal import turns  # noqa: E402
+from neobert.training.loop import assembly  # noqa: E402
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 NVFP4 = "torchao.prototype.moe_training.nvfp4_training.nvfp4_linear"
@@ -166,6 +169,34 @@ def test_layers_of_transformer_engine_compute_in_the_recipe(keys, kind, passed):
     values = torch.randn(32, layers[0].weight.shape[1])
     assert torch.equal(layers[0](values), values @ layers[0].weight.T)
     assert FakeLinear.active is None
+
+
+def test_a_comparison_with_bf16_times_whole_steps_of_one_rank(monkeypatch, tmp_path):
+    """Steps of a warm-up have fewer microbatches, or shorter documents, than those of the run."""
+    built = []
+
+    def note(config, *_):
+        built.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(assembly, "assemble", note)
+    monkeypatch.setattr(assembly, "make_reproducible", lambda *_: None)
+    monkeypatch.setattr(parallel, "use_all_cores", lambda: None)
+    config = from_dict(
+        {
+            "model": SMALL,
+            "distributed": {"nproc_per_node": 2},
+            "trainer": {"batch_size_warmup_steps": 50, "gradient_accumulation_steps": 4}
+            | {"sequence_length_warmup_percent": 5, "mixed_precision": "no"},
+        }
+    )
+    with pytest.raises(InterruptedError):
+        next(turns.trained(config, tmp_path, "recipe"))
+    (trained,) = built
+    assert trained.distributed.nproc_per_node == 1
+    assert trained.trainer.batch_size_warmup_steps == 0
+    assert trained.trainer.sequence_length_warmup_percent is None
+    assert trained.trainer.sequence_length_warmup_steps == 1, "the shape keeps room for the pieces"
 
 
 class FakeQuartet(nn.Linear):
