@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.io.files import expanded, require_source, require_writable
 from launcher.terminal import console
+from neobert.errors import ProjectError
 
 STANDARD_INPUT = "-"
 
@@ -26,7 +27,13 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         place = expanded(output).absolute() if output is not None else Path(scratch, "output.jsonl")
         require_writable(place)
-        yield _source(texts, Path(scratch)), str(place)
+        source = _source(texts, Path(scratch))
+        try:
+            yield source, str(place)
+        except ProjectError as error:
+            if str(texts) == STANDARD_INPUT:
+                error.place = error.place.replace(source, "standard input")
+            raise
         if output is None:
             console.write(place.read_text(encoding="utf-8").rstrip("\n"))
 

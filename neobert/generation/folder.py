@@ -8,7 +8,8 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, model_folder, read_json
 
-HEAD = "ForCausalLM"
+HEAD, HEADS = "ForCausalLM", ("ForCausalLM", "GPT2LMHeadModel")
+"""The ends of the names of causal models; GPT-2 is older than their rule."""
 TEMPLATE_FILE = "chat_template.jinja"
 
 
@@ -20,7 +21,7 @@ def causal_folder(path: Path) -> Path:
     folder = model_folder(path)
     names = read_json(folder / "config.json").get("architectures")
     names = names if isinstance(names, list) else []
-    if not any(str(name).endswith(HEAD) for name in names):
+    if not any(str(name).endswith(HEADS) for name in names):
         named = printable(", ".join(map(str, names))) or "no architecture"
         message = f"generates no text: config.json names {named}, not a model with {HEAD} at its end"
         hint = "pass a causal model; labels, answers and masked words are those of neobert-launch predict"

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
 import neobert.families.nsa.model  # noqa: F401  # registers its classes
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.tokenizer_files import from_path
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import read_model, refuse_absent
@@ -108,12 +110,15 @@ def _drawing(sampling: Sampling) -> dict[str, Any]:
 
 
 def load_generator(folder: Path, device: str | None, dtype: str | None, seed: int = 0) -> Generator:
-    """Load the model of a `causal_folder`, and seed the draws. Raises `ProjectError` for absent weights."""
+    """Load the model of a `causal_folder`, and seed the draws.
+
+    Raises `ProjectError` for absent weights, and for a tokenizer that is absent or damaged.
+    """
     torch.manual_seed(seed)
+    tokenizer = from_path(folder, TokenizerConfig())
     where, computed_in = placement(device, dtype)
     model, absent, _ = read_model("AutoModelForCausalLM", folder, "pass a folder with model.safetensors")
     refuse_absent(absent, folder, "pass a complete checkpoint")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
     return Generator(model.to(where, computed_in).eval(), tokenizer)

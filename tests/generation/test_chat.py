@@ -124,6 +124,13 @@ def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty: Path, tmp_
     (without / "chat_template.jinja").unlink()
     with pytest.raises(ProjectError, match="the tokenizer has no chat template"):
         chat_folder(without)
+    (without / "tokenizer.json").unlink()
+    (tmp_path / "prompts.txt").write_text("hello\n", encoding="utf-8")
+    continued = [*CHAT[:-1], "evaluate", "generation", str(without), str(tmp_path / "prompts.txt")]
+    done = subprocess.run(continued, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"error: {without}: is a folder without a tokenizer that can be loaded [TOK001]" in done.stderr
+    assert "Traceback" not in done.stderr
     masked = tmp_path / "masked"
     masked.mkdir()
     (masked / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}', encoding="utf-8")

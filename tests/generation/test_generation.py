@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,30 @@ def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path:
     ids = torch.tensor([tokenizer("hello world")["input_ids"]])
     made = AutoModelForCausalLM.from_pretrained(chatty).generate(ids, max_new_tokens=6, do_sample=False)
     assert text["continuation"] == tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)
+
+
+def test_gpt2_is_a_causal_model_under_another_name(chatty: Path, tmp_path: Path) -> None:
+    """The name of its class in config.json does not end as those of the others."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder = shutil.copytree(chatty, tmp_path / "gpt2")
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    GPT2LMHeadModel(GPT2Config(vocab_size=300, bos_token_id=1, eos_token_id=1, **sizes)).save_pretrained(
+        folder
+    )
+    (tmp_path / "p.txt").write_text("hello\n", encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "launcher",
+        "evaluate",
+        "generation",
+        str(folder),
+        str(tmp_path / "p.txt"),
+    ]
+    done = subprocess.run([*command, "--max-tokens", "2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1 prompt, " in done.stdout
 
 
 def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path: Path) -> None:

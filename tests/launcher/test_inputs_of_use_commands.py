@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from launcher.cli import app
 from launcher.commands import evaluate_glue, evaluation
+from launcher.commands.texts_argument import texts_and_output
 from launcher.process import json_child
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import require_model_folder
@@ -140,3 +143,10 @@ def test_ctrl_c_says_that_the_same_command_continues(
     assert app.run(["encode", "model", "texts.txt", "-o", "out.npy"]) == EXIT_INTERRUPTED
     message = " ".join(capsys.readouterr().err.split())
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message
+
+
+def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    with pytest.raises(ProjectError) as caught, texts_and_output(Path("-"), None) as (source, _):
+        raise ProjectError("unusable-texts", "holds no texts", place=f"{source}:1")
+    assert caught.value.place == "standard input:1"
