@@ -1,12 +1,19 @@
 """A decoder in shards over several GPUs, by the command line: trained, killed by SIGKILL, and continued.
 
-    python benchmarks/fully_sharded.py RUN_FILE WORK --sessions 2 2 --saves 2 --steps 20 --alone
+    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --sessions 2 2 --saves 2 --alone --preflight
+    python benchmarks/fully_sharded.py 7b WORK --tokenizer FOLDER --sessions 4 4 --save-steps 20
+    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --sessions 4 2x2 2 --save-steps 20
+    python benchmarks/fully_sharded.py toy WORK --steps 6 --save-steps 10        # on a CPU
 
-RUN_FILE is a run of `task: causal` with a number of steps between saves. The first session runs until it has
-`--saves` checkpoints, and `--steps` steps after the last one; then all its processes are killed. Each further
-session continues from that checkpoint for `--steps` steps, on the same samples. A session is a number of
-ranks, or 2x2: two replicas of the model, each in two shards. With --alone, one GPU trains a whole model, with
-as many tokens per GPU and step.
+The shapes are those of Qwen2.5-3B and 7B with random weights; FOLDER has their tokenizer (vocab.json and
+merges.txt do). The text is made up: documents of 150 words in the median, of 30,500 invented words, packed
+into rows of 4,096 tokens, a row a microbatch, with recomputation.
+
+The first session runs until it has `--saves` checkpoints, and `--steps` steps after the last one; then all
+its processes are killed. Each further session continues from that checkpoint for `--steps` steps, on the same
+samples. A session is a number of ranks, or 2x2: two replicas of the model, each in two shards. With --alone,
+one GPU trains a whole model, with as many tokens per GPU and step. WORK needs room for three checkpoints (37
+GB each for 3b, 91 for 7b) and is best in memory (/dev/shm): a save has to be written before the next begins.
 
 The figure is the tokens per second of a GPU in the first session over those of one GPU alone, both the median
 of the steps before the first save. Also measured: losses after each continuation, against those of the first
@@ -26,6 +33,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,6 +41,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 from accelerate import init_empty_weights
+from made_up_run import documents_path, write_documents
 from measurement import write_measurement
 from safetensors import safe_open
 from torch import nn
@@ -40,7 +49,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from profiles.registry import resolve_run
 
 REASON = "benchmark: a short run with random weights"
 TARGET = 0.85
@@ -50,6 +58,20 @@ SAVED = re.compile(r"saved checkpoint (\d+) in ([\d.]+) s \(training blocked ([\
 WAITED = re.compile(r"the save of step (\d+) waited ([\d.]+) s")
 HELD = ("VmHWM", "RssAnon", "RssFile", "RssShmem")
 """Host memory of a process: the peak of all of it, and its parts; see proc(5)."""
+QWEN = {"model_type": "qwen2", "max_position_embeddings": 32_768, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
+SIZES = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "vocab_size", "tie_word_embeddings"),
+)
+SHAPES = {
+    "3b": (2048, 36, 16, 2, 11_008, 151_936, True),
+    "7b": (3584, 28, 28, 4, 18_944, 152_064, False),
+    "toy": (32, 1, 2, 1, 64, 512, True),
+}
+"""The last one is a Llama, whose tokenizer is trained on the text."""
+TEXT_WORDS = {"3b": 1_500_000, "7b": 1_500_000, "toy": 20_000}
+MICROBATCHES = {"3b": 4, "7b": 2, "toy": 2}
+"""Of a rank in a step."""
 IN_USE = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 
 
@@ -73,6 +95,7 @@ class Layout(NamedTuple):
             "distributed.nproc_per_node": self.ranks,
             "distributed.replicas": self.replicas,
             "trainer.gradient_accumulation_steps": microbatches // self.ranks,
+            "trainer.global_batch_size": microbatches,
         }
 
 
@@ -109,16 +132,51 @@ class Watched:
                 held[name] = max(held[name], int(value.split()[0]) / 1024)
 
 
+def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
+    """Write text, config.json and run file of a shape; return the run file."""
+    if not documents_path(work).exists():
+        write_documents(documents_path(work), TEXT_WORDS[shape])
+    kind = {"model_type": "llama"} if shape == "toy" else QWEN
+    model = kind | dict(zip(SIZES, SHAPES[shape], strict=True))
+    (work / "config.json").write_text(json.dumps(model, indent=1), encoding="utf-8")
+    run: dict[str, Any] = {
+        "profile": "causal-demo" if shape == "toy" else "qwen-7b-4xh100",
+        "model": {"config": str(work), "vocab_size": model["vocab_size"]},
+        "tokenizer": {"vocab_size": 512} if tokenizer is None else {"path": str(tokenizer)},
+        "dataset": {"path": str(documents_path(work)), "validation_split": None},
+        "scheduler": {"warmup_steps": 20},
+        "trainer": {
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": MICROBATCHES[shape],
+            "gradient_checkpointing": True,
+            "max_steps": 4000,
+            "eval_steps": 0,
+            "logging_steps": 1,
+        },
+    }
+    if shape != "toy":
+        until = str(date.today() + timedelta(days=1))
+        run["waivers"] = [{"code": "BUD001", "reason": REASON, "expires": until}]
+    path = work / "run.yaml"
+    path.write_text(json.dumps(run, indent=1), encoding="utf-8")
+    return path
+
+
 def launcher(verb: str, run_file: Path, keys: Mapping[str, Any], *more: str) -> list[str]:
     chosen = [f"--{name}={value}" for name, value in keys.items()]
     return [sys.executable, "-m", "launcher", verb, str(run_file), *more, *chosen]
 
 
 @contextmanager
-def started(command: Sequence[str], log: Path) -> Iterator[psutil.Popen]:
-    """Start a command. At the end of the `with` block, kill it and all its descendants by SIGKILL."""
+def started(command: Sequence[str], log: Path, **options: Any) -> Iterator[psutil.Popen]:
+    """Start a command. At the end of the `with` block, kill it and all its descendants by SIGKILL.
+
+    `options`: of `Popen`.
+    """
     with log.open("w", encoding="utf-8") as file:
-        child = psutil.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        child = psutil.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, **options
+        )
     try:
         yield child
     finally:
@@ -220,6 +278,20 @@ def plan(run_file: Path, keys: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name]["value"] for name in names} | {"codes_if_replicated": codes}
 
 
+def preflight(run_file: Path, keys: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    """Check a session as a production run is checked, with a rehearsal; return what failed."""
+    folder, began_s = run_file.with_name("preflight"), time.monotonic()
+    command = launcher("preflight", run_file, keys, "--level", "full", "--output", str(folder))
+    with started(command, folder.with_suffix(".log")) as child, suppress(psutil.TimeoutExpired):
+        child.wait(limit_s)
+    found: dict[str, Any] = {"seconds": time.monotonic() - began_s, "verdict": "time limit"}
+    if (report := folder / "preflight.json").exists():
+        content = json.loads(report.read_bytes())
+        failed = [each for each in content["findings"] if each["severity"] == "fail"]
+        found |= {"verdict": content["verdict"], "failed": failed}
+    return found
+
+
 def output(command: Sequence[str]) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
@@ -279,21 +351,22 @@ def line(title: str, done: Mapping[str, Any], planned: Mapping[str, Any]) -> str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("run_file", type=Path)
-    parser.add_argument("work", type=Path, help="folder of the runs, with room for the checkpoints")
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="folder of Qwen2.5's tokenizer")
     parser.add_argument("--sessions", nargs="+", default=["2", "2"], metavar="LAYOUT")
-    parser.add_argument("--saves", type=int, default=2)
+    parser.add_argument("--saves", type=int, default=1)
     parser.add_argument("--save-steps", type=int, default=40)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds of a session")
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--limit", type=float, default=280.0, help="seconds of a session")
     parser.add_argument("--alone", action="store_true", help="also train a whole model on one GPU")
-    parser.add_argument("--name", default="fsdp2-3b", help="of the JSON file")
-    parser.add_argument("--output", type=Path, help="its folder")
+    parser.add_argument("--preflight", action="store_true", help="also rehearse the first session")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
-    work, name = chosen.work.resolve(), chosen.name
+    work, name = chosen.work.resolve(), f"fsdp2-{chosen.shape}"
     work.mkdir(parents=True, exist_ok=True)
-    layouts = [Layout.of(each) for each in chosen.sessions]
-    per_rank = resolve_run(None, [chosen.run_file], []).config.trainer.gradient_accumulation_steps
+    run_file = write_run_file(work, chosen.shape, chosen.tokenizer and chosen.tokenizer.resolve())
+    layouts, per_rank = [Layout.of(each) for each in chosen.sessions], MICROBATCHES[chosen.shape]
     total, every = per_rank * layouts[0].ranks, {"trainer.save_steps": chosen.save_steps}
     sessions = [
         (f"{number} on {text}", work / name, layout.keys(total) | every, chosen.saves if number == 1 else 0)
@@ -302,7 +375,7 @@ def main() -> None:
     if chosen.alone:
         sessions.append(("alone", work / "alone", Layout(1).keys(per_rank) | {"trainer.save_steps": 0}, 0))
     path = (chosen.output or work) / f"{name}.json"
-    found: dict[str, Any] = {"run_file": chosen.run_file.read_text("utf-8"), "plans": {}, "sessions": {}}
+    found: dict[str, Any] = {"run_file": run_file.read_text("utf-8"), "plans": {}, "sessions": {}}
 
     def write(*, is_complete: bool) -> None:
         write_measurement(path, ratio(found), "of one GPU's rate", TARGET, found, is_complete=is_complete)
@@ -310,8 +383,8 @@ def main() -> None:
     for title, run_dir, keys, saves in sessions:
         if run_dir.name == name and any(each["problem"] for each in found["sessions"].values()):
             continue
-        found["plans"][title] = plan(chosen.run_file, keys)
-        done = session(chosen.run_file, run_dir, keys, saves=saves, steps=chosen.steps, limit_s=chosen.limit)
+        found["plans"][title] = plan(run_file, keys)
+        done = session(run_file, run_dir, keys, saves=saves, steps=chosen.steps, limit_s=chosen.limit)
         if found["sessions"]:
             done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
         found["sessions"][title] = done
@@ -319,7 +392,10 @@ def main() -> None:
         print(line(title, done, found["plans"][title]), flush=True)
     if kept := checkpoint_steps(work / name / "checkpoints"):
         found["reading"] = reading(work / name / "checkpoints" / str(max(kept)))
-        print(json.dumps(found["reading"]))
+        print(json.dumps(found["reading"]), flush=True)
+    if chosen.preflight:
+        found["preflight"] = preflight(run_file, sessions[0][2], chosen.limit)
+        print(json.dumps(found["preflight"]))
     write(is_complete=True)
     if any(each["problem"] for each in found["sessions"].values()):
         sys.exit("not all sessions made their steps")

@@ -1,0 +1,108 @@
+"""NeoBERT-250M on several GPUs from two checkouts of this repository, in turns: rates and losses of each run.
+
+    git archive COMMIT | tar x -C OLD
+    python benchmarks/two_commits.py OLD WORK --ranks 4 --mode fsdp2
+
+Text, model and rows are those of `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
+Each round trains from the other checkout and then from this one, from the same random weights and on the same
+samples. The figure is the tokens per second of this checkout over those of the other, medians of all rounds
+without the first steps of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fully_sharded import REASON, apart, losses_of, started
+from made_up_run import FULL, TINY, run_config, write_text
+from measurement import write_measurement
+
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.metric_names import PACE, TRAIN_LOSS
+
+HERE = Path(__file__).resolve().parents[1]
+WARM = 10
+"""First steps of a run, which are not timed."""
+
+
+def train(root: Path, run_file: Path, run_dir: Path, limit_s: float) -> list[dict[str, Any]]:
+    """Train by the command line of a checkout; return the rows of the steps."""
+    command = [sys.executable, "-m", "launcher", "train", str(run_file), "--unguarded", REASON]
+    command.append(f"--trainer.output_dir={run_dir}")
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    log, environment = run_dir.with_suffix(".log"), os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    with started(command, log, cwd=root, env=environment) as child:
+        code = child.wait(limit_s)
+    rows = losses_of(run_dir)
+    shutil.rmtree(run_dir, ignore_errors=True)
+    if code:
+        sys.exit(f"{root} exits with {code}: {log.read_text(encoding='utf-8')[-3000:]}")
+    return rows
+
+
+def changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that differ from the defaults: the other checkout may not know the rest."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(defaults.get(key), dict):
+            value = changed(value, defaults[key])
+        if value != defaults.get(key) and value != {}:
+            found[key] = value
+    return found
+
+
+def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
+    """Return the median rate over the steps of all runs but their first ones."""
+    return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--mode", choices=("replicated", "fsdp2"), default="fsdp2")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=150.0, help="seconds of a run")
+    parser.add_argument("--small", action="store_true", help="a tiny model, for a CPU")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    chosen = parser.parse_args()
+    work, size = chosen.work.resolve(), TINY if chosen.small else FULL
+    write_text(work, size)
+    values = changed(to_dict(run_config(work, work / "run", size, steps=chosen.steps)), to_dict(RunConfig()))
+    values["distributed"] = {"nproc_per_node": chosen.ranks, "mode": chosen.mode}
+    values["trainer"] |= {"logging_steps": 1}
+    run_file = work / "run.json"
+    run_file.write_text(json.dumps(values), encoding="utf-8")
+    sides: dict[str, list[Any]] = {"old": [], "new": []}
+    for number in range(chosen.rounds):
+        for side, root in (("old", chosen.old.resolve()), ("new", HERE)):
+            sides[side].append(train(root, run_file, work / f"{side}-{number}", chosen.limit))
+        rates = {side: rate(runs) for side, runs in sides.items()}
+        found = {
+            "rates": rates,
+            "rates_of_runs": {side: [rate([rows]) for rows in runs] for side, runs in sides.items()},
+            "losses_apart": apart(sides["new"][-1], sides["old"][-1])["largest"],
+            "losses_of_first_and_last_new": apart(sides["new"][-1], sides["new"][0])["largest"],
+            "losses": {side: [row[TRAIN_LOSS] for row in runs[-1]] for side, runs in sides.items()},
+        }
+        path = (chosen.output or work) / "two-commits.json"
+        ratio, is_complete = rates["new"] / rates["old"], number + 1 == chosen.rounds
+        write_measurement(path, ratio, "of the other checkout's rate", 1.0, found, is_complete=is_complete)
+        print(
+            f"{ratio:.4f} of {rates['old']:,.0f} tokens/s, losses apart {found['losses_apart']}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
