@@ -26,8 +26,8 @@ from made_up_run import FULL, TINY, run_config, write_text
 from measurement import write_measurement
 
 from neobert.config import to_dict
-from neobert.config.schema import RunConfig
 from neobert.metric_names import PACE, TRAIN_LOSS
+from profiles.registry import resolve_run
 
 HERE = Path(__file__).resolve().parents[1]
 WARM = 10
@@ -50,7 +50,7 @@ def train(root: Path, run_file: Path, run_dir: Path, limit_s: float) -> list[dic
 
 
 def changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that differ from the defaults: the other checkout may not know the rest."""
+    """Return the keys that differ from those of a profile: the other checkout may not know the rest."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(key), dict):
@@ -79,9 +79,12 @@ def main() -> None:
     chosen = parser.parse_args()
     work, size = chosen.work.resolve(), TINY if chosen.small else FULL
     write_text(work, size)
-    values = changed(to_dict(run_config(work, work / "run", size, steps=chosen.steps)), to_dict(RunConfig()))
+    profile = "gpu" if size.is_full else "cpu"
+    wanted, given = run_config(work, work / "run", size, steps=chosen.steps), resolve_run(profile, [], [])
+    values = changed(to_dict(wanted), to_dict(given.config)) | {"profile": profile}
     values["distributed"] = {"nproc_per_node": chosen.ranks, "mode": chosen.mode}
     values["trainer"] |= {"logging_steps": 1}
+    values["guard"] = {"on_degradation": "warn"}
     run_file = work / "run.json"
     run_file.write_text(json.dumps(values), encoding="utf-8")
     sides: dict[str, list[Any]] = {"old": [], "new": []}
