@@ -515,3 +515,11 @@ def test_keys_of_an_adapter_without_a_type_have_no_effect() -> None:
 )
 def test_an_adapter_that_does_not_fit_is_described(override: str, problem: str) -> None:
     assert [one.message for one in found("TSK008", run_of(*ADAPTED, override))] == [problem]
+
+
+def test_a_model_without_linear_layers_has_no_adapter() -> None:
+    gpt2 = ("task=causal", "model.type=hf", "model.architecture=gpt2", "adapter.type=lora")
+    (violation,) = found("TSK008", run_of(*gpt2))
+    assert violation.path == "adapter.type"
+    assert "no linear layers" in violation.message
+    assert "no linear layers" not in str(found("TSK008", run_of(*gpt2, "model.architecture=llama")))

@@ -52,6 +52,10 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     if config.adapter.type is None:
         return
     layers = plan.shape.linear_layers
+    if not layers:  # GPT-2 multiplies by transposed matrices in modules of its own
+        message = "the blocks of this model have no linear layers, to which adapters are added"
+        yield Violation("adapter.type", message, "set adapter.type to null, which trains all weights")
+        return
     targets, unknown = (
         target_modules(config.adapter, plan.shape),
         [*unknown_targets(config.adapter, plan.shape)],
