@@ -30,7 +30,7 @@ Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 SLAB_BYTES = 4 * 2**30
 """Largest slab. A tensor that does not fit into what is left of one begins another: with slabs of 256 MiB, a
-quarter of the memory was lost for a model of 7 G parameters on four ranks."""
+fifth of the memory was lost for a model of 7 G parameters on four ranks."""
 ALIGNMENT_BYTES = 64
 Layout = dict[str, Description]
 
