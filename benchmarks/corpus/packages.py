@@ -165,7 +165,8 @@ def fetch(package: Package, folder: Path) -> Path:
             last = (done.stderr.strip() or "no file was written").splitlines()[-1]
             raise CorpusError(
                 f"{package.name} {package.version} could not be downloaded: {last}\n"
-                "hint: pin the version that the index has, with its digest, in benchmarks/corpus/packages.py"
+                "hint: run `apt-get update`; if the archive has replaced the version, pin the new one and "
+                "its digest in benchmarks/corpus/packages.py"
             )
     digest = hashlib.sha256(found.read_bytes()).hexdigest()
     if digest != package.sha256:
