@@ -35,4 +35,4 @@ def test_a_run_is_killed_and_continues_and_a_dead_gate_ends_one(tmp_path, monkey
     assert (run["code"], len(run["restarts"]), run["health"]["lines"]) == (0, 1, 60)
     assert all(one == two is not None for one, two in run["next_step"].values())
     assert run["health"]["lines_with_other_reads"] == 0
-    assert (dead["exit_code"], dead["step"]) == (4, 10)
+    assert (dead["code"], dead["exit_code"]) == ("DGR002", 4)
