@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from profiles.registry import resolve_run
+from tests.launcher.model_folders import SIZES, write_model
 from tests.validators.judging import found, run_of
 from validators.finding import Severity
 from validators.planning import plan_run
@@ -185,6 +186,15 @@ def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(
         messages = [one.message for one in found("OPT006", run)]
         assert len(messages) == count
         assert all("recorded for continued pretraining at a width of 768" in each for each in messages)
+
+
+def test_an_adapter_on_text_has_a_higher_rate_than_all_weights(tmp_path: Path) -> None:
+    """As `init` writes it: ten times as high."""
+    folder, rate = write_model(tmp_path / "model", "llama"), HIGHEST * 768 / SIZES["hidden_size"]
+    llama = ("task=causal", "model.type=hf", f"model.pretrained_checkpoint={folder}")
+    run = (*CONTINUED[1:], *llama, "trainer.per_device_train_batch_size=192", f"optimizer.lr={rate}")
+    assert len(found("OPT006", run_of(*run))) == 1
+    assert not found("OPT006", run_of(*run, "adapter.type=lora"))
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,15 @@ def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 def _record(run: ResolvedRun, plan: Plan, width: int) -> tuple[str, float, float]:
     """Return the kind of training, and its lowest and highest recorded rate at this width."""
     is_fresh, kind = initial_weights(run.config) is None, OPTIMIZERS[run.config.optimizer.name]
+    is_adapted = run.config.adapter.type is not None
     if of_text(spec_of(run.config)) and is_fresh:
         return kind.name, kind.lowest_rate, kind.highest_rate_by_width / width
     if of_text(spec_of(run.config)):
         scale = sqrt(plan.tokens_per_step.value / CONTINUED_TOKENS) / width
         if kind.name not in ADAM:
             scale *= kind.highest_rate_by_width / OPTIMIZERS["adamw"].highest_rate_by_width
+        if is_adapted:  # as for labels: no rate of adapters is recorded for text
+            scale *= ADAPTED[0] / WHOLE[0]
         return "continued pretraining", CONTINUED[0] * scale, CONTINUED[1] * scale
-    is_adapted = run.config.adapter.type is not None
     lowest, highest = ADAPTED if is_adapted else WHOLE
     return "LoRA" if is_adapted else "fine-tuning of all weights", lowest / width, highest / width
