@@ -33,8 +33,11 @@ FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
 """Words of pydantic, which typer uses, around the message of a wrong value."""
-MEANT = {("export", "--format"): "--to"}
-"""Options by the names that people try, by command: another option has a more similar name."""
+MEANT = {
+    ("export", "--format"): "did you mean --to?",
+    ("export", "--merge-adapter"): "leave it out, checkpoints have their adapter merged;",
+}
+"""Hints for options that people try, by command and name, where the most similar name misleads."""
 STOPPED = "stopped before there was a result; no process is left running"
 
 
@@ -82,13 +85,12 @@ def _usage_error(error: Any) -> ProjectError:
     """Convert an error of the command-line parser to a ProjectError."""
     command = error.ctx.command_path if error.ctx else "neobert-launch"
     similar = " or ".join(sorted(getattr(error, "possibilities", None) or ()))
-    similar = MEANT.get(
-        (error.ctx.info_name if error.ctx else "", getattr(error, "option_name", "")), similar
-    )
+    guess = f"did you mean {similar}?" if similar else ""
+    guess = MEANT.get((error.ctx.info_name if error.ctx else "", getattr(error, "option_name", "")), guess)
     error.possibilities = None  # of an unknown option: named in the hint instead
     error.message = PARSER_WORDS.sub("", error.message)
     message = "no command is given" if is_help(error) else " ".join(error.format_message().split())
-    hint = f"{f'did you mean {similar}? ' if similar else ''}see `{command} --help`"
+    hint = f"{guess} see `{command} --help`".lstrip()
     if type(error).__name__ == "MissingParameter" and error.param.param_type_name == "argument":
         # Of two arguments, the one given may not be the first.
         usage = " ".join((command, *error.ctx.command.collect_usage_pieces(error.ctx)))

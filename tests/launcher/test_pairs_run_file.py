@@ -116,3 +116,4 @@ def test_another_name_of_an_option_is_not_taken_for_the_form_of_the_output(
     command: Callable[..., Any],
 ) -> None:
     assert "did you mean --to?" in command("export", "model", "--format", "onnx").err
+    assert "have their adapter merged" in command("export", "model", "--merge-adapter").err
