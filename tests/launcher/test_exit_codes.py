@@ -135,7 +135,8 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
     (finding,) = answer.json["findings"]
     assert finding["code"] == "usage"
     assert finding["message"]
-    assert "see `neobert-launch" in finding["hint"]
+    assert "`neobert-launch" in finding["hint"]
+    assert "--help" in finding["hint"]
     plain = command(*words)
     assert (plain.code, plain.out) == (2, "")
     assert plain.err.startswith("Usage: " if words == ["profiles"] else "error: ")

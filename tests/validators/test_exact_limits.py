@@ -209,11 +209,11 @@ def test_predicted_memory(device, count):
 @pytest.mark.parametrize(("memory_mib", "count"), [(95 * 1024, 0), (95 * 1024 - 1, 1)])
 def test_nominal_memory(memory_mib, count):
     """95 % of 100 GiB."""
-    run = replace(RUN, profile=replace(RUN.profile, requires=Requirements(gpu_memory_gib=100.0)))
+    run = replace(RUN, profile=RUN.profile._replace(requires=Requirements(gpu_memory_gib=100.0)))
     assert len(violations("GPU001", with_gpu(memory_total_mib=memory_mib), run)) == count
 
 
 @pytest.mark.parametrize(("required", "count"), [("GV100", 0), ("T4", 1), ("A100", 1)])
 def test_a_card_that_the_table_lacks_is_compared_by_its_name(required, count):
-    run = replace(RUN, profile=replace(RUN.profile, requires=Requirements(gpu=required)))
+    run = replace(RUN, profile=RUN.profile._replace(requires=Requirements(gpu=required)))
     assert len(violations("GPU001", with_gpu(name="NVIDIA Quadro GV100"), run)) == count

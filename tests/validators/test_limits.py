@@ -115,7 +115,7 @@ def test_a_profile_s_kind_limits_the_length_of_its_runs(profile: str, limit_s: f
 )
 def test_a_profile_is_a_run_and_as_it_was_pinned(changes: dict[str, Any], said: list[str]) -> None:
     run = run_of()
-    run = replace(run, profile=replace(run.profile, **changes))
+    run = replace(run, profile=run.profile._replace(**changes))
     messages = [one.message for one in found("CFG005", run)]
     assert len(messages) == len(said)
     assert all(part in message for part, message in zip(said, messages, strict=True))

@@ -14,7 +14,7 @@ from validators.planning import assumptions_of
 def run_with(**requires):
     run = resolve_run("a100-prod")
     assert run.profile is not None
-    return replace(run, profile=replace(run.profile, requires=Requirements(**requires)))
+    return replace(run, profile=run.profile._replace(requires=Requirements(**requires)))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_a_run_that_stops_itself_fails_and_says_why_the_rest_is_unknown(field, p
 
 @pytest.mark.parametrize(("mfu", "expected", "count"), [(0.0099, 0.01, 1), (0.01, 0.01, 0), (0.2, 0.41, 1)])
 def test_the_floor_is_one_percent_or_half_of_what_is_expected(mfu, expected, count):
-    profile = replace(RUN.profile, expects=Expectations(mfu=expected))
+    profile = RUN.profile._replace(expects=Expectations(mfu=expected))
     assert len(said("PRF001", with_part("speed", mfu=mfu), replace(RUN, profile=profile))) == count
 
 
