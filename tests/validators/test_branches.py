@@ -158,6 +158,8 @@ ROWS: list[Row] = [
      "trainer.sequence_length_warmup_steps is 0"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),
+    ("CFG013", {"profile": "nsa-smoke"}, "config.dataset.max_seq_length", 1024, 1025,
+     "all are selected and attention is dense"),
     ("CFG013", {"config.dataset.revision": "0ff1ce"},
      "config.dataset.name", "builtin:python-docs", "some/text", "dataset.revision has no effect"),
     ("CFG013", {"config.dataset.validation_split": 0.02},

@@ -31,6 +31,7 @@ DEFAULTS = RunConfig()
 READ_BEFORE = frozenset({"task", "dataset.num_proc"})
 READ_ON_A_GPU = frozenset({"trainer.tf32"})
 DECLARED = ("file", "override")
+ROW_LENGTH = "dataset.max_seq_length"
 
 
 @rule("CFG013", "idle-key", severity=Severity.WARN, level=Level.STATIC)
@@ -46,7 +47,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
     `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
-    next to a percentage, keys of `adapter` without `adapter.type`, and keys that the task does not read.
+    next to a percentage, keys of `adapter` without `adapter.type`, `model.block_counts` if rows have no more
+    blocks than that, so that every token attends to all of them, and keys that the task does not read.
     Values of a shipped profile are left out in runs that build on it.
 
     ## Why is this bad?
@@ -75,6 +77,16 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if is_set and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
+    yield from _dense_rows(run.config, plan)
+
+
+def _dense_rows(config: RunConfig, plan: Plan) -> Violations:
+    """Yield native sparse attention that selects nothing; the profile that a run shortens sets its blocks."""
+    selected, longest = plan.shape.attention.selected, longest_row(config)
+    if selected is not None and longest <= (reach := selected.counts * selected.size):
+        reason = f"a row of {longest:,} tokens has at most {selected.counts} blocks of {selected.size} tokens"
+        message = f"model.block_counts has no effect: {reason}, so all are selected and attention is dense"
+        yield Violation(ROW_LENGTH, message, f"raise {ROW_LENGTH} above {reach:,}")
 
 
 def _is_from_shipped_profile(run: ResolvedRun, path: str) -> bool:
