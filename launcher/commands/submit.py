@@ -223,6 +223,8 @@ def _require_consistent(options: Options) -> None:
     several_options.require_consistent(replace(options.several, parallel=options.parallel or None))
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
     if engine == "slurm":
+        if options.time:
+            slurm.require_time(options.time)
         return
     if options.nodes and options.nodes.is_elastic:
         message = f"a job on {engine} has one number of nodes"
@@ -273,7 +275,7 @@ def _label(name: str) -> str:
 
 def _checked(options: Options) -> tuple[str, ...]:
     """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
-    for option in (*options.options, f"--time={options.time}"):
+    for option in options.options:
         if not option.startswith("-") or "\n" in option:
             message = f"{option!r} is not an option"
             raise ProjectError(

@@ -12,6 +12,7 @@ import yaml
 
 from launcher.commands import submit
 from launcher.commands.selection import Selection
+from launcher.run.batch import slurm
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
 
@@ -67,7 +68,8 @@ def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) 
     [
         (("-p", "a100-prod", "--signal-lead", "1"), "three saves"),
         (("--extra", "exclusive"), "is not an option"),
-        (("--time", "1:00\nrm -r runs"), "is not an option"),
+        (("--time", "1:00\nrm -r runs"), "is not a time limit"),
+        (("--time", "24h"), "'24h' is not a time limit"),
         (("--parallel", "2"), "no --sweep is given"),
         (("--nodes", "4:2"), "neither a number of nodes nor a range"),
         (("--nodes", "2:4"), "add --trainer.keep_step true"),
@@ -77,6 +79,11 @@ def test_options_that_cannot_be_meant_are_refused(command: Any, arguments: Any, 
     answer = command(*SUBMIT, "--print", *arguments)
     assert answer.code == 2, answer.out
     assert words in answer.err
+
+
+@pytest.mark.parametrize("time", ["90", "90:30", "1:30:00", "2-12", "2-12:30", "2-12:30:00", "UNLIMITED"])
+def test_each_form_of_a_time_limit_of_slurm_is_taken(time: str) -> None:
+    slurm.require_time(time)
 
 
 def test_a_sweep_is_an_array_whose_tasks_name_their_point(command: Callable[..., Any]) -> None:

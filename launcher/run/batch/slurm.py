@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from launcher.run.batch.request import BatchRequest
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_PREEMPTED, EXIT_USAGE, ProjectError
 
 SUBMIT_S = 60.0
+TIME = re.compile(r"(?:\d+-)?\d+(?::\d+){0,2}|unlimited|infinite", re.ASCII | re.IGNORECASE)
 HEAD = f"""\
 #!/bin/bash
 # Batch script of `neobert-launch submit`: sbatch FILE queues it.
@@ -128,6 +130,13 @@ def _options(request: BatchRequest) -> Iterator[str]:
     if request.folder:
         yield f"--chdir={request.folder}"
     yield from request.options
+
+
+def require_time(text: str) -> None:
+    """Raise ProjectError for a time limit in a form that sbatch does not have."""
+    if not TIME.fullmatch(text):
+        hint = "pass --time 24:00:00, 1-12 (a day and 12 hours) or 90 (minutes)"
+        raise ProjectError("usage", f"{text!r} is not a time limit", hint, "--time", EXIT_USAGE)
 
 
 def submit(script: Path) -> str:
