@@ -208,8 +208,13 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if value == "None":
         way_out = "write null" if is_optional else _hint_null(describe_field(path, schema))
         return f"YAML writes null, not None: {way_out}"
-    if isinstance(value, str):
-        return _hint_text(value, bare)
+    return _hint_text(value, bare) if isinstance(value, str) else _hint_other(value, bare)
+
+
+def _hint_other(value: object, bare: Any) -> str:
+    """Return a hint for a value that is neither text nor null."""
+    if isinstance(value, list) and [type(each) for each in value] == [bare]:
+        return f"write {yaml_text(value[0])}, without brackets"
     if bare is str and not isinstance(value, dict | list):
         return f'{IN_QUOTES}"{json.dumps(value)}"'
     if bare is int and isinstance(value, float) and value.is_integer():

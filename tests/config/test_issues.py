@@ -84,6 +84,7 @@ ONE_ISSUE = [
     ("datacollator:\n  mask_all: no\n", "CFG003", "datacollator.mask_all", 2, 13, '"no"', "write false"),
     ("datacollator:\n  mask_all: 'true'\n", "CFG003", "datacollator.mask_all", 2, 13, "", "the quotes: true"),
     ("datacollator:\n  mask_all: 1\n", "CFG003", "datacollator.mask_all", 2, 13, "got 1", "write true"),
+    ("profile: [cpu]\n", "CFG003", "profile", 1, 10, "got a list of 1", "write cpu, without brackets"),
     ("wandb:\n  name: 12\n", "CFG003", "wandb.name", 2, 9, "expects text, or null", 'in quotes: "12"'),
     ("scheduler:\n  name: cosin\n", "CFG003", "scheduler.name", 2, 9, "one of cosine, linear", "cosine?"),
     (
