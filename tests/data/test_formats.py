@@ -331,6 +331,11 @@ TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He
         ("a.json", [{"id": "1", "turns": ["a"]}], "; or set dataset.text_column to one of the columns: 'id'"),
         ("a.jsonl", {"meta": {"body": "long"}}, "{text: (.meta.body)}"),
         ("a.jsonl", {"body": "x", "n": {"k": 1}}, "set dataset.text_column to one of the columns: 'body'"),
+        (
+            "a.jsonl",
+            {"chosen": "a", "rejected": "b"},
+            "preferences are what TRL trains; here, set dataset.text",
+        ),
         ("a.jsonl", {}, "correct or remove the row"),
     ],
 )

@@ -58,6 +58,9 @@ def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command: Ca
     write_rows({"question": "What?", "answer": "A test."}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
     assert "the columns are not those of conversations: 'question', 'answer'" in done.err
+    write_rows({"prompt": "What?", "chosen": TALK, "rejected": TALK}, "other.jsonl")
+    done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
+    assert "hint: preferences are what TRL trains" in done.err
     assert not Path("other.yaml").exists()
 
 

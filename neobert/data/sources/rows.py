@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,12 @@ def column_error(message: str, columns: Mapping[str, object], place: str, settin
         ways = ["correct or remove the row"]
     elif names or not ways:
         ways.append(f"set {setting} to one of the columns: {', '.join(map(repr, names or columns))}")
-    return ProjectError("DAT011", message, "; or ".join(ways), place)
+    return ProjectError("DAT011", message, of_trl(columns) + "; or ".join(ways), place)
+
+
+def of_trl(columns: Collection[str]) -> str:
+    """Return the start of a hint for a table of preferences; empty for other columns."""
+    return "preferences are what TRL trains; here, " if {"chosen", "rejected"} <= {*columns} else ""
 
 
 _ASCII = "".join(map(chr, range(128)))

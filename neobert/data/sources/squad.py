@@ -13,6 +13,8 @@ from neobert.data.sources.unreadable import unreadable
 MAX_CHARACTERS = 1 << 28
 """The file is read at once: the training file of SQuAD 2.0 has 42 million characters."""
 _BEGINNING = re.compile(r'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[')
+_PARAGRAPHS = "paragraphs"
+_FROM_LIST = "write one JSON object per line: jq -c '.data[]' in.json > out.jsonl"
 _SHAPE = "write an object with data, paragraphs and qas, as SQuAD has them, or one JSON object per line"
 
 
@@ -32,7 +34,7 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     number = 0
     try:
         for article in json.loads("".join(parts))["data"]:
-            for paragraph in article["paragraphs"]:
+            for paragraph in article[_PARAGRAPHS]:
                 for question in paragraph["qas"]:
                     number += 1
                     yield (
@@ -48,4 +50,6 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     except (ValueError, RecursionError) as error:
         raise unreadable(path, f"is not JSON: {error}", _SHAPE) from error
     except (KeyError, TypeError, AttributeError) as error:
+        if number == 0 and error.args == (_PARAGRAPHS,):
+            raise unreadable(path, "is one JSON object with rows in its list data", _FROM_LIST) from error
         raise unreadable(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error

@@ -11,6 +11,7 @@ from typing import Any
 from neobert.config.text_formats import TEXT, kind_of
 from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import TRAIN, select_files
+from neobert.data.sources.rows import of_trl
 from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
@@ -88,7 +89,7 @@ def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, di
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
     message = f"the columns are not those of conversations: {names}"
-    raise unclear(text, message, f"rename the columns to one of: {known}")
+    raise unclear(text, message, f"{of_trl(values)}rename the columns to one of: {known}")
 
 
 def _holds_messages(value: object) -> bool:
