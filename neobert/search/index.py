@@ -168,9 +168,11 @@ class Index:
 
 def open_index(folder: Path) -> Index:
     """Open an index. Raises `ProjectError` for another folder, or if a file was edited since."""
-    if not all((folder / name).is_file() for name in (INDEX, EMBEDDINGS)):
-        hint = "write one: neobert-launch encode MODEL TEXTS --index DIR"
-        raise ProjectError(CODE, "has no complete index", hint, str(folder), EXIT_USAGE)
+    files = (INDEX, TEXTS, OFFSETS, EMBEDDINGS)
+    if missing := [name for name in files if not (folder / name).is_file()]:
+        message = f"has no complete index: {missing[0]} is missing"
+        hint = "write one: neobert-launch encode MODEL TEXTS --index NEW_DIR"
+        raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
     content = read_json(folder / INDEX, code=CODE)
     if content.get("schema_version") != SCHEMA_VERSION:
         version = printable(str(content.get("schema_version")))

@@ -118,6 +118,14 @@ def test_what_was_edited_is_refused(edited, message, index, tmp_path):
     assert caught.value.exit_code == EXIT_CHECK_FAILED
 
 
+def test_an_index_that_lacks_a_file_names_it(index, capsys):
+    (index / "offsets.npy").unlink()
+    assert app.run(["search", str(index), "text"]) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "has no complete index: offsets.npy is missing" in said
+    assert "encode MODEL TEXTS --index" in said
+
+
 def test_an_index_that_names_no_digests_is_refused(index):
     (index / "index.json").write_text(json.dumps(read_json(index / "index.json") | {"files": {}}))
     with pytest.raises(ProjectError, match=r"files lacks texts\.jsonl or offsets\.npy"):
