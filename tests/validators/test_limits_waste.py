@@ -144,16 +144,14 @@ def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes() -> None:
 
 
 def test_variables_of_transformer_engine_matter_with_its_recipes() -> None:
-    engine = {
-        "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES": "1",
-        "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": "1",
-        "NVTE_BACKWARD_OVERRIDE": "dequantized",
-    }
+    current, block = "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", "NVTE_FP8_BLOCK_SCALING_FP32_SCALES"
+    backward, enabled = "NVTE_BACKWARD_OVERRIDE", "transformer_engine.enable=true"
+    engine = {current: "1", block: "1", backward: "dequantized"}
     assert told(engine) == []
-    assert told(engine, "transformer_engine.enable=true") == [*engine]
-    assert told(dict.fromkeys(engine, "0"), "transformer_engine.enable=true") == []
-    other = {"NVTE_BACKWARD_OVERRIDE": "high_precision"}
-    assert told(other, "transformer_engine.enable=true") == [*other]
+    for recipe, own in (("fp8_current", [current]), ("fp8_block", [block]), ("mxfp8", [])):
+        assert told(engine, enabled, f"transformer_engine.recipe={recipe}") == [*own, backward]
+    assert told(dict.fromkeys(engine, "0"), enabled) == []
+    assert told({backward: "high_precision"}, enabled) == [backward]
 
 
 def test_what_does_not_compile_is_not_told_that_nothing_is_compiled() -> None:

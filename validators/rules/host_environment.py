@@ -27,11 +27,11 @@ DEBUGGING = {
     "NCCL_P2P_DISABLE": ("1", RANKS, "gradients go through host memory instead of GPU to GPU"),
     "NCCL_SHM_DISABLE": ("1", RANKS, "transfers through host memory use the network"),
     "NCCL_IB_DISABLE": ("1", NODES, "gradients use sockets instead of InfiniBand or RoCE"),
-    "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES": ("1", ENGINE, "scales of fp8_current are powers of two"),
-    "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": ("1", ENGINE, "scales of fp8_block are not powers of two"),
+    "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES": ("1", "fp8_current", "scales are powers of two"),
+    "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": ("1", "fp8_block", "scales are not powers of two"),
     "NVTE_BACKWARD_OVERRIDE": ("DEQUANTIZED HIGH_PRECISION", ENGINE, "gradients are not in the recipe"),
 }
-"""Debugging variables: the values that enable each, the runs that it affects, and its effect."""
+"""Debugging variables: the values that enable each, the runs or the recipe that it affects, its effect."""
 FILE_HINT = "set distributed.mode to replicated or fsdp2; the file may stay for other programs"
 ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
@@ -227,12 +227,12 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     requires a GPU; about TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE if `trainer.torch_compile` is true;
     about TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_P2P_DISABLE and NCCL_SHM_DISABLE with several processes, and
     about NCCL_IB_DISABLE with several nodes. With `transformer_engine.enable`, also about variables from
-    which Transformer Engine takes the defaults of its recipes.
+    which Transformer Engine takes defaults of the run's recipe.
 
     ## Why is this bad?
     They stay in a shell or a job script after debugging. A run that takes 50 % longer because of one still
-    passes every utilization check. A recipe that a variable changes differs from the one in the config, and
-    on a machine without the variable.
+    passes every utilization check. A variable that changes a recipe is not in the config: the same config
+    trains otherwise on a machine without it.
 
     ## Example
     ```text
@@ -256,6 +256,6 @@ def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
         COMPILED: run.config.trainer.torch_compile,
         RANKS: plan.world_size.value > 1,
         NODES: run.config.distributed.nnodes > 1,
-        ENGINE: ENGINE in {each.library.name for each in conversions_of(run.config)},
     }
-    return {kind for kind, is_affected in applies.items() if is_affected}
+    kinds = {kind for kind, is_affected in applies.items() if is_affected}
+    return kinds.union(*({each.library.name, each.name} for each in conversions_of(run.config)))
