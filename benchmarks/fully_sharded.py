@@ -205,7 +205,7 @@ def losses_of(run_dir: Path) -> list[dict[str, Any]]:
 def session(
     run_file: Path, run_dir: Path, keys: Mapping[str, Any], *, saves: int, steps: int, limit_s: float
 ) -> dict[str, Any]:
-    """Train until there are so many new checkpoints, and so many steps after the newest; then kill the run.
+    """Train until there are `saves` new checkpoints and `steps` steps after the newest; then kill the run.
 
     Steps that an earlier session made too are replaced in metrics.jsonl when the run continues.
     """

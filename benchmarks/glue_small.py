@@ -2,7 +2,7 @@
 
     python benchmarks/glue_small.py WORK GLUE RESULTS [--steps 600] [--seconds 450] [--output DIR]
 
-WORK holds what `passages.py` wrote; its corpus travels as 30 MB of tar.xz. GLUE has a folder per task as
+WORK holds what `passages.py` wrote. GLUE has a folder per task as
 `evaluate glue` reads them; the training texts of SST-2 and QNLI are samples of 10,000 and 8,999. Both sides
 pretrain three models each, of 53M parameters on as many tokens, at the same time: `own_trainer.py` on its
 recipe, and `peer_trainer.py` with AdamW at its best rate. Each is fine-tuned once per task as soon as it is

@@ -2,12 +2,12 @@
 
     python benchmarks/long_context.py DATA WORK [--output DIR] [--tiny]
 
-DATA has `*.txt.gz`, such as novels: 8 MB, all that has to be carried to a machine. Both texts are made of
-their sentences (`stated_twice.py`). A parent of 8 x 512 is trained by the defaults of profile gpu, without
-its warm-up of lengths, and continued by `train --from PARENT --context 4096`, with the parent's masks and
-twice the rate; `evaluate passkey` tests both. About 330 s on an H100: 20 of the text, 120 of the parent,
-150 of the continuation, 40 of the tests. A first form (2,800 and 1,100 steps, the defaults of the command,
-documents below 4,000 tokens) found 89 % of the words in 1,024 and 2,048 tokens and 64 % in 4,096.
+DATA has `*.txt.gz`, such as novels: 8 MB. Both texts are made of their sentences (`stated_twice.py`). A
+parent of 8 x 512 is trained by the defaults of profile gpu, without its warm-up of lengths, and continued by
+`train --from PARENT --context 4096`, with the parent's masks and twice the rate; `evaluate passkey` tests
+both. About 330 s on an H100: 20 of the text, 120 of the parent, 150 of the continuation, 40 of the tests. A
+first form (2,800 and 1,100 steps, the defaults of the command, documents below 4,000 tokens) found 89 % of
+the words in 1,024 and 2,048 tokens and 64 % in 4,096.
 
 Memory and speed of profile long-context in rows of N tokens that documents fill, a minute each:
 
@@ -119,7 +119,7 @@ def passkey(work: Path, run: Path, size: Size) -> dict[str, Any]:
 
 
 def telemetry(run: Path) -> dict[str, Any]:
-    """Return the losses of all evaluations, and the tokens per second of the last line of training."""
+    """Return the losses of all evaluations, and the median of the tokens per second."""
     rows = list(iter_rows(run / "metrics.jsonl"))
     losses = [
         {"step": row["step"]} | {key: row[key] for key in row if key.startswith(EVAL) and "loss" in key}

@@ -158,6 +158,10 @@ def main() -> None:
     work = chosen.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     path, found, wrong = (chosen.output or work) / "nsa-smoke.json", dict[str, Any](), list[str]()
+
+    def write(rate: float | None, *, is_complete: bool) -> None:
+        write_measurement(path, rate, "tokens/s, all ranks", None, found, is_complete=is_complete)
+
     for ranks in chosen.ranks:
         folder, keys = work / f"on-{ranks}", {"distributed.nproc_per_node": ranks}
         done = trained(chosen.run_file, folder, keys, chosen.steps, chosen.limit)
@@ -166,12 +170,12 @@ def main() -> None:
         wrong += [f"{ranks} ranks: {name}" for name, (one, two) in done["next_step"].items() if one != two]
         print(f"{ranks} ranks", json.dumps(done), flush=True)
         rates = done["health"]["tokens_per_second"]
-        write_measurement(path, median(rates) if rates else None, "tokens/s, all ranks", None, found)
+        write(median(rates) if rates else None, is_complete=False)
     checkpoint = (folder / "checkpoints" / "latest").resolve()
     found["dead gate"] = dead = with_dead_gates(chosen.run_file, checkpoint, work / "dead", chosen.limit)
     wrong += [] if dead["code"] == "DGR002" else [f"dead gate: {dead}"]
     print("dead gate", json.dumps(dead))
-    write_measurement(path, median(rates) if rates else None, "tokens/s, all ranks", None, found)
+    write(median(rates) if rates else None, is_complete=True)
     if wrong:
         sys.exit("; ".join(wrong))
 

@@ -206,6 +206,7 @@ class DataCommand(TyperCommand):
         try:
             rest: list[str] = super().parse_args(ctx, [*others, *data])
         except UsageError as error:
+            # The option gave the last argument, which is parsed as the first: that one is missing.
             if data and type(error).__name__ == "MissingParameter":
                 error.param = next(each for each in self.params if each.param_type_name == "argument")
             raise

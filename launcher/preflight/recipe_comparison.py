@@ -44,7 +44,7 @@ def compare_recipe(
     torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
     processes on the device they train in turns, otherwise one after the other.
 
-    `request_time`: of the subject of the rehearsal.
+    `request_time(seconds, what)` extends the time limit of the rehearsal; see `Subject`.
 
     Raises IncompleteError if a process ends early, TimedOutError 5 minutes after its start.
     """

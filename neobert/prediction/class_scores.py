@@ -10,7 +10,7 @@ DECIMALS = 4
 
 
 def class_scores(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> dict[str, Any]:
-    """Return the accuracy, and for each class precision, recall, F1 and what its texts are predicted as.
+    """Return number of texts, accuracy, and each class's precision, recall, F1 and predictions of its texts.
 
     As in scikit-learn, precision is 0 for a class that is never predicted, and recall for one without texts.
 

@@ -40,10 +40,7 @@ def main(arguments: list[str]) -> int:
 
 
 def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield durations and mean losses of the steps of each turn, with the kernels.
-
-    Only this process trains.
-    """
+    """Yield the seconds and mean losses of the steps of each turn, and the kernels; no other rank trains."""
     from neobert.bench.arm import of_whole_steps
     from neobert.parallel import World, use_all_cores
     from neobert.training.loop.assembly import assemble, make_reproducible

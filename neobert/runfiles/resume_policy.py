@@ -49,7 +49,7 @@ def _shown(value: object) -> str:
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs in structural keys, which prevent a resume.
 
-    Models of two types have no other key of the model in common.
+    Of models of two types, only `model.type` is compared: their other keys have other meanings.
     """
     found = tuple(each for each in differences(saved, current) if is_structural(each.key))
     if all(each.key != MODEL_TYPE for each in found):

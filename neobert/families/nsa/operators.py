@@ -21,10 +21,10 @@ from neobert.families.nsa.spec import sliding_branch
 from neobert.families.packed_attention import packed_attention
 
 LONGEST = torch.tensor(2**30)
-"""Tokens of a document at most, on the host."""
+"""Bound of the tokens of a document; on the host, where `item()` waits for nothing."""
 # The backward pass has the blocks of the longest document as a constant. With its real length kernels are
 # compiled again for every new one, for half a minute, and the host waits for the device in each layer.
-# Packed rows need an upper bound only: their blocks are counted in their own document.
+# A bound gives the same gradients: blocks are counted in their own document.
 parallel.prepare_lens = lambda _cu_seqlens: LONGEST
 
 

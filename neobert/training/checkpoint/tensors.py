@@ -209,7 +209,7 @@ def _views(layout: Layout, *, is_pinned: bool) -> Iterator[tuple[str, Tensor]]:
 
 
 def _slab_bytes(remaining: int, first: int) -> int:
-    """Return the largest power of two that the remaining tensors fill, and that the first of them fits into.
+    """Return a power of two: as many bytes as the remaining tensors fill, or more if the first needs more.
 
     torch rounds pinned allocations up to a power of two.
     """

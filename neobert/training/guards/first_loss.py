@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 CODE = "TRN005"
 # Measured with cpu-demo at step 700: a rotary base 4.4 times as large, for rows 4 times as long, adds 0.4 %
 # to the loss, one 10 times as large 0.7 %; without one of its four blocks the loss is 4 to 62 % higher, and
-# with random weights 75 %. The limit is the geometric mean of 0.7 % and 4 %. With 8 x 512 on an H100,
-# a base 4.2 times as large added 1.0 %.
+# with random weights 75 %. The limit is the geometric mean of 0.7 % and 4 %. In a model of
+# 8 blocks of width 512, a base 4.2 times as large added 1.0 % (docs/measurements/long-context.json).
 LIMIT = 0.017
 
 
