@@ -198,7 +198,9 @@ def refuse_halted(folder: Path) -> None:
 
 def refuse_special_files(folder: Path) -> None:
     """Raise ProjectError if a file of the run is not a regular file: opening a FIFO blocks the trainer."""
-    special = (path for path in sorted(folder.glob("*.json*")) if not path.is_file())
+    # Not `*.json*`: the folder OUTPUT.jsonl.parts is a prediction that can be continued.
+    files = sorted((*folder.glob("*.json"), *folder.glob("*.jsonl")))
+    special = (path for path in files if not path.is_file())
     if (path := next(special, None)) is not None:
         raise ProjectError(
             code="not-regular",

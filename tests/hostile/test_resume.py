@@ -267,6 +267,7 @@ def test_a_fifo_in_place_of_a_file_is_refused_before_the_trainer_waits_for_it(fo
     )
     file.unlink()
     file.write_bytes(kept)
+    (folder / "run" / "predicted.jsonl.parts").mkdir()  # what a stopped `predict` leaves
     assert resume("--resume", "auto").code == 0
 
 
