@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.launcher.test_spans_and_choices_run import SHORT, SMALL
-from tests.tasks.test_contrastive import pairs
+from tests.pairs import pairs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 

@@ -14,7 +14,7 @@ import yaml
 from neobert.data.store.prepare import prepare
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_model
-from tests.tasks.test_contrastive import pairs
+from tests.pairs import pairs
 from validators.rules.task_pairs import FEWEST_PAIRS
 
 POOLING = {"word_embedding_dimension": SIZES["hidden_size"], "pooling_mode": "mean"}
@@ -44,6 +44,7 @@ def declare(folder: str) -> None:
     Path(folder, "1_Pooling", "config.json").write_text(json.dumps(POOLING), encoding="utf-8")
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(("count", "negatives"), [(24, 0), (60, 12)])
 def test_the_pairs_of_a_small_table_fill_a_microbatch(
     count: int, negatives: int, command: Callable[..., Any]
@@ -78,6 +79,7 @@ def test_embeddings_that_are_trained_get_a_lower_rate(command: Callable[..., Any
     assert "low: these embeddings are trained" in Path("trained.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     ("declared", "line"),
     [

@@ -44,6 +44,7 @@ def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16() -> None:
     assert requested_kernels(other)[0] == "auto"
 
 
+@pytest.mark.child
 def test_a_turn_returns_what_the_process_wrote(taking, tmp_path: Path) -> None:
     run = taking(SLEEPS)
     (tmp_path / "recipe_turn_0.json").write_text(json.dumps({"seconds": [1.0], "losses": [2.0]}))
@@ -52,6 +53,7 @@ def test_a_turn_returns_what_the_process_wrote(taking, tmp_path: Path) -> None:
     assert run.end(0) == {"seconds": [1.0], "losses": [2.0]}
 
 
+@pytest.mark.child
 def test_a_process_that_ends_or_takes_too_long_is_an_incomplete_rehearsal(taking) -> None:
     with pytest.raises(IncompleteError, match="the run in recipe ended with exit code 3"):
         taking(ENDS).end(0)

@@ -125,6 +125,7 @@ def test_a_job_is_queued_from_a_script_that_stays(
     assert (refused.code, "invalid partition specified: p" in refused.err) == (1, True)
 
 
+@pytest.mark.child
 def test_without_slurm_the_script_is_written_for_another_machine(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from tests.data.test_token_shards import write_shard
+from tests.data.token_shards import write_shard
 from tests.launcher.test_real_run import RUN_FILE, history
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]

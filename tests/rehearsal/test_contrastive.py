@@ -12,7 +12,7 @@ from neobert.tasks.contrastive import step
 from neobert.tasks.contrastive.step import Pass
 from neobert.tasks.contrastive.texts import Texts
 from neobert.tasks.specs import SPECS
-from tests.tasks.test_contrastive import pairs
+from tests.pairs import pairs
 
 
 @pytest.fixture

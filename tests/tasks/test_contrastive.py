@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,28 +24,9 @@ from neobert.model.encoder import NeoBERT
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import spec_of
 from tests.killed_run import killed_before
+from tests.pairs import pairs
 from tests.validators.judging import found as judged
 from tests.validators.judging import run_of
-
-COLOURS = ("red", "green", "blue", "black", "white", "brown")
-THINGS = ("stone", "river", "cloud", "horse", "apple", "house", "shoe", "bird")
-
-
-def pairs(count: int, seed: int) -> list[dict[str, str]]:
-    """Queries, answers with the same two words, and negatives with one of them."""
-    draw = random.Random(seed)
-    found = []
-    for _ in range(count):
-        colour, other = draw.sample(COLOURS, 2)
-        thing, number = draw.choice(THINGS), draw.randrange(100)
-        found.append(
-            {
-                "query": f"where is the {colour} {thing} {number}",
-                "positive": f"{number} {colour} {thing}",
-                "negative": f"{number} {other} {thing}",
-            }
-        )
-    return found
 
 
 def write(path: Path, rows) -> Path:

@@ -16,15 +16,8 @@ from neobert.tasks.contrastive.examples import require_scores
 from neobert.tasks.contrastive.inferred import infer
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import metrics_of, spec_of
-from tests.tasks.test_contrastive import (
-    BERT,
-    COLOURS,
-    THINGS,
-    options,
-    pairs,
-    read_by_sentence_transformers,
-    write,
-)
+from tests.pairs import COLOURS, THINGS, pairs
+from tests.tasks.test_contrastive import BERT, options, read_by_sentence_transformers, write
 
 
 def scored_pairs(count: int, seed: int) -> list[dict[str, object]]:
