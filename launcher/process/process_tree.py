@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import subprocess
 import time
@@ -124,12 +125,22 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     while unfinished and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
         earlier, sizes = sizes, {rank: path.stat().st_size for rank, path in files.items()}
-        # faulthandler writes in pieces: a dump is complete once it no longer grows.
-        unfinished = {rank for rank in files if sizes[rank] == before[rank] or sizes[rank] > earlier[rank]}
+        # faulthandler writes in pieces: a dump is complete once it no longer grows, at the end of a line.
+        unfinished = {
+            rank
+            for rank, path in files.items()
+            if sizes[rank] == before[rank] or sizes[rank] > earlier[rank] or not _ends_a_line(path)
+        }
     for rank in files:
         if sizes[rank] <= before[rank]:
             _append(files[rank], NO_TRACE)
     return list(files.values())
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)  # a file of stacks has a heading at least
+        return file.read() == b"\n"
 
 
 def _append_heading(path: Path, why: str) -> int:

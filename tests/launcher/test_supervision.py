@@ -32,6 +32,7 @@ from launcher.rundir.records import read_json
 from launcher.rundir.stalls import AwakeClock
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import ProjectError
+from neobert.runfiles.run_dir import stacks_path
 
 pytestmark = pytest.mark.child
 
@@ -407,6 +408,27 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
     end(child, found, 0.1)
     assert child.poll() is not None
     assert "most recent call first" in file.read_text(encoding="utf-8")
+
+
+def test_a_dump_that_pauses_within_a_line_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    slow = f"""
+import signal, time
+def dump(*_):
+    with open({str(stacks_path(tmp_path, 0))!r}, "a") as file:
+        for piece in ("in ", "fit\\n"):
+            print(piece, end="", file=file, flush=True)
+            time.sleep(0.3)
+signal.signal(signal.SIGUSR2, dump)
+print(1, flush=True)
+while True:
+    time.sleep(60)
+"""
+    child = trainer_process.start([sys.executable, "-c", slow], tmp_path / "log", tmp_path / "error.json")
+    wait_for(tmp_path / "log")
+    (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
+    assert file.read_text(encoding="utf-8").endswith("a test\nin fit\n")
+    end(child, {}, 0.1)
 
 
 def test_a_process_that_cannot_say_where_it_is_is_told_apart(
