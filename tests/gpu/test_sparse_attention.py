@@ -10,13 +10,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from neobert.families.backbone import build_backbone
 from neobert.families.nsa import model
-from neobert.families.nsa.model import NativeSparseAttention
 from neobert.families.nsa.reference import NO_BLOCK, is_forced
 from neobert.families.table import shape_of
 from neobert.probes import sparse
 from neobert.probes.attention_suite import Markers
 from neobert.probes.sparse import dead_gates
-from tests.nsa.probed import GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
+from tests.nsa.probed import GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, detach_a_gate, missed
 from tests.nsa.sizes import config_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of flash-linear-attention and triton
@@ -159,13 +158,7 @@ def test_a_gate_without_a_gradient_is_counted(monkeypatch):
         return dead_gates([block.attn for block in backbone.blocks], loss)
 
     assert dead() == 0
-    real = NativeSparseAttention.gates
-
-    def detached(self, x):
-        gates = real(self, x)
-        return torch.stack([gates[..., 0], gates[..., 1].detach(), gates[..., 2]], -1)
-
-    monkeypatch.setattr(NativeSparseAttention, "gates", detached)
+    detach_a_gate(monkeypatch)
     assert dead() == 2 * 16  # layers, heads
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
+from neobert.families.nsa.model import NativeSparseAttention
 from neobert.probes.sparse import sparse_answers
 from validators.known_answers import LIMITS
 
@@ -22,3 +25,14 @@ def missed(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> set
     every |= {GROUP} if spec.kv_heads > 1 else set()
     assert {answer.subject for answer in answers} == every
     return {answer.subject for answer in answers if not answer.value <= LIMITS[answer.kind].value}
+
+
+def detach_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a second gate that gets no gradient."""
+    real = NativeSparseAttention.gates
+
+    def detached(self: NativeSparseAttention, x: Tensor) -> Tensor:
+        gates = real(self, x)
+        return torch.stack([gates[..., 0], gates[..., 1].detach(), gates[..., 2]], -1)
+
+    monkeypatch.setattr(NativeSparseAttention, "gates", detached)

@@ -6,12 +6,23 @@ import pytest
 import torch
 
 from neobert.families.nsa import attention, model, reference
-from neobert.families.nsa.model import NativeSparseAttention
 from neobert.families.nsa.reference import NO_BLOCK, Attended
 from neobert.families.table import shape_of
 from neobert.probes import sparse
 from neobert.probes.sparse import dead_gates
-from tests.nsa.probed import DENSE, GROUP, LATER, LEAKS, MOVED, OTHERS, OUTPUTS, ROTATION, SELECTION, missed
+from tests.nsa.probed import (
+    DENSE,
+    GROUP,
+    LATER,
+    LEAKS,
+    MOVED,
+    OTHERS,
+    OUTPUTS,
+    ROTATION,
+    SELECTION,
+    detach_a_gate,
+    missed,
+)
 from tests.nsa.sizes import build, config_of, packed
 
 SPEC = shape_of(config_of(), 1).attention
@@ -110,11 +121,5 @@ def test_a_gate_without_a_gradient_is_counted(monkeypatch):
         return dead_gates(modules, backbone.hidden(packed()).square().sum())
 
     assert dead() == 0
-    real = NativeSparseAttention.gates
-
-    def detached(self, x):
-        gates = real(self, x)
-        return torch.stack([gates[..., 0], gates[..., 1].detach(), gates[..., 2]], -1)
-
-    monkeypatch.setattr(NativeSparseAttention, "gates", detached)
+    detach_a_gate(monkeypatch)
     assert dead() == 2 * 32  # layers, heads

@@ -22,10 +22,7 @@ from neobert.data.store.report import fill_of, shape_report, split_report, token
 from neobert.data.store.sample import sample_of
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
-from neobert.data.tokenize.tokenizers import (
-    TokenizerBundle,
-    load_tokenizer,
-)
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.runfiles.prepared_parts import MANIFEST
