@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,18 @@ from neobert.families.table import shape_of
 from neobert.probes import sparse
 from neobert.probes.attention_suite import Markers
 from neobert.probes.sparse import dead_gates
-from tests.nsa.probed import GROUP, LATER, OTHERS, OUTPUTS, ROTATION, SELECTION, detach_a_gate, missed
+from tests.nsa.probed import (
+    GROUP,
+    LATER,
+    OTHERS,
+    OUTPUTS,
+    ROTATION,
+    SELECTION,
+    detach_a_gate,
+    missed,
+    with_a_duplicate,
+    with_heads_in_turns,
+)
 from tests.nsa.sizes import config_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of flash-linear-attention and triton
@@ -65,12 +77,6 @@ def forced_alone(blocks, cu_seqlens, size):
 
 def without_the_first(blocks, cu_seqlens, size):
     return torch.where((blocks == 0) & (own_blocks(cu_seqlens, size) > 1), NO_BLOCK, blocks)
-
-
-def with_a_duplicate(blocks, cu_seqlens, size):
-    blocks = blocks.clone()
-    blocks[..., 1] = torch.where(blocks[..., 1] >= 0, blocks[..., 0], NO_BLOCK)
-    return blocks
 
 
 @pytest.mark.parametrize("fault", [forced_alone, without_the_first, with_a_duplicate])
@@ -197,10 +203,8 @@ def test_heads_of_keys_have_their_own_queries(monkeypatch, operators):
     assert missed_on_a_gpu(spec) == set()
     real = operators.Operators.__call__
 
-    def in_turns(self, q, k, v, gates):
-        order = torch.arange(32, device=q.device).unflatten(0, (-1, 2)).t().flatten()
-        found = real(self, q[:, order], k, v, gates[:, order])
-        return found._replace(context=found.context[:, order.argsort()])
+    def in_turns(self, *row):
+        return with_heads_in_turns(partial(real, self), *row)
 
     monkeypatch.setattr(operators.Operators, "__call__", in_turns)
     assert {OUTPUTS, GROUP} <= missed_on_a_gpu(spec)

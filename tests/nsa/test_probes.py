@@ -22,6 +22,8 @@ from tests.nsa.probed import (
     SELECTION,
     detach_a_gate,
     missed,
+    with_a_duplicate,
+    with_heads_in_turns,
 )
 from tests.nsa.sizes import build, config_of, packed
 
@@ -50,17 +52,12 @@ def forced_alone(weights, spec):
     return torch.where(reference.is_forced(blocks, own), blocks, NO_BLOCK)
 
 
-def with_a_duplicate(weights, spec):
-    blocks = select(weights, spec)
-    blocks[..., 1] = torch.where(blocks[..., 1] >= 0, blocks[..., 0], NO_BLOCK)
-    return blocks
+def twice_the_first(weights, spec):
+    return with_a_duplicate(select(weights, spec))
 
 
 def of_other_heads(q, k, v, gates, *rest):
-    """Query heads read heads of keys in turn: 0, 1, 0, 1, and not 0, 0, 1, 1."""
-    order = torch.arange(q.shape[1]).unflatten(0, (-1, k.shape[1])).t().flatten()
-    found = attend(q[:, order], k, v, gates[:, order], *rest)
-    return found._replace(context=found.context[:, order.argsort()])
+    return with_heads_in_turns(lambda *row: attend(*row, *rest), q, k, v, gates)
 
 
 def with_swapped_gates(q, k, v, gates, *rest):
@@ -92,7 +89,7 @@ def with_gradients_by_the_whole_row(q, k, v, gates, *rest):
         (reference, "HIDDEN", -1e4, {OUTPUTS, LATER}),
         (reference, "is_forced", lambda block, own: (block == own) | (block == own - 1), {SELECTION}),
         (reference, "select_blocks", forced_alone, {SELECTION, DENSE}),
-        (reference, "select_blocks", with_a_duplicate, {SELECTION, DENSE}),
+        (reference, "select_blocks", twice_the_first, {SELECTION, DENSE}),
         (
             reference,
             "complete_blocks",

@@ -14,7 +14,6 @@ from neobert.families.nsa.reference import NO_BLOCK, Attended
 from neobert.families.nsa.telemetry import attention_metrics
 from neobert.training.guards.sparse_attention import LAST_LINES, SETTLED_STEP, SparseAttentionWatch
 from neobert.training.loop.hooks import StepReport
-from tests.killed_run import killed_before
 from tests.nsa.sizes import LENGTHS, MODEL, SPEC, build, packed
 from tests.training import conftest
 from tests.training.conftest import beats, corpus, make_run, metrics, outcome, run
@@ -27,13 +26,11 @@ def layers_of(backbone):
     return [block.attn for block in backbone.blocks]
 
 
-def measured(backbone=None, *, change=lambda last: last):
+def measured(*, change=lambda last: last):
     """Return the metrics of a packed row, without their prefix."""
-    layers = layers_of(backbone or build())
-    if backbone is None:
-        backbone = build()
-        backbone.hidden(packed())
-        layers = layers_of(backbone)
+    backbone = build()
+    backbone.hidden(packed())
+    layers = layers_of(backbone)
     for layer in layers:
         layer.last = change(layer.last)
     return {name.removeprefix("nsa/"): value for name, value in attention_metrics(layers, SPEC, ONE).items()}
@@ -144,22 +141,6 @@ def sparse(make_run, monkeypatch):
     """Write a tiny run of a model with native sparse attention."""
     monkeypatch.setitem(conftest.TINY, "model", MODEL | {"num_hidden_layers": 1})
     return lambda **sections: make_run(task="causal", datacollator={"pack_sequences": True}, **sections)
-
-
-def of_attention(rows):
-    return [{name: row[name] for name in row if name.startswith(("nsa/", "train/loss"))} for row in rows]
-
-
-def test_a_resumed_run_selects_the_same_blocks(sparse, run, metrics):
-    whole = sparse(name="whole")
-    assert run(whole) == 0
-    killed = sparse(name="killed")
-    with killed_before(8):
-        run(killed)
-    assert run(killed) == 0
-    rows = of_attention(metrics(whole))
-    assert rows == of_attention(metrics(killed))
-    assert [row["nsa/reads_pred"] == row["nsa/reads_act_total"] > 0 for row in rows if row] == [True] * 4
 
 
 def test_a_planted_dead_gate_ends_the_run(sparse, run, outcome, metrics, beats, monkeypatch):

@@ -139,7 +139,7 @@ def _unsupported_sizes(model: NsaModelConfig) -> Iterator[Unsupported]:
         problem = f"num_heads {heads} is not num_kv_heads {kv_heads} times a power of two from {LEAST_GROUP}"
         yield Unsupported("model.num_heads", problem, f"set model.num_heads to {kv_heads * LEAST_GROUP}")
     if model.head_dim % 2 or model.head_dim > LARGEST_HEAD:
-        problem = f"head_dim {model.head_dim} is odd, or exceeds {LARGEST_HEAD}"
+        problem = f"head_dim {model.head_dim} is not an even number up to {LARGEST_HEAD}"
         yield Unsupported("model.head_dim", problem, "set model.head_dim to 64")
     counts, size = model.block_counts, model.block_size
     if counts < LEAST_BLOCKS or not _is_power_of_two(counts):

@@ -19,7 +19,7 @@ from neobert.parallel import World
 BRANCHES = ("cmp", "slc", "swa")
 COLLAPSED, CLOSED, OPEN = 0.95, 0.05, 0.95
 DEAD_SHARE, DEAD_SATURATION = 0.01, 0.99
-GATES = (
+MEANS = (
     "gate_entropy_mean",
     "max_gate_mean",
     "collapse_fraction",
@@ -47,7 +47,7 @@ def attention_metrics(
     predicted, free, checksum, *tokens_by_blocks = counts.tolist()
     tokens = sum(tokens_by_blocks)
     reads = sum(number * count for number, count in enumerate(tokens_by_blocks))
-    values = dict(zip(GATES, gates.mean(0).tolist(), strict=False))
+    values = dict(zip(MEANS, gates.mean(0).tolist(), strict=False))
     values |= {
         f"gate_saturated_{name}": value
         for name, value in zip(BRANCHES, saturated.amax(0).tolist(), strict=True)
@@ -66,7 +66,7 @@ def attention_metrics(
 
 
 def gate_statistics(gates: Tensor) -> Tensor:
-    """Return the means of gates [T, N, 3], fp64 [9]: as `GATES`, then the saturated share of each branch.
+    """Return the means of gates [T, N, 3], fp64 [9]: as `MEANS`, then the saturated share of each branch.
 
     A gate's share is its value by the sum of the three; the entropy of the shares is at most log 3.
     """

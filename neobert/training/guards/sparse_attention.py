@@ -71,5 +71,6 @@ class SparseAttentionWatch:
         if not stops or self._dead_lines < LAST_LINES:
             return None
         message = self._dead(report.metrics[f"{SPARSE}dead_layers"])
-        hint = "lower optimizer.lr, or set guard.on_degradation to warn; then resume with --resume auto"
+        hint = "dead gates get no gradient: resume from an earlier checkpoint (--resume PATH) with a lower "
+        hint += "optimizer.lr, or set guard.on_degradation to warn"
         return ProjectError(DEAD_CODE, message, hint, f"step {report.step}", EXIT_TRAINING_FAILED)
