@@ -110,6 +110,11 @@ def run_file(request: Request) -> RunFile:
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     overrides = () if request.task is None else [text_override("task", request.task)]
     spec = spec_of(resolve_run(None, (), overrides).config)
+    if request.weights is None and spec.predicts == "next":
+        message = f"task {spec.name} fine-tunes a causal model, but {OPTION} is not given"
+        of_text = text_task(is_causal=True).name
+        hint = f"add {OPTION} MODEL: a name on the Hub, a folder, or a run of `init --task {of_text}`"
+        raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     try:
         weights = None if request.weights is None else find_weights(request.weights)
         if weights is not None and request.task is None:

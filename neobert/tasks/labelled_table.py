@@ -10,15 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from neobert.config.text_formats import TEXT, kind_of, suffix_of, way_to_table
-from neobert.data.sources.file_listing import places_of
-from neobert.data.sources.file_selection import TRAIN, select_files
+from neobert.data.sources.file_listing import is_saved_dataset, places_of
+from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
 from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.saved_rows import saved_rows, split_folders
 from neobert.data.sources.splits import evaluation_split
+from neobert.data.sources.table_rows import Rows
 from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
@@ -156,8 +159,27 @@ def sample_of(*columns: Column) -> tuple[str, ...]:
 
 def has_evaluation_split(text: Path) -> bool:
     """Return whether the files have a split for evaluation, so that a run holds out no training rows."""
-    splits = {file.split for file in select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files}
+    is_saved = is_saved_dataset(text)
+    splits = split_folders(text).keys() if is_saved else {file.split for file in _selected(text)}
     return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
+
+
+def tables_of(text: Path) -> list[Path]:
+    """Return the files of training rows, or the folder of them that `save_to_disk` wrote."""
+    if is_saved_dataset(text):
+        splits = split_folders(text)
+        return [splits.get(TRAIN, next(iter(splits.values())))]
+    found = _selected(text)
+    return [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
+
+
+def _selected(text: Path) -> Sequence[TextFile]:
+    return select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
+
+
+def rows_in(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
+    """Yield (location for messages, all values of a row by column) of one of `tables_of`."""
+    return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
 
 
 def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
@@ -165,8 +187,7 @@ def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
 
     Several tasks may be inferred from one table, which is read once.
     """
-    found = select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
-    files = [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
+    files = tables_of(text)
     for file in files:
         if kind_of(file) == TEXT:
             raise unclear(file, "is plain text without labels", way_to_table(file))
@@ -196,7 +217,7 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
     """Return the columns of the first rows, and whether these are all."""
     columns: dict[str, Column] = {}
     num_characters = 0
-    for num_rows, (place, values) in enumerate(_rows(files, rows)):
+    for num_rows, (place, values) in enumerate(chain.from_iterable(rows_in(file, rows) for file in files)):
         if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
             return list(columns.values()), False
         if not columns:
@@ -210,11 +231,6 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
     if not columns:
         raise unclear(files[0], "has no rows", "pass a table with a row per text")
     return list(columns.values()), True
-
-
-def _rows(files: Sequence[Path], rows: RowFormat) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for file in files:
-        yield from read_table(file, rows)
 
 
 def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:

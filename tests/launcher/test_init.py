@@ -190,3 +190,42 @@ def test_a_terminal_is_asked_for_what_is_missing(text: Path) -> None:
     assert "nope.txt: no such file or folder" in child.stderr
     assert "enter one of tiny, small, base" in child.stderr
     assert resolve_run(None, ["run.yaml"]).config.model.hidden_size == 384
+
+
+@pytest.mark.parametrize("has_splits", [False, True])
+def test_a_saved_dataset_of_the_library_is_read_as_any_table(
+    has_splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    """The size of its text was 0 bytes, by which the steps of a pass were divided."""
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    rows = datasets.Dataset.from_dict(
+        {
+            "body": [f"document number {number} of a few words" for number in range(40)],
+            "mood": ["bad", "good"] * 20,
+        }
+    )
+    train = "saved/train" if has_splits else "saved"
+    (rows.train_test_split(0.5) if has_splits else rows).save_to_disk("saved")
+    assert command("init", "text.yaml", "--text", "saved", "--device", "cpu").code == 0
+    init = ("--text", "saved", "--device", "cpu", "--task")
+    classes = command("init", "classes.yaml", *init, "classification")
+    assert "text: column 'body'\nlabel: column 'mood', 2 classes: bad, good\n" in classes.out
+    assert ("validation_split" in Path("classes.yaml").read_text()) is not has_splits
+    for file in ("text.yaml", "classes.yaml"):
+        assert command("lint", file).code == 0
+    next(Path(train).glob("*.arrow")).unlink()
+    damaged = command("init", "again.yaml", *init, "classification")
+    assert f"error: {train}: is not a complete dataset of save_to_disk" in damaged.err
+
+
+def test_conversations_need_a_model_that_predicts_the_next_token(
+    text: Path, command: Callable[..., Any]
+) -> None:
+    """The file that was written described NeoBERT, and failed lint."""
+    table = text.with_suffix(".jsonl")
+    table.write_text('{"prompt": "1?", "completion": "2"}\n' * 40)
+    answer = command("init", "--task", "sft", "--text", str(table))
+    assert answer.err.startswith("error: task sft fine-tunes a causal model, but --from is not given")
+    assert not Path("run.yaml").exists()

@@ -259,3 +259,15 @@ def test_a_tokenizer_that_deletes_vowel_signs_is_named_with_a_word(lint, tmp_pat
 def altered(lint: Any, tmp_path: Path, text: str, keys: dict[str, Any]) -> str:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     return lint(str(tmp_path / "a.txt"), tokenizer=keys)[1].get("DAT035", "")
+
+
+def test_prepared_data_is_not_the_text_it_was_made_from(lint, tmp_path):
+    """Its manifest was read as rows, and is not JSON lines."""
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    (prepared / "manifest.json").write_text("{\n}\n")
+    (prepared / "train.tokens").touch()
+    code, findings, _ = lint(str(prepared))
+    assert code == 1
+    hint = f"set dataset.cache_dir to {prepared}, and dataset.path to the text it was prepared from"
+    assert findings["DAT032"].endswith(f"holds prepared data, which has no files of text | {hint}")

@@ -325,3 +325,15 @@ def test_a_table_without_pairs_is_refused() -> None:
     with pytest.raises(ProjectError, match="the table has no other column") as caught:
         paired(write("b.csv", {"query": TEXTS}))
     assert caught.value.hint == "add a column of documents"
+
+
+def test_a_saved_dataset_is_read_as_any_table() -> None:
+    import datasets
+
+    turns = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}]
+    rows = {"body": TEXTS, "mood": of(["bad", "good"]), "messages": [turns] * 40}
+    datasets.Dataset.from_dict(rows).save_to_disk("single")
+    datasets.DatasetDict(train=datasets.Dataset.from_dict(rows)).save_to_disk("several")
+    for folder in map(Path, ("single", "several")):
+        assert classified(folder).keys["dataset.text_column"] == "body"
+        assert conversed(folder).notes[0].startswith("conversations: messages in column 'messages', 40 rows")

@@ -18,8 +18,10 @@ from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 PLACE = "dataset.path"
 _LIST = "set dataset.path to a list, written as [first.txt, second.txt]"
 _SHELL = "set dataset.path to an existing file or folder, or to a pattern such as novels/*.txt"
-OUTPUTS = ({RESOLVED, MANIFEST}, {"manifest.json", "train.tokens"})
-"""Files that identify a run directory and a folder of prepared data."""
+PREPARED = {"manifest.json", "train.tokens"}
+"""Files that identify a folder of prepared data."""
+OUTPUTS = ({RESOLVED, MANIFEST}, PREPARED)
+"""Files that identify a run directory, or prepared data."""
 EMPTY = "empty"
 _SPECIAL = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFBLK: "device", stat.S_IFCHR: "device"}
 

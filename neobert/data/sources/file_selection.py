@@ -27,7 +27,14 @@ from neobert.config.text_formats import (
     suffix_of,
     without_suffixes,
 )
-from neobert.data.sources.file_listing import EMPTY, Place, is_saved_dataset, listed_files, why_not_text
+from neobert.data.sources.file_listing import (
+    EMPTY,
+    PREPARED,
+    Place,
+    is_saved_dataset,
+    listed_files,
+    why_not_text,
+)
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
 from neobert.data.sources.splits import ALIASES
 from neobert.data.sources.unreadable import unreadable, way_to_text
@@ -39,6 +46,7 @@ ALREADY_READ = "link to a file that is read"
 HIDDEN = "hidden file"
 DESCRIPTIONS = ("readme", "license", "licence", "changelog", "contributing")
 """Names of Markdown files that describe a folder and are not part of its text."""
+_HOLDS_PREPARED = "holds prepared data, which has no files of text"
 _IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of their own"
 _ALONE = f"pass these files on their own, with {TEXT_OPTION}"
 
@@ -125,13 +133,7 @@ def select_files(
     selection = Selection()
     for place in places:
         num_before = len(selection.files)
-        if is_joined(place.path):
-            hint = "set dataset.path to this folder alone, or to folders with text"
-            raise unreadable(place.path, "holds prepared data, which has no files of text", hint)
-        if len(places) > 1 and is_saved_dataset(place.path):
-            hint = "list this folder and the other paths in dataset.mixture"
-            message = "is a saved dataset, which is not read together with other paths"
-            raise unreadable(place.path, message, hint)
+        _refuse_other_folder(place.path, is_alone=len(places) == 1)
         if place.is_named and not place.path.is_dir():
             check_file(place.path)
             selection.files.append(_text_file(place.path, place.base))
@@ -150,6 +152,19 @@ def select_files(
     if len(selection.files) == len(places) == 1 and selection.files[0].path == places[0].path:
         selection.files[0] = selection.files[0]._replace(split=TRAIN)
     return selection
+
+
+def _refuse_other_folder(path: Path, *, is_alone: bool) -> None:
+    """Raise DAT001 for a folder of prepared data, and for a saved dataset that is not alone."""
+    if is_joined(path):
+        hint = "set dataset.path to this folder alone, or to folders with text"
+        raise unreadable(path, _HOLDS_PREPARED, hint)
+    if all((path / name).is_file() for name in PREPARED):
+        hint = f"set dataset.cache_dir to {path}, and dataset.path to the text it was prepared from"
+        raise unreadable(path, _HOLDS_PREPARED, hint)
+    if is_saved_dataset(path) and not is_alone:
+        hint = "list this folder and the other paths in dataset.mixture"
+        raise unreadable(path, "is a saved dataset, which is not read together with other paths", hint)
 
 
 def check_file(path: Path) -> None:

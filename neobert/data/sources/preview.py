@@ -39,7 +39,7 @@ class Preview:
         exists: whether each path exists.
         formats: number of files to read by suffix, of training and evaluation; empty for a saved dataset.
         num_eval_files: number of them that are evaluation text.
-        size_bytes: total size of the files of training text.
+        size_bytes: total size of the files of training text; None for other datasets.
         is_plain: whether none of them is compressed or parquet, so that their size is that of the text.
         left_out: files that are not read, the most frequent kind first.
         documents: number of training documents, if the files were read to their end; else None.
@@ -53,7 +53,7 @@ class Preview:
     exists: bool = True
     formats: dict[str, int] = field(default_factory=dict)
     num_eval_files: int = 0
-    size_bytes: int = 0
+    size_bytes: int | None = None
     is_plain: bool = True
     left_out: tuple[SkippedFiles, ...] = ()
     documents: int | None = None

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.text_formats import TEXT, kind_of
-from neobert.data.sources.file_listing import places_of
-from neobert.data.sources.file_selection import TRAIN, select_files
 from neobert.data.sources.rows import of_trl
-from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import (
@@ -22,6 +19,8 @@ from neobert.tasks.labelled_table import (
     Named,
     note_on_rows,
     quoted,
+    rows_in,
+    tables_of,
     unclear,
 )
 from neobert.tasks.sft.conversation import (
@@ -102,8 +101,7 @@ def _holds_messages(value: object) -> bool:
 
 def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of the training files with their places."""
-    found = select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
-    for file in [file.path for file in found if file.split == TRAIN] or [file.path for file in found]:
+    for file in tables_of(text):
         if kind_of(file) == TEXT:
             raise unclear(file, "is plain text without conversations", "pass JSON lines, CSV or parquet")
-        yield from read_table(file, ALL_COLUMNS)
+        yield from rows_in(file)

@@ -1,0 +1,39 @@
+"""Splits and rows of a folder that `save_to_disk` wrote, read without the library `datasets`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from neobert.data.sources.table_rows import Rows
+from neobert.data.sources.unreadable import unreadable
+from neobert.errors import first_line
+
+
+def split_folders(root: Path) -> dict[str, Path]:
+    """Return the folder of each split by name; a dataset without splits is the split `train`."""
+    splits = root / "dataset_dict.json"
+    if not splits.is_file():
+        return {"train": root}
+    return {name: root / name for name in json.loads(splits.read_text("utf-8"))["splits"]}
+
+
+def saved_rows(folder: Path) -> Rows:
+    """Yield (location for messages, values by column) of a split. Raises DAT001 for a damaged folder."""
+    try:
+        for number, values in enumerate(_values(folder), 1):
+            yield f"{folder}, row {number}", values
+    except (OSError, ValueError, KeyError) as error:  # Arrow's errors are of these
+        message = f"is not a complete dataset of save_to_disk: {first_line(error)}"
+        raise unreadable(folder, message, "save the dataset again") from error
+
+
+def _values(folder: Path) -> Iterator[dict[str, Any]]:
+    from pyarrow import ipc, memory_map  # `lint` of other text does without
+
+    for file in json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]:
+        with memory_map(str(folder / file["filename"])) as source:
+            for batch in ipc.open_stream(source):
+                yield from batch.to_pylist()
