@@ -133,21 +133,19 @@ def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: Select
     for subject, is_changed in (("later tokens", is_late), ("other documents", is_other)):
         rows = row, _with_other_values(row, is_changed)
         before, after = (_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows)
-        pairs = zip(before.values, after.values, strict=True)
-        yield Answer(subject, "exact", sum(int((one != two).sum()) for one, two in pairs))
+        differs = sum(int((one != two).sum()) for one, two in zip(before.values, after.values, strict=True))
+        yield Answer(f"results where {subject} change", "exact", differs)
         yield Answer(f"gradients of {subject}", "exact", after.leaks)
         # A GPU adds the parts of a gradient in any order.
-        pairs = zip(after.gradients, before.gradients, strict=True)
-        yield Answer(
-            f"gradients where {subject} change", "close", max(_in_units(one, two) for one, two in pairs)
-        )
+        error = max(map(_in_units, after.gradients, before.gradients))
+        yield Answer(f"gradients where {subject} change", "close", error)
     if (heads := row[1].shape[1]) > 1:
         changed = _with_other_values(row, torch.ones_like(is_late), first_head=True)
         before, after = (
             operator(each, lengths, sparse).context.unflatten(1, (heads, -1)) for each in (row, changed)
         )
         differs = (before[:, 1:] != after[:, 1:]).sum()
-        yield Answer("heads of another group", "exact", int(differs))
+        yield Answer("results where another head of keys changes", "exact", int(differs))
 
 
 class Unchanged(NamedTuple):

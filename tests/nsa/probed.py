@@ -14,10 +14,12 @@ from neobert.families.nsa.reference import NO_BLOCK, Attend, Attended
 from neobert.probes.sparse import sparse_answers
 from validators.known_answers import LIMITS
 
+CHANGED = ("later tokens", "other documents")
 SELECTION, OUTPUTS = "selected blocks of the definition", "outputs of the definition"
-LATER, OTHERS, GROUP = "later tokens", "other documents", "heads of another group"
-LEAKS = {f"gradients of {each}" for each in (LATER, OTHERS)}
-MOVED = {f"gradients where {each} change" for each in (LATER, OTHERS)}
+LATER, OTHERS = (f"results where {each} change" for each in CHANGED)
+GROUP = "results where another head of keys changes"
+LEAKS = {f"gradients of {each}" for each in CHANGED}
+MOVED = {f"gradients where {each} change" for each in CHANGED}
 DENSE, ROTATION = "dense attention, where both cover a document", "rotation in fp32"
 
 
