@@ -38,8 +38,7 @@ State = tuple[float, str]
 def environment(folder: Path) -> dict[str, str]:
     names = ("TRITON_CACHE_DIR", "NEOBERT_CACHE", "XDG_CACHE_HOME")
     inherited = {name: value for name, value in os.environ.items() if name not in WITHOUT}
-    bytecode = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-    return inherited | bytecode | {name: str(folder / "caches" / name.lower()) for name in names}
+    return inherited | {name: str(folder / "caches" / name.lower()) for name in names}
 
 
 def state_of(run: Path) -> str:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,8 +107,6 @@ class Bench:
 
     def fine_tune(self, point: Point) -> dict[str, Any] | None:
         """Train a task from a pretrained model; return its best evaluation, None if time is up."""
-        if not self._wait_for_model(point):
-            return None
         folder = self.results / "runs" / "-".join(map(str, point))
         if not (folder / "ended").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -128,12 +126,11 @@ class Bench:
             (folder / "ended").touch()
         return best_row(TASKS[point.task], parse_lines((folder / METRICS).read_text())) or {}
 
-    def _wait_for_model(self, point: Point) -> bool:
-        while len(self.lines(point.side)) <= point.seed and time.monotonic() < self.until_s:
-            if self.children[point.side].poll():
-                raise RuntimeError(f"{point.side}: {self._log(point.side).read_text()[-3000:]}")
-            time.sleep(POLL_S)
-        return time.monotonic() < self.until_s
+    def require_pretraining(self) -> None:
+        """End the program if a pretraining failed: no task can be complete then."""
+        for side, child in self.children.items():
+            if child.poll():
+                sys.exit(f"{side}: {self._log(side).read_text()[-3000:]}")
 
     def _config_of(self, point: Point, folder: Path) -> RunConfig:
         model, rows = self.results / point.side / str(point.seed), self.files[point.task]["train"]["rows"]
@@ -197,6 +194,11 @@ def points(tasks: list[str]) -> Iterator[Point]:
     yield from (Point(task, side, seed) for task in tasks for seed in SEEDS for side in SIDES)
 
 
+def ready(left: list[Point], models: Mapping[str, int]) -> list[Point]:
+    """Return the points whose model is there, by the number of finished models of each side."""
+    return [point for point in left if point.seed < models[point.side]]
+
+
 def complete(tasks: list[str], rows: Rows) -> list[str]:
     """Return the tasks that all models have."""
     return [task for task in tasks if all(point in rows for point in points([task]))]
@@ -254,15 +256,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
     bench, rows = Bench(chosen), dict[Point, dict[str, Any]]()
+    left, running = list(points(chosen.tasks)), dict[Future[dict[str, Any] | None], Point]()
     with ThreadPoolExecutor(chosen.at_a_time) as pool:
-        futures = {pool.submit(bench.fine_tune, point): point for point in points(chosen.tasks)}
-        for future in as_completed(futures):
-            point, error = futures[future], future.exception()
-            row = None if error else future.result()
-            print(*point, f"failed: {error}" if error else row or "no time was left", flush=True)
-            if row is not None:
-                rows[point] = row
-                bench.write(rows)
+        while running or (left and time.monotonic() < bench.until_s):
+            bench.require_pretraining()
+            models = {side: len(bench.lines(side)) for side in SIDES}
+            for point in ready(left, models)[: chosen.at_a_time - len(running)]:
+                left.remove(point)
+                running[pool.submit(bench.fine_tune, point)] = point
+            time.sleep(POLL_S)
+            for future in [each for each in running if each.done()]:
+                point, error = running.pop(future), future.exception()
+                row = None if error else future.result()
+                print(*point, f"failed: {error}" if error else row or "no time was left", flush=True)
+                if row is not None:
+                    rows[point] = row
+                    bench.write(rows)
     for child in bench.children.values():
         child.terminate()
     for side in SIDES:

@@ -29,6 +29,12 @@ def test_a_task_counts_once_all_models_have_it() -> None:
     assert glue_small.complete(["cola", "rte", "mrpc"], found) == ["cola"]
 
 
+def test_a_task_starts_once_its_model_is_there() -> None:
+    left = list(glue_small.points(["cola", "rte"]))
+    found = glue_small.ready(left, {"ours": 2, "peer": 0})
+    assert found == [glue_small.Point(task, "ours", seed) for task in ("cola", "rte") for seed in (0, 1)]
+
+
 def test_ratios_of_times_are_of_the_means() -> None:
     def runs(*seconds: float) -> list[dict[str, float]]:
         return [{"accuracy": 0.9, "seconds": each, "seconds_of_steps": each / 2} for each in seconds]
