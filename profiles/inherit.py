@@ -36,8 +36,8 @@ def profile_files() -> dict[str, Path]:
     for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
         first = files.setdefault(path.stem, path)
         if first is not path and first.resolve() != path.resolve():
-            message = f"profile name {path.stem} is already used by {_shown(first)}"
-            raise identity_error(message, "rename the file and its about.name", _shown(path))
+            message = f"profile name {path.stem} is already used by {shown(first)}"
+            raise identity_error(message, "rename the file and its about.name", shown(path))
     return files
 
 
@@ -83,7 +83,7 @@ def load_layers(path: Path) -> Layers:
     names: list[str] = []
     file: Path | None = path
     while file is not None:
-        document = load_document(_shown(file), "profile")
+        document = load_document(shown(file), "profile")
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
@@ -161,7 +161,7 @@ def without(document: Document, names: tuple[str, ...]) -> Document:
     return replace(document, root=Node(kept, document.root.origin, document.root.key))
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Return a path, relative to the current directory if it is in that directory."""
     try:
         return str(path.relative_to(Path.cwd()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,6 +31,7 @@ from profiles.inherit import (
     named_profile,
     profile_files,
     read_pins,
+    shown,
     with_profile_name,
     without_null_profile,
 )
@@ -137,7 +139,7 @@ def list_profiles() -> tuple[str, ...]:
 
 def load_profile(name: str) -> Profile:
     """Load a profile by name. Raises ProjectError (unknown, circular) and ConfigError (bad content)."""
-    return _profile(load_layers(find_profile(name)))[0]
+    return _loaded(find_profile(name))[0]
 
 
 def digest_of(name: str) -> str:
@@ -150,17 +152,14 @@ def resolve_run(
     profile: str | None,
     files: Sequence[str | Path] = (),
     overrides: Sequence[str] = (),
-    loaded: dict[str, Loaded] | None = None,
     begun: Begun | None = None,
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
-    A profile file in place of a run file resolves to the profile itself. Pass the same `loaded` to several
-    calls to read each profile only once. `begun`: record of the run that this one continues, whose values
-    replace those of shipped profiles and defaults.
+    A profile file in place of a run file resolves to the profile itself. `begun`: record of the run that this
+    one continues, whose values replace those of shipped profiles and defaults.
     Raises ConfigError with all problems at once, and ProjectError if profiles contradict each other.
     """
-    loaded = {} if loaded is None else loaded
     documents = [without_null_profile(load_document(file)) for file in files]
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
@@ -169,9 +168,7 @@ def resolve_run(
     name, place = named_profile(documents, profile)
     if name is None:
         return _run(None, (), documents, parsed, begun)
-    if name not in loaded:
-        loaded[name] = _profile(load_layers(find_profile(name, place)))
-    base_profile, base = loaded[name]
+    base_profile, base = _loaded(find_profile(name, place))
     if base_profile.kind == "base":
         hint = f"write a profile that extends: {name}"
         raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
@@ -190,7 +187,7 @@ def resolve_readable(
     if any(map(is_profile, documents)):
         return None
     name, place = named_profile(documents, profile)
-    base_profile, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
+    base_profile, base = _loaded(find_profile(name, place)) if name else (None, ())
     parsed = parse_overrides(overrides)
     layers = with_recipe([*base, *documents], parsed)
     resolution = resolve_what_fits(layers, without_null(parsed))
@@ -207,7 +204,7 @@ def _run_of_profile_file(
     if len(documents) > 1 or profile not in (None, path.stem):
         hint = f"write profile: {path.stem} in a run file"
         raise identity_error(f"{path} is a profile and cannot be combined with other files", hint, str(path))
-    return _run(*_profile(load_layers(path)), (), overrides, begun)
+    return _run(*_loaded(path), (), overrides, begun)
 
 
 def _run(
@@ -253,8 +250,18 @@ def _resolved(
     )
 
 
-def _profile(layers: Layers) -> Loaded:
+def _loaded(path: Path) -> Loaded:
     """Return the profile, and its documents, on which the documents of a run are layered."""
+    return shipped_profile(shown(path)) if is_shipped(str(path)) else _profile(load_layers(path))
+
+
+@cache
+def shipped_profile(file: str) -> Loaded:
+    """Return a profile of this project, whose files stay the same while a process runs."""
+    return _profile(load_layers(Path(file)))
+
+
+def _profile(layers: Layers) -> Loaded:
     about, documents, resolution, otherwise = _read(layers)
     return _describe(about, resolution, otherwise, layers.files), documents
 

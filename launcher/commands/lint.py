@@ -23,7 +23,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.inherit import EXTENDS, entries
-from profiles.registry import Loaded, ResolvedRun, resolve_run
+from profiles.registry import ResolvedRun, resolve_run
 from validators.finding import CheckResult, Finding, Status, verdict_of
 from validators.planning import plan_run
 from validators.rule import RULES, current_code
@@ -106,10 +106,9 @@ def run(request: Request, output_format: str) -> int:
     _require_files(request.paths, discovered)
     if request.fix:
         _fix([path for path in discovered.files if left_out_as_foreign(path) is None])
-    profiles: dict[str, Loaded] = {}
     judged = [
         _chosen(
-            judge_file(path, profiles, needs_data=request.needs_data, overrides=request.overrides),
+            judge_file(path, needs_data=request.needs_data, overrides=request.overrides),
             request.choice,
         )
         for path in discovered.files
@@ -161,7 +160,6 @@ def _require_files(paths: Sequence[Path], discovered: Discovered) -> None:
 
 def judge_file(
     path: Path,
-    profiles: dict[str, Loaded] | None = None,
     *,
     needs_data: bool = False,
     overrides: tuple[str, ...] = (),
@@ -169,13 +167,10 @@ def judge_file(
     """Resolve one file as `train` does, run the static rules, and check local text.
 
     Errors in resolving become findings. Text that is not on this machine is unknown, unless `needs_data`.
-
-    Args:
-        profiles: cache of loaded profiles, shared between files.
     """
     resolved: ResolvedRun | None = None
     try:
-        resolved = resolve_run(None, [path], overrides, loaded=profiles)
+        resolved = resolve_run(None, [path], overrides)
         if _is_parent(resolved):
             return CheckedFile((), (), EXIT_OK, "", resolved.digest)
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)

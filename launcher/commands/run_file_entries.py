@@ -63,7 +63,7 @@ def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: s
     if entry.is_stated:
         return True
     try:
-        return to_dict(resolved(others, device)) != to_dict(config)
+        return resolved(others, device) != config
     except ConfigError:
         return True
 

@@ -57,13 +57,12 @@ class Selection:
         """
         from launcher.rundir.begun_with import read_begun
         from neobert.config.errors import ConfigError
-        from profiles.registry import Loaded, resolve_run
+        from profiles.registry import resolve_run
 
-        loaded: dict[str, Loaded] = {}
         try:
-            run = resolve_run(self.profile, self.files, self.overrides, loaded)
+            run = resolve_run(self.profile, self.files, self.overrides)
             if begun := read_begun(run):
-                run = resolve_run(self.profile, self.files, self.overrides, loaded, begun)
+                run = resolve_run(self.profile, self.files, self.overrides, begun)
         except ConfigError as error:
             from launcher.report.partial_checks import judged_as_read
 

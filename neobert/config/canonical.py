@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date
+from functools import cache
 from typing import Any
 
 from neobert.config.schema import RunConfig
@@ -24,13 +25,18 @@ def to_plain(value: Any) -> Any:
     if value is None or isinstance(value, PLAIN):
         return value
     if is_dataclass(value):
-        names = sorted(field.name for field in fields(value))
-        return {name: to_plain(getattr(value, name)) for name in names}
+        kind: Any = type(value)
+        return {name: to_plain(getattr(value, name)) for name in _sorted_names(kind)}
     if isinstance(value, Mapping):
         return {name: to_plain(value[name]) for name in sorted(value)}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     return value.isoformat() if isinstance(value, date) else value
+
+
+@cache
+def _sorted_names(kind: Any) -> tuple[str, ...]:
+    return tuple(sorted(field.name for field in fields(kind)))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

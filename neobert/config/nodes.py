@@ -92,8 +92,10 @@ def children(node: Node) -> Iterator[tuple[str | int, Node]]:
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
     """Yield the path and node of all descendants of a node, parents before children."""
     for name, child in children(node):
-        yield (*path, name), child
-        yield from walk(child, (*path, name))
+        below = (*path, name)
+        yield below, child
+        if isinstance(child.value, dict | tuple):
+            yield from walk(child, below)
 
 
 def find(node: Node, path: Path) -> Node | None:

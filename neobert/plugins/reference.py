@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os.path
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,9 +114,15 @@ def file_of_module(root: Path, parts: list[str]) -> Path | None:
 
 def _package_of(top: str) -> tuple[str, bool]:
     """Return name and version of the package that installed a module, and whether it is editable."""
-    names = packages_distributions().get(top, [])
+    names = _packages(tuple(sys.path)).get(top, [])
     if not names:
         return "", False
     package = Distribution.from_name(names[0])
     about = json.loads(package.read_text("direct_url.json") or "{}")
     return f"{package.name} {package.version}", bool(about.get("dir_info", {}).get("editable"))
+
+
+@cache
+def _packages(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return the packages of each module on `sys.path`, found by reading the records of all packages."""
+    return packages_distributions()

@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("launcher", "neobert", "neobert_launch", "profiles", "validators")
+from tests.contracts import sources
+from tests.contracts.sources import ROOT
+
+PACKAGES = (*sources.PACKAGES, "neobert_launch")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = [*sorted((ROOT / "examples").glob("*")), *sorted((ROOT / "profiles").rglob("*.yaml"))]
 # "there is no GPU" is English; "it is no GPU" is not.
@@ -66,20 +67,17 @@ def _findings(kind: str) -> Iterator[str]:
             yield f"{path}:{number}: {' '.join(text.split())[:100]}"
 
 
-def _texts(path: Path) -> Iterator[tuple[str, int, str, str]]:
+def _texts(name: str, nodes: list[ast.AST]) -> Iterator[tuple[str, int, str, str]]:
     """Yield (file, line, kind, text) of the messages, docstrings and comments of a file."""
-    source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
-    nodes = list(ast.walk(ast.parse(source)))
     statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield name, node.lineno, "docstring" if id(node) in statements else "message", node.value
-    for number, line in enumerate(source.splitlines(), 1):
+    for number, line in enumerate((ROOT / name).read_text("utf-8").splitlines(), 1):
         if comment := COMMENT.search(line):
             yield name, number, "comment", comment[0]
 
 
 @cache
 def _texts_of_code() -> list[tuple[str, int, str, str]]:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [text for path in files for text in _texts(path)]
+    return [text for name, nodes in sources.nodes_of_packages(PACKAGES) for text in _texts(name, nodes)]

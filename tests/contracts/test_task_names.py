@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from neobert.tasks.table import TASKS
+from tests.contracts.sources import nodes_of, nodes_of_packages
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = [task.package.rpartition(".")[2] for task in TASKS.values()]
 NAME = "|".join(TASKS)
 TERMS = {"causal"}
@@ -24,11 +23,10 @@ ALLOWED = {
 }
 
 
-def names_in(source: str) -> Iterator[int]:
+def names_in(nodes: Sequence[ast.AST]) -> Iterator[int]:
     """Yield the lines that name a task, its section or its package. Docstrings may."""
-    tree = ast.parse(source)
-    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
             is_name = NAMED.fullmatch(node.value)
         elif isinstance(node, ast.Attribute):
@@ -42,14 +40,8 @@ def names_in(source: str) -> Iterator[int]:
 
 
 def test_no_other_module_names_a_task() -> None:
-    naming = {
-        str(file.relative_to(ROOT))
-        for package in ("neobert", "validators", "launcher", "profiles")
-        for file in (ROOT / package).rglob("*.py")
-        if file.parts[len(ROOT.parts) :][:2] != ("neobert", "tasks")
-        and any(names_in(file.read_text("utf-8")))
-    }
-    assert naming == set(ALLOWED)
+    naming = {file for file, nodes in nodes_of_packages() if any(names_in(nodes))}
+    assert {file for file in naming if not file.startswith("neobert/tasks/")} == set(ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +58,4 @@ def test_no_other_module_names_a_task() -> None:
     ],
 )
 def test_lines_that_name_a_task(line: str, is_named: bool) -> None:
-    assert any(names_in(line)) == is_named
+    assert any(names_in(nodes_of(line))) == is_named

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-import pytest
+from tests.contracts.sources import nodes_of, nodes_of_packages
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("neobert", "launcher", "profiles", "validators")
 DECIMAL_LABEL = re.compile(r"(?<![A-Za-z])[MG]B(?![A-Za-z/])")
 
 
-def strings_of(source: str) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(source)
-    pages = {id(node.body[0].value) for node in ast.walk(tree) if has_docstring(node)}
-    for node in ast.walk(tree):
+def strings_of(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+    pages = {id(node.body[0].value) for node in nodes if has_docstring(node)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pages:
             yield node.lineno, node.value
 
@@ -28,20 +24,15 @@ def has_docstring(node: ast.AST) -> bool:
     return ast.get_docstring(node) is not None
 
 
-def decimal_labels(source: str) -> list[int]:
-    return [line for line, text in strings_of(source) if DECIMAL_LABEL.search(text)]
+def decimal_labels(nodes: Sequence[ast.AST]) -> list[int]:
+    return [line for line, text in strings_of(nodes) if DECIMAL_LABEL.search(text)]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_string_labels_memory_in_decimal_units(room: str) -> None:
-    offenders = {
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in (ROOT / room).rglob("*.py")
-        for line in decimal_labels(path.read_text(encoding="utf-8"))
-    }
+def test_no_string_labels_memory_in_decimal_units() -> None:
+    offenders = [f"{file}:{line}" for file, nodes in nodes_of_packages() for line in decimal_labels(nodes)]
     assert not offenders
 
 
 def test_a_planted_label_is_caught() -> None:
-    assert decimal_labels('print(f"{mib / 1024:.1f} GB")') == [1]
-    assert decimal_labels('print(f"{mib / 1024:.1f} GiB")') == []
+    assert decimal_labels(nodes_of('print(f"{mib / 1024:.1f} GB")')) == [1]
+    assert decimal_labels(nodes_of('print(f"{mib / 1024:.1f} GiB")')) == []

@@ -55,17 +55,17 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
         "evaluate retrieval", "evaluate mteb",
     ],
 )  # fmt: skip
-def test_every_command_has_help(words: str) -> None:
-    answer = CliRunner().invoke(whole_app(), [*words.split(), "--help"])
-    assert answer.exit_code == 0
-    assert answer.output.startswith("Usage: ")
-    assert "{" not in answer.output  # typer's mark of a required argument, which reads like a set of choices
-    assert "<path>" not in answer.output
-    assert "list[" not in answer.output
+def test_every_command_has_help(words: str, command: Callable[..., Any]) -> None:
+    answer = command(*words.split(), "--help")
+    assert answer.code == 0
+    assert answer.out.startswith("Usage: ")
+    assert "{" not in answer.out  # typer's mark of a required argument, which reads like a set of choices
+    assert "<path>" not in answer.out
+    assert "list[" not in answer.out
 
 
-def test_help_lists_the_options_of_several_runs_apart() -> None:
-    page = CliRunner().invoke(whole_app(), ["train", "-h"]).output
+def test_help_lists_the_options_of_several_runs_apart(command: Callable[..., Any]) -> None:
+    page = command("train", "-h").out
     before, title, after = page.partition("\n\nSeveral runs:\n")
     assert title
     assert ("--resume auto" in before, "--sweep KEY" in before, "--sweep KEY" in after) == (True, False, True)
@@ -79,8 +79,8 @@ def test_help_lists_the_options_of_several_runs_apart() -> None:
         ("status", "[OPTIONS] [RUN]..."), ("rule", "[OPTIONS] [CODE]"), ("runs list", "[OPTIONS] [DIR]"),
     ],
 )  # fmt: skip
-def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None:
-    first = CliRunner().invoke(whole_app(), [*words.split(), "-h"]).output.splitlines()[0]
+def test_usage_names_arguments_as_other_tools_do(words: str, usage: str, command: Callable[..., Any]) -> None:
+    first = command(*words.split(), "-h").out.splitlines()[0]
     assert first.endswith(f" {words} {usage}")
 
 
@@ -91,8 +91,8 @@ def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None
         ["bench"], ["bench", "speedrun"], ["report"],
     ],
 )  # fmt: skip
-def test_help_has_an_example(words: list[str]) -> None:
-    page = CliRunner().invoke(whole_app(), [*words, "-h"]).output
+def test_help_has_an_example(words: list[str], command: Callable[..., Any]) -> None:
+    page = command(*words, "-h").out
     assert f"Example: neobert-launch {' '.join(words)}" in page
 
 

@@ -256,6 +256,7 @@ def test_a_profile_is_read_once_for_all_the_files_that_name_it(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
+    registry.shipped_profile.cache_clear()
     monkeypatch.setattr(registry, "load_layers", lambda path: read.append(path) or load_layers(path))
     for number in range(3):
         write(tmp_path / f"run-{number}.yaml", f"{PROD}seed: {number}\n")

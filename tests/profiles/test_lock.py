@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,18 @@ import pytest
 from launcher.cli.app import run as command
 from neobert.errors import ProjectError
 from profiles import inherit, lock
-from profiles.registry import list_profiles, load_profile, resolve_run
+from profiles.registry import list_profiles, load_profile, resolve_run, shipped_profile
 from validators.facts import NO_FACTS
 from validators.planning import plan_run
 from validators.rules.config import unpinned_profile
+
+
+@pytest.fixture(autouse=True)
+def read_again() -> Iterator[None]:
+    """Profiles of this project are read once in a process; these tests change their files."""
+    shipped_profile.cache_clear()
+    yield
+    shipped_profile.cache_clear()
 
 
 @pytest.fixture
@@ -63,6 +72,7 @@ def test_the_hash_covers_what_a_profile_requires_and_expects(
 
 
 def said_of(name: str) -> list[str]:
+    shipped_profile.cache_clear()
     run = resolve_run(name)
     return [found.message for found in unpinned_profile(run, plan_run(run), NO_FACTS)]
 

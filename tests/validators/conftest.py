@@ -18,7 +18,6 @@ from launcher.commands import lint
 from neobert.config import ConfigError
 from neobert.plan import Measured
 from profiles.registry import resolve_run
-from tests.validators.judging import PROFILES
 from validators.core import findings_of, judge
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
@@ -99,7 +98,7 @@ def facts_in(situation: Situation) -> Facts:
 def judge_run(situation: Situation, folder: Path) -> Judged:
     try:
         file, overrides = write_run(situation, folder), situation.get("overrides", [])
-        run = resolve_run(None, [file], overrides, loaded=PROFILES)
+        run = resolve_run(None, [file], overrides)
     except ConfigError as error:
         return Judged(findings_of(error), {})
     if situation.get("digest"):

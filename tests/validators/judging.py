@@ -9,22 +9,20 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from neobert.plan import Derived
-from profiles.registry import Loaded, ResolvedRun, resolve_run
+from profiles.registry import ResolvedRun, resolve_run
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
 from validators.finding import Violation
 from validators.planning import plan_run
 from validators.rule import RULES
 
-PROFILES: dict[str, Loaded] = {}
-"""Profiles that were read, for all tests."""
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 
 
 @cache
 def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
     """Resolve a run with the published recipe, whose values the tests of limits start from."""
-    return resolve_run(profile, [], (*overrides, "pretraining=null"), PROFILES)
+    return resolve_run(profile, [], (*overrides, "pretraining=null"))
 
 
 def found(code: str, run: ResolvedRun, facts: Facts = FACTS, **plan: Any) -> list[Violation]:

@@ -15,7 +15,6 @@ from neobert.config.canonical import flatten
 from neobert.config.schema import RunConfig
 from profiles.registry import resolve_run
 from tests.validators.conftest import Judged, Situation, judge_in, write_run
-from tests.validators.judging import PROFILES
 from tests.validators.test_branches import ROWS
 from tests.validators.test_rules import CASES
 from validators.finding import Finding, Level, Severity
@@ -108,7 +107,7 @@ def situations() -> Iterator[tuple[str, Situation]]:
 
 
 def values_of(situation: Situation, folder: Path) -> dict[str, Any]:
-    run = resolve_run(None, [write_run(situation, folder)], situation.get("overrides", []), loaded=PROFILES)
+    run = resolve_run(None, [write_run(situation, folder)], situation.get("overrides", []))
     return flatten(to_dict(run.config))
 
 
