@@ -10,7 +10,7 @@ from neobert.plurals import counted, percent
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0 threads"), (1, "1 thread"), (2, "2 threads"), (1000, "1,000 threads")]
 )
-def test_one_is_singular(number: int, words: str) -> None:
+def test_one_is_singular(number, words):
     assert counted(number, "thread") == words
 
 
@@ -26,5 +26,5 @@ def test_one_is_singular(number: int, words: str) -> None:
         (1.0, "100.0%"),
     ],
 )
-def test_only_all_is_a_hundred_percent(share: float, text: str) -> None:
+def test_only_all_is_a_hundred_percent(share, text):
     assert percent(share) == text

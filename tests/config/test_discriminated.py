@@ -24,7 +24,7 @@ def model_of(*layers: dict[str, object], overrides: tuple[str, ...] = ()) -> Mod
     return resolve(documents, parse_overrides(overrides)).config.model
 
 
-def test_a_section_without_a_type_is_of_the_first_one() -> None:
+def test_a_section_without_a_type_is_of_the_first_one():
     assert model_of({}) == ModelConfig()
     assert model_of({"rope_theta": 5e4}) == ModelConfig(rope_theta=5e4)
     assert model_of({"type": "hf"}) == HfModelConfig()
@@ -32,16 +32,14 @@ def test_a_section_without_a_type_is_of_the_first_one() -> None:
 
 @pytest.mark.parametrize("above", OWN)
 @pytest.mark.parametrize("below", OWN)
-def test_a_layer_of_another_type_removes_the_keys_that_only_the_type_below_has(
-    below: str, above: str
-) -> None:
+def test_a_layer_of_another_type_removes_the_keys_that_only_the_type_below_has(below, above):
     lower = {"type": below, **SHARED, **OWN[below]}
     kept = SHARED | (OWN[below] if below == above else {})
     upper = {"type": above, "vocab_size": 256}
     assert model_of(lower, upper) == model_of(kept | upper)
 
 
-def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
+def test_arguments_may_choose_the_type_after_they_set_its_keys():
     found = model_of({"rope": False} | SHARED, overrides=("model.attention_dropout=0.1", "model.type=hf"))
     assert found == HfModelConfig(attention_dropout=0.1, **SHARED)
 
@@ -79,9 +77,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
         ),
     ],
 )
-def test_an_error_names_the_type_and_what_it_takes(
-    values: dict[str, object], refusal: tuple[str, ...]
-) -> None:
+def test_an_error_names_the_type_and_what_it_takes(values, refusal):
     with pytest.raises(ConfigError) as caught:
         model_of(values)
     assert [(issue.path, issue.message, issue.hint) for issue in caught.value.issues] == [refusal]
@@ -93,7 +89,7 @@ def test_an_error_names_the_type_and_what_it_takes(
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "rope"]), inner),
     )
 )
-def test_no_value_of_a_section_is_a_crash(value: object) -> None:
+def test_no_value_of_a_section_is_a_crash(value):
     try:
         found = resolve([Document.from_mapping({"model": value})], []).config.model
     except ConfigError:
@@ -101,7 +97,7 @@ def test_no_value_of_a_section_is_a_crash(value: object) -> None:
     assert isinstance(found, ModelConfig | HfModelConfig | NsaModelConfig)
 
 
-def test_the_keys_of_all_types_are_known_and_say_whose_they_are() -> None:
+def test_the_keys_of_all_types_are_known_and_say_whose_they_are():
     kind, width, rope = (describe_field(("model", name)) for name in ("type", "hidden_size", "rope"))
     assert kind is not None
     assert width is not None
@@ -111,7 +107,7 @@ def test_the_keys_of_all_types_are_known_and_say_whose_they_are() -> None:
     assert (width.tags, rope.tags) == ((), ("neobert",))
 
 
-def test_the_json_schema_takes_either_type_and_not_their_mixture() -> None:
+def test_the_json_schema_takes_either_type_and_not_their_mixture():
     validator = jsonschema.Draft202012Validator(json_schema())
     for values, is_valid in (
         (OWN["neobert"], True),
@@ -122,7 +118,7 @@ def test_the_json_schema_takes_either_type_and_not_their_mixture() -> None:
         assert validator.is_valid({"model": values}) is is_valid
 
 
-def test_a_profile_of_another_model_leaves_no_sizes() -> None:
+def test_a_profile_of_another_model_leaves_no_sizes():
     """The sizes of a NeoBERT would change the shape of a transformers model silently."""
     overrides = ("model.type=hf", "model.architecture=bert", "model.num_hidden_layers=2")
     model = resolve_run("cpu", overrides=overrides).config.model

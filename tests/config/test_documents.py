@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_file_that_is_no_config_is_refused_with_exit_code_2(case: str, write) -> None:
+def test_a_file_that_is_no_config_is_refused_with_exit_code_2(case, write):
     content, words = UNREADABLE[case]
     path = write(content)
     with pytest.raises(ConfigError) as caught:
@@ -42,7 +41,7 @@ def test_a_file_that_is_no_config_is_refused_with_exit_code_2(case: str, write) 
     assert caught.value.exit_code == 2
 
 
-def test_a_broken_link_is_named_with_its_target(tmp_path: Path) -> None:
+def test_a_broken_link_is_named_with_its_target(tmp_path):
     (tmp_path / "link.yaml").symlink_to("moved.yaml")
     with pytest.raises(ConfigError, match=r"is a link to moved\.yaml, which does not exist"):
         load_document(tmp_path / "link.yaml")
@@ -57,7 +56,7 @@ def test_a_broken_link_is_named_with_its_target(tmp_path: Path) -> None:
         ("seed: 1\ntask: ü\x1b\n".encode(), 2, 8),
     ],
 )
-def test_the_place_of_a_syntax_error_is_named(content: bytes, line: int, column: int, write) -> None:
+def test_the_place_of_a_syntax_error_is_named(content, line, column, write):
     with pytest.raises(ConfigError) as caught:
         load_document(write(content))
     (issue,) = caught.value.issues
@@ -73,14 +72,14 @@ def test_the_place_of_a_syntax_error_is_named(content: bytes, line: int, column:
         (b"seed: 1\n \ttask: mlm\n", 2, 7),
     ],
 )
-def test_a_tab_in_the_indentation_is_named(content: bytes, line: int, column: int, write) -> None:
+def test_a_tab_in_the_indentation_is_named(content, line, column, write):
     with pytest.raises(ConfigError) as caught:
         load_document(write(content))
     (issue,) = caught.value.issues
     assert (issue.line, issue.column, issue.hint) == (line, column, "indent with spaces, not tabs")
 
 
-def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_refused(tmp_path):
     for path, words in ((tmp_path / "none.yaml", "none.yaml does not exist"), (tmp_path, "is a directory")):
         with pytest.raises(ConfigError, match=words) as caught:
             load_document(path)
@@ -96,7 +95,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         ("absent/run.yaml", "check the path and the current directory"),
     ],
 )
-def test_a_misspelt_path_suggests_the_file_next_to_it(path: str, hint: str, tmp_path: Path) -> None:
+def test_a_misspelt_path_suggests_the_file_next_to_it(path, hint, tmp_path):
     (tmp_path / "run.yaml").touch()
     with pytest.raises(ConfigError) as caught:
         load_document(tmp_path / path)
@@ -104,13 +103,13 @@ def test_a_misspelt_path_suggests_the_file_next_to_it(path: str, hint: str, tmp_
 
 
 @pytest.mark.parametrize("name", ["a\0b.yaml", "x" * 5000 + ".yaml"])
-def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+def test_a_name_that_no_file_can_have_is_refused(name):
     with pytest.raises(ConfigError) as caught:
         load_document(name)
     assert caught.value.code == "CFG011"
 
 
-def test_a_named_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+def test_a_named_pipe_is_read_like_a_file(tmp_path):
     read, write = os.pipe()
     os.write(write, b"seed: 4\n")
     os.close(write)
@@ -130,7 +129,7 @@ def test_a_named_pipe_is_read_like_a_file(tmp_path: Path) -> None:
         b"# comment\n\nseed: 7 # another\n",
     ],
 )
-def test_a_file_may_carry_a_mark_any_line_ending_and_directives(content: bytes, resolve_text) -> None:
+def test_a_file_may_carry_a_mark_any_line_ending_and_directives(content, resolve_text):
     assert resolve_text(content).config.seed == 7
 
 
@@ -144,27 +143,25 @@ def test_a_file_may_carry_a_mark_any_line_ending_and_directives(content: bytes, 
         ('seed: 1\ntask: "pretrain\ntrainer:\n  max_steps: 5\n', 2, 7, "close the quote"),
     ],
 )
-def test_what_is_not_closed_is_shown_where_it_opens_or_must_end(
-    content: str, line: int, column: int, hint: str, issues_of
-) -> None:
+def test_what_is_not_closed_is_shown_where_it_opens_or_must_end(content, line, column, hint, issues_of):
     (issue,) = issues_of(content)
     assert (issue.code, issue.line, issue.column) == ("CFG011", line, column)
     assert issue.hint.startswith(hint)
 
 
-def test_carriage_returns_do_not_shift_places(issues_of) -> None:
+def test_carriage_returns_do_not_shift_places(issues_of):
     (issue,) = issues_of(b"seed: 1\r\ntrainer:\r\n  max_steps: often\r\n")
     assert (issue.line, issue.column, issue.source_line) == (3, 14, "  max_steps: often")
 
 
-def test_aliases_are_shared_values_placed_where_they_are_used(resolve_text) -> None:
+def test_aliases_are_shared_values_placed_where_they_are_used(resolve_text):
     resolution = resolve_text("dataset: {max_seq_length: &n 128}\nmodel:\n  max_position_embeddings: *n\n")
     assert resolution.config.model.max_position_embeddings == 128
     origin = resolution.origins["model.max_position_embeddings"]
     assert (origin.line, origin.column) == (3, 28)
 
 
-def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of) -> None:
+def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     (issue,) = issues_of("\n".join(lines))
@@ -183,13 +180,13 @@ def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of) -> None:
     ],
     ids=["lists", "mappings", "block", "keys", "chained aliases"],
 )
-def test_deep_nesting_is_refused(content: str, issues_of) -> None:
+def test_deep_nesting_is_refused(content, issues_of):
     (issue,) = issues_of(content)
     assert issue.code == "CFG011"
     assert f"deeper than {MAX_DEPTH} levels" in issue.message
 
 
-def test_a_key_that_is_no_text_is_refused_at_its_place(issues_of) -> None:
+def test_a_key_that_is_no_text_is_refused_at_its_place(issues_of):
     found = issues_of("trainer:\n  1: x\n  true: y\n  ? [a]\n  : z\n")
     assert [(issue.code, issue.line, issue.column) for issue in found] == [
         ("CFG003", 2, 3),
@@ -198,7 +195,7 @@ def test_a_key_that_is_no_text_is_refused_at_its_place(issues_of) -> None:
     ]
 
 
-def test_a_file_full_of_unknown_keys_is_answered_in_bounded_work(issues_of) -> None:
+def test_a_file_full_of_unknown_keys_is_answered_in_bounded_work(issues_of):
     found = issues_of("".join(f"key_{n}: 1\n" for n in range(20_000)))
     assert found[0].code == "CFG001"
     assert any("more problems" in issue.message for issue in found)

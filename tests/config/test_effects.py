@@ -19,12 +19,12 @@ class Mixed:
     silent: int = key(2, "Does not.")
 
 
-def test_every_key_has_exactly_one_effect() -> None:
+def test_every_key_has_exactly_one_effect():
     assert [name for name in all_keys() if effect_of(name) not in EFFECTS] == []
     assert sum(len(keys_affecting(effect)) for effect in EFFECTS) == len(all_keys())  # type: ignore[arg-type]
 
 
-def test_a_section_does_not_import_without_it() -> None:
+def test_a_section_does_not_import_without_it():
     silent: Any = section
     with pytest.raises(TypeError, match="affects"):
         silent(Mixed, "A section.")
@@ -32,13 +32,13 @@ def test_a_section_does_not_import_without_it() -> None:
         silent(Mixed, "A section.", affects="speed")
 
 
-def test_a_key_of_a_mixed_section_does_not_import_without_it() -> None:
+def test_a_key_of_a_mixed_section_does_not_import_without_it():
     with pytest.raises(TypeError, match=r"Mixed\.silent has no affects= .*: write one of model, data"):
         section(Mixed, "A section.", affects=PER_KEY)
     section(Mixed, "A section.", affects="numerics")
 
 
-def test_a_key_of_the_run_does_not_import_without_it() -> None:
+def test_a_key_of_the_run_does_not_import_without_it():
     with pytest.raises(TypeError, match=r"Mixed\.silent"):
         require_effects(Mixed)
 
@@ -57,16 +57,16 @@ def test_a_key_of_the_run_does_not_import_without_it() -> None:
         ("of_another_version", None),
     ],
 )
-def test_a_key_is_judged_by_itself_and_then_by_its_section(name: str, effect: str | None) -> None:
+def test_a_key_is_judged_by_itself_and_then_by_its_section(name, effect):
     assert effect_of(name) == effect
 
 
-def test_text_and_tokenizer_are_compared_by_content() -> None:
+def test_text_and_tokenizer_are_compared_by_content():
     compared = {name for name in all_keys() if is_compared_by_content(name)}
     assert {"dataset.path", "tokenizer.path", "tokenizer.name"} <= compared <= keys_affecting("data")
 
 
-def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
+def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run():
     replaced = rehearsal_values(RunConfig(), __file__, script_for(100), is_resumed=False)  # type: ignore[arg-type]
     assert set(without_effects(replaced, ("reporting", "limits", "start", "cadence"))) == {
         "trainer.continue_from",

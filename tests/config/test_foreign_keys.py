@@ -111,9 +111,7 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("model: {attn_config: {rope: true}}", "write the sizes as keys of model"),
     ],
 )  # fmt: skip
-def test_a_key_of_another_trainer_is_answered_with_its_counterpart(
-    text: str, hint: str, tmp_path: Path
-) -> None:
+def test_a_key_of_another_trainer_is_answered_with_its_counterpart(text, hint, tmp_path):
     assert list(issues_of(text, tmp_path).values())[-1:] == [hint]
 
 
@@ -127,10 +125,10 @@ load_strict device_map output_format context_parallel_size
 
 
 @pytest.mark.parametrize("section", ["", "training.", "trainer.", "mine."])
-def test_a_name_of_other_words_is_never_a_misspelling(section: str) -> None:
+def test_a_name_of_other_words_is_never_a_misspelling(section):
     suggested = {key: suggest_key(section + key) for key in OTHER_WORDS.split()}
     assert {key: near for key, near in suggested.items() if near} == {}
 
 
-def test_a_key_that_nobody_knows_is_not_simply_removed(tmp_path: Path) -> None:
+def test_a_key_that_nobody_knows_is_not_simply_removed(tmp_path):
     assert issues_of("data_order_file: order.npy", tmp_path) == {"data_order_file": NO_SUCH}

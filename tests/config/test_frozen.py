@@ -17,7 +17,7 @@ CONFIG = from_dict(
 
 
 @pytest.mark.parametrize("section", ["", *sections(), "waivers"])
-def test_no_value_can_be_changed_after_it_is_built(section: str) -> None:
+def test_no_value_can_be_changed_after_it_is_built(section):
     holder = CONFIG.waivers[0] if section == "waivers" else getattr(CONFIG, section) if section else CONFIG
     assert is_dataclass(holder)
     for field in fields(holder):
@@ -30,7 +30,7 @@ def test_no_value_can_be_changed_after_it_is_built(section: str) -> None:
         holder.brand_new = 1  # type: ignore[union-attr]
 
 
-def test_free_values_refuse_every_change() -> None:
+def test_free_values_refuse_every_change():
     table = CONFIG.variables
     for change in (
         lambda: table.update(x=1),
@@ -48,7 +48,7 @@ def test_free_values_refuse_every_change() -> None:
     assert to_dict(CONFIG)["variables"] == {"a": {"b": [1, {"c": 2}]}}
 
 
-def test_a_configuration_can_be_copied_and_sent_to_another_process() -> None:
+def test_a_configuration_can_be_copied_and_sent_to_another_process():
     for twin in (copy.deepcopy(CONFIG), pickle.loads(pickle.dumps(CONFIG))):
         assert twin == CONFIG
         with pytest.raises(TypeError, match="frozen"):
@@ -56,11 +56,11 @@ def test_a_configuration_can_be_copied_and_sent_to_another_process() -> None:
     assert asdict(CONFIG)["variables"] == CONFIG.variables
 
 
-def test_two_configurations_share_no_free_values() -> None:
+def test_two_configurations_share_no_free_values():
     assert RunConfig().variables is not RunConfig().variables
 
 
-def test_sections_are_equal_if_all_their_keys_are() -> None:
+def test_sections_are_equal_if_all_their_keys_are():
     left, right = from_dict({"seed": 1}), from_dict({"seed": 2})
     assert left != right
     assert left.optimizer == right.optimizer

@@ -125,9 +125,7 @@ ONE_ISSUE = [
 @pytest.mark.parametrize(
     ("text", "code", "path", "line", "column", "message", "hint"), ONE_ISSUE, ids=[c[0] for c in ONE_ISSUE]
 )
-def test_each_fault_has_its_code_place_and_way_out(
-    text: str, code: str, path: str, line: int, column: int, message: str, hint: str, issues_of
-) -> None:
+def test_each_fault_has_its_code_place_and_way_out(text, code, path, line, column, message, hint, issues_of):
     issue = issues_of(text)[0]
     assert (issue.code, issue.path, issue.line, issue.column) == (code, path, line, column)
     assert message in issue.message
@@ -143,13 +141,13 @@ def waiver(**changes: object) -> str:
 @pytest.mark.parametrize(
     "day", ["20261231", "2026-02-30", "2026-12-31T00:00:00", "1798675200", "tomorrow", "31.12."]
 )
-def test_a_day_is_written_in_one_way(day: str, issues_of) -> None:
+def test_a_day_is_written_in_one_way(day, issues_of):
     (issue,) = issues_of(waiver(expires=day))
     assert (issue.code, issue.path, issue.line) == ("CFG003", "waivers.0.expires", 2)
     assert "a date such as 2026-12-31" in issue.message
 
 
-def test_a_waiver_says_why(issues_of) -> None:
+def test_a_waiver_says_why(issues_of):
     (issue,) = issues_of(waiver(reason="why not"))
     assert "text of at least 10 characters" in issue.message
     missing = issues_of("waivers:\n  - {code: X}\n")
@@ -160,7 +158,7 @@ def test_a_waiver_says_why(issues_of) -> None:
     assert {(issue.line, issue.column) for issue in missing} == {(2, 5)}
 
 
-def test_all_problems_are_named_at_once_in_the_order_of_the_file(issues_of) -> None:
+def test_all_problems_are_named_at_once_in_the_order_of_the_file(issues_of):
     text = "seed: x\nmodel:\n  dim: 128\n  rope: .nan\ntrainer:\n  tf32: on\n  tf32: true\n  save_step: 1\n"
     found = issues_of(text, "optimizer.lr=fast")
     assert [(issue.code, issue.line) for issue in found] == [
@@ -175,7 +173,7 @@ def test_all_problems_are_named_at_once_in_the_order_of_the_file(issues_of) -> N
     assert found[-1].file == "<command line>"
 
 
-def test_a_misspelt_section_names_what_is_misplaced_in_it(issues_of) -> None:
+def test_a_misspelt_section_names_what_is_misplaced_in_it(issues_of):
     found = issues_of("train:\n  max_steps: 5\n  lr: 1e-3\n  seq_len: 128\n")
     assert [(issue.code, issue.path) for issue in found] == [
         ("CFG001", "train"),
@@ -184,14 +182,14 @@ def test_a_misspelt_section_names_what_is_misplaced_in_it(issues_of) -> None:
     ]
 
 
-def test_exit_codes_tell_a_failed_check_from_a_usage_error(resolve_text) -> None:
+def test_exit_codes_tell_a_failed_check_from_a_usage_error(resolve_text):
     for overrides, exit_code in (((), 1), (("seed=x",), 2)):
         with pytest.raises(ConfigError) as caught:
             resolve_text("trainer:\n  max_step: 5\n", *overrides)
         assert caught.value.exit_code == exit_code
 
 
-def test_an_error_reads_like_a_compilers(resolve_text) -> None:
+def test_an_error_reads_like_a_compilers(resolve_text):
     with pytest.raises(ConfigError) as caught:
         resolve_text("trainer:\n\n  torch_compile:   no   # not yet\n")
     head, *rest = str(caught.value).split("\n")
@@ -209,25 +207,25 @@ def issue(line: int = 1, column: int = 1, source_line: str = "") -> ConfigIssue:
     return ConfigIssue("CFG001", "a", f"message {line}", "", "f.yaml", line, column, source_line)
 
 
-def test_the_caret_stands_under_tabs_and_wide_characters() -> None:
+def test_the_caret_stands_under_tabs_and_wide_characters():
     assert str(issue(column=4, source_line="a:\t5")).endswith("\n    |   \t^")
     assert str(issue(column=3, source_line="日本x")).endswith("\n    |     ^")
 
 
-def test_a_long_line_is_cut_around_the_column() -> None:
+def test_a_long_line_is_cut_around_the_column():
     source = "x" * 5000 + "HERE" + "y" * 5000
     _, shown, caret = str(issue(column=5001, source_line=source)).split("\n")
     assert len(shown) < 120
     assert shown[caret.index("^") :].startswith("HERE")
 
 
-def test_control_characters_never_reach_the_terminal(issues_of) -> None:
+def test_control_characters_never_reach_the_terminal(issues_of):
     found = issues_of('"\\e[31mred": 1\nwandb: {name: {"\\a": 1}}\n')
     assert "\x1b" not in "".join(map(str, found))
     assert "\x1b" not in str(issue(source_line="\x1b[31m"))
 
 
-def test_a_long_list_is_cut_with_a_count() -> None:
+def test_a_long_list_is_cut_with_a_count():
     error = ConfigError([issue(line) for line in range(1, MAX_SHOWN + 8)])
     assert f"message {MAX_SHOWN}\n" in str(error) + "\n"
     assert f"message {MAX_SHOWN + 1}" not in str(error)
@@ -236,7 +234,7 @@ def test_a_long_list_is_cut_with_a_count() -> None:
     assert error.message == f"message 1 (and {MAX_SHOWN + 6} more)"
 
 
-def test_the_same_problem_is_said_once() -> None:
+def test_the_same_problem_is_said_once():
     assert len(ConfigError([issue(), issue()]).issues) == 1
 
 
@@ -253,8 +251,8 @@ def test_the_same_problem_is_said_once() -> None:
     ],
 )
 def test_values_above_the_largest_are_refused_with_the_reason(
-    key: str, most: str, too_much: str, reason: str, issues_of, resolve_text
-) -> None:
+    key, most, too_much, reason, issues_of, resolve_text
+):
     assert resolve_text("seed: 1\n", f"{key}={most}").origins[key].kind == "override"
     (issue,) = issues_of("seed: 1\n", f"{key}={too_much}")
     assert (issue.code, issue.path) == ("CFG003", key)

@@ -17,7 +17,7 @@ from neobert.errors import ProjectError
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_key_is_described() -> None:
+def test_every_key_is_described():
     assert len(all_keys()) == len(set(all_keys())) > 90
     for key in [*all_keys(), *sections()]:
         info = describe(key)
@@ -40,7 +40,7 @@ def test_every_key_is_described() -> None:
         ("trainer", "a mapping of keys", RunConfig().trainer, ()),
     ],
 )
-def test_a_key_is_described_in_words(key: str, kind: str, default: object, choices: tuple[str, ...]) -> None:
+def test_a_key_is_described_in_words(key, kind, default, choices):
     info = describe(key)
     assert (info.type, info.default, info.choices) == (kind, default, choices)
 
@@ -54,13 +54,13 @@ def test_a_key_is_described_in_words(key: str, kind: str, default: object, choic
         ("variables.x", "`neobert-launch schema` lists the keys"),
     ],
 )
-def test_a_key_that_does_not_exist_is_answered_with_the_one_that_was_meant(key: str, hint: str) -> None:
+def test_a_key_that_does_not_exist_is_answered_with_the_one_that_was_meant(key, hint):
     with pytest.raises(ProjectError) as caught:
         describe(key)
     assert (caught.value.code, caught.value.hint, caught.value.exit_code) == ("CFG001", hint, 2)
 
 
-def test_the_json_schema_accepts_what_the_loader_accepts() -> None:
+def test_the_json_schema_accepts_what_the_loader_accepts():
     schema = json_schema()
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
@@ -72,11 +72,11 @@ def test_the_json_schema_accepts_what_the_loader_accepts() -> None:
 @pytest.mark.parametrize(
     "values", [{"trainer": {"max_step": 1}}, {"seed": "x"}, {"trainer": {"max_steps": 0}}, {"task": "mlm"}]
 )
-def test_the_json_schema_refuses_what_the_loader_refuses(values: dict[str, object]) -> None:
+def test_the_json_schema_refuses_what_the_loader_refuses(values):
     assert not jsonschema.Draft202012Validator(json_schema()).is_valid(values)
 
 
-def test_the_json_schema_describes_every_key() -> None:
+def test_the_json_schema_describes_every_key():
     schema = json_schema()
     assert schema["title"]
     assert schema["properties"]["trainer"]
@@ -93,7 +93,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.child
-def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch() -> None:
+def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch():
     assert not loaded_by("import neobert.config") & {
         "pydantic",
         "yaml",

@@ -35,7 +35,7 @@ def layered(tmp_path: Path) -> Callable[..., Resolution]:
     return layered
 
 
-def test_a_nearer_path_replaces_a_name_with_its_configuration(layered: Callable[..., Resolution]) -> None:
+def test_a_nearer_path_replaces_a_name_with_its_configuration(layered):
     for dataset in (
         layered(FAR, "dataset: {path: near}\n").config.dataset,
         layered(FAR, overrides=["dataset.path=near"]).config.dataset,
@@ -43,7 +43,7 @@ def test_a_nearer_path_replaces_a_name_with_its_configuration(layered: Callable[
         assert (dataset.path, dataset.name, dataset.config) == ("near", None, None)
 
 
-def test_a_slice_belongs_to_the_text_of_its_layer(layered: Callable[..., Resolution]) -> None:
+def test_a_slice_belongs_to_the_text_of_its_layer(layered):
     demo = 'dataset: {name: far, train_split: "train[:9]"}\n'
     for near in ("path: near", "name: near", "mixture: [{path: near, weight: 1}]"):
         assert layered(demo, f"dataset: {{{near}}}\n").config.dataset.train_split == "train"
@@ -53,19 +53,19 @@ def test_a_slice_belongs_to_the_text_of_its_layer(layered: Callable[..., Resolut
     assert layered(demo, "dataset: {max_seq_length: 8}\n").config.dataset.train_split == "train[:9]"
 
 
-def test_a_nearer_name_replaces_a_path(layered: Callable[..., Resolution]) -> None:
+def test_a_nearer_name_replaces_a_path(layered):
     dataset = layered("dataset: {path: far}\n", "dataset: {name: near}\n").config.dataset
     assert (dataset.path, dataset.name) == (None, "near")
 
 
-def test_the_nearest_way_to_hold_out_text_holds(layered: Callable[..., Resolution]) -> None:
+def test_the_nearest_way_to_hold_out_text_holds(layered):
     dataset = layered(FAR, "dataset: {eval_samples: 5}\n").config.dataset
     assert (dataset.eval_samples, dataset.validation_split) == (5, None)
     dataset = layered("dataset: {eval_samples: 5}\n", FAR).config.dataset
     assert (dataset.eval_samples, dataset.validation_split) == (None, 0.1)
 
 
-def test_the_nearest_length_of_a_warm_up_holds(layered: Callable[..., Resolution]) -> None:
+def test_the_nearest_length_of_a_warm_up_holds(layered):
     percent = "scheduler: {warmup_percent: 6, decay_percent: 20}\n"
     near = layered(percent, "scheduler: {warmup_steps: 0, decay_steps: 50}\n").config.scheduler
     assert (near.warmup_steps, near.warmup_percent) == (0, None)
@@ -74,22 +74,22 @@ def test_the_nearest_length_of_a_warm_up_holds(layered: Callable[..., Resolution
     assert (near.warmup_steps, near.warmup_percent) == (0, 6)
 
 
-def test_what_one_layer_gives_together_stays_together(layered: Callable[..., Resolution]) -> None:
+def test_what_one_layer_gives_together_stays_together(layered):
     both = "dataset: {path: near, name: near}\n"
     assert layered(FAR, both).config.dataset.name == "near"
 
 
-def test_null_replaces_nothing(layered: Callable[..., Resolution]) -> None:
+def test_null_replaces_nothing(layered):
     assert layered(FAR, "dataset: {path: null, eval_samples: null}\n").config.dataset.name == "far"
 
 
-def test_what_was_replaced_has_no_origin(layered: Callable[..., Resolution]) -> None:
+def test_what_was_replaced_has_no_origin(layered):
     origins = layered(FAR, "dataset: {path: near}\n").origins
     assert origins["dataset.name"].kind == "default"
     assert origins["dataset.path"].kind == "profile"
 
 
-def test_every_key_that_is_replaced_exists() -> None:
+def test_every_key_that_is_replaced_exists():
     replaced = {".".join(map(str, path)) for paths in replacing_keys().values() for path in paths}
     assert replaced <= set(all_keys())
 
@@ -107,9 +107,7 @@ READ = {"pretrain": frozenset(sections()) - {"scheduler", "watchdog"}, "other": 
         ("trainer: {max_steps: 5}\n", (), ""),
     ],
 )
-def test_a_section_that_the_task_does_not_read_is_refused(
-    tmp_path: Path, text: str, overrides: Sequence[str], message: str
-) -> None:
+def test_a_section_that_the_task_does_not_read_is_refused(tmp_path, text, overrides, message):
     profile, file = tmp_path / "profile.yaml", tmp_path / "run.yaml"
     profile.write_text("scheduler: {final_lr_ratio: 0.5}\n")
     file.write_text(text)
@@ -124,7 +122,7 @@ def test_a_section_that_the_task_does_not_read_is_refused(
     assert all(issue.file in (str(file), COMMAND_LINE) for issue in found)
 
 
-def test_the_defaults_of_a_section_that_the_task_does_not_read_may_be_written_out(tmp_path: Path) -> None:
+def test_the_defaults_of_a_section_that_the_task_does_not_read_may_be_written_out(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(json.dumps(to_dict(RunConfig())))
     assert resolve([load_document(file)], (), READ).config.scheduler == RunConfig().scheduler

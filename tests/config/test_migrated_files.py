@@ -69,18 +69,18 @@ CARRIED = [
 
 
 @pytest.mark.parametrize(("text", "key", "expected"), CARRIED)
-def test_values_are_carried_over(text: str, key: str, expected: Any, read: Read) -> None:
+def test_values_are_carried_over(text, key, expected, read):
     assert value(read(text), key) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["model:\n  hiden_size: 128\n", "trainer:\n  max_steps: often\n", "nsa:\n  l: 16\n", "a: 1\n"]
 )
-def test_what_has_no_other_name_here_is_not_read(text: str, read: Read) -> None:
+def test_what_has_no_other_name_here_is_not_read(text, read):
     assert read(text) is None
 
 
-def test_a_loop_of_its_own_that_never_speaks_of_saving_saves_nothing(read: Read) -> None:
+def test_a_loop_of_its_own_that_never_speaks_of_saving_saves_nothing(read):
     run = read("model:\n  dim: 128\ntrain:\n  steps: 500\n")
     assert value(run, "trainer.save_steps") == 0
     assert run is not None
@@ -89,7 +89,7 @@ def test_a_loop_of_its_own_that_never_speaks_of_saving_saves_nothing(read: Read)
     assert value(read("trainer:\n  steps: 500\n"), "trainer.save_steps") == 250
 
 
-def test_places_are_those_of_the_file(read: Read) -> None:
+def test_places_are_those_of_the_file(read):
     run = read("model:\n  n_layers: 3\n")
     assert run is not None
     place = run.place("model.num_hidden_layers")
@@ -98,20 +98,20 @@ def test_places_are_those_of_the_file(read: Read) -> None:
     assert run.profile.name == "a100-prod"
 
 
-def test_a_section_that_the_file_lacks_is_at_no_other_key(read: Read) -> None:
+def test_a_section_that_the_file_lacks_is_at_no_other_key(read):
     run = read("learning_rate: 5e-4\nbatch_size: 8\nnum_train_epochs: 3\n", None)
     assert run is not None
     assert run.place("trainer.gradient_checkpointing").line == 1
     assert run.place("trainer.max_epochs").line == 3
 
 
-def test_a_profile_is_never_read_in_other_names(tmp_path: Path) -> None:
+def test_a_profile_is_never_read_in_other_names(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("extends: a100-prod\nmodel:\n  dim: 128\n", encoding="utf-8")
     assert resolve_readable(None, [path]) is None
 
 
-def test_no_name_and_no_value_break_the_reading(read: Read) -> None:
+def test_no_name_and_no_value_break_the_reading(read):
     for number, name in enumerate(sorted({*table()["names"], *table()["keys"]})):
         section, _, last = (name if "." in name else f"train.{name}").rpartition(".")
         run = read(f"{section}:\n  {last}: {('1', 'x', '[true]')[number % 3]}\n", None)
@@ -126,9 +126,7 @@ SCALARS = st.sampled_from(["0", "-1", "true", "fp32", "1e-3", "[]", "a b", "null
         st.sampled_from(sorted({*table()["names"], *(key.rpartition(".")[2] for key in all_keys())})), SCALARS
     )
 )
-def test_whatever_is_written_a_readable_run_keeps_what_the_file_does_not_name(
-    read: Read, written: dict[str, str]
-) -> None:
+def test_whatever_is_written_a_readable_run_keeps_what_the_file_does_not_name(read, written):
     run = read("train:\n" + "".join(f"  {name}: {text}\n" for name, text in written.items()) + "  dim: 64\n")
     assert run is not None
     names = {"name", "path", "dataset_name", "train_file", "load_all_from_disk"}
@@ -139,7 +137,7 @@ def test_whatever_is_written_a_readable_run_keeps_what_the_file_does_not_name(
     } & set(written)
 
 
-def test_a_run_is_never_resolved_from_it(tmp_path: Path) -> None:
+def test_a_run_is_never_resolved_from_it(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("model:\n  dim: 128\n", encoding="utf-8")
     with pytest.raises(ConfigError):

@@ -15,7 +15,7 @@ from neobert.config.migrated_keys import advice_for_key, advice_for_value, table
 NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?", re.MULTILINE)
 
 
-def test_advice_names_keys_and_values_that_exist() -> None:
+def test_advice_names_keys_and_values_that_exist():
     advice = "\n".join(text for part in ("sections", "keys", "names") for text in table()[part].values())
     for key, value in NAMED.findall(advice):
         assert key in all_keys()
@@ -23,16 +23,16 @@ def test_advice_names_keys_and_values_that_exist() -> None:
         assert not value or not choices or value in choices
 
 
-def test_no_key_of_the_schema_is_refused_as_anothers() -> None:
+def test_no_key_of_the_schema_is_refused_as_anothers():
     assert [key for key in all_keys() if advice_for_key(tuple(key.split(".")))] == []
     assert not set(table()["sections"]) & {*sections(), "profile", "task", "seed", "variables", "waivers"}
 
 
-def test_no_advice_is_shadowed_by_a_key() -> None:
+def test_no_advice_is_shadowed_by_a_key():
     assert not set(table()["keys"]) & set(all_keys())
 
 
-def test_values_that_are_refused_are_no_choices() -> None:
+def test_values_that_are_refused_are_no_choices():
     for entry, advice in table()["values"].items():
         key, _, value = entry.partition(":")
         assert key in all_keys()
@@ -40,7 +40,7 @@ def test_values_that_are_refused_are_no_choices() -> None:
         assert advice_for_value(key, value) == advice
 
 
-def test_nothing_is_refused_without_a_reason() -> None:
+def test_nothing_is_refused_without_a_reason():
     answers = [text for part in table().values() for text in part.values() if "not supported" in text]
     assert answers
     assert [advice for advice in answers if not re.search(r"not supported(?: yet)?[:,] .{10}", advice)] == []
@@ -70,7 +70,7 @@ def test_nothing_is_refused_without_a_reason() -> None:
         ("write trainer.save_steps", {}, "write trainer.save_steps"),
     ],
 )
-def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
+def test_a_hint_names_the_value(advice, value, hint):
     assert with_value(advice, value) == hint
 
 
@@ -86,7 +86,7 @@ def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
         ("trainer.mixed_precision", [1], ""),
     ],
 )
-def test_values_of_other_trainers_are_answered(key: str, value: object, advice: str) -> None:
+def test_values_of_other_trainers_are_answered(key, value, advice):
     found = advice_for_value(key, value)
     assert advice in found if advice else found == ""
 
@@ -110,5 +110,5 @@ def test_values_of_other_trainers_are_answered(key: str, value: object, advice: 
         ("zzzzzz", ""),
     ],
 )
-def test_the_key_that_was_meant_is_found_in_any_section(typed: str, meant: str) -> None:
+def test_the_key_that_was_meant_is_found_in_any_section(typed, meant):
     assert suggest_key(typed) == meant

@@ -15,14 +15,14 @@ def layers(tmp_path: Path):
     return [load_document(base, "profile"), load_document(run)], str(base), str(run)
 
 
-def test_every_leaf_has_an_origin(tmp_path: Path) -> None:
+def test_every_leaf_has_an_origin(tmp_path):
     documents, _, _ = layers(tmp_path)
     for resolution in (resolve([]), resolve(documents)):
         assert set(all_keys()) <= set(resolution.origins)
     assert set(resolve([]).origins.values()) == {Origin("default")}
 
 
-def test_the_layer_that_won_is_named(tmp_path: Path) -> None:
+def test_the_layer_that_won_is_named(tmp_path):
     documents, base, run = layers(tmp_path)
     origins = resolve(documents, parse_overrides(["seed=3", "--trainer.tf32", "false"])).origins
     assert origins["model.rope"] == Origin("profile", base, 2, 9)
@@ -36,7 +36,7 @@ def test_the_layer_that_won_is_named(tmp_path: Path) -> None:
     assert origins["trainer.eval_steps"] == Origin("default")
 
 
-def test_a_section_is_placed_at_its_key_in_the_last_file_that_has_it(tmp_path: Path) -> None:
+def test_a_section_is_placed_at_its_key_in_the_last_file_that_has_it(tmp_path):
     documents, base, run = layers(tmp_path)
     origins = resolve(documents, parse_overrides(["trainer.tf32=false", "guard.max_lost_minutes=30"])).origins
     assert origins["model"] == Origin("profile", base, 1, 1)
@@ -44,7 +44,7 @@ def test_a_section_is_placed_at_its_key_in_the_last_file_that_has_it(tmp_path: P
     assert origins["guard"] == Origin("override", "<command line>", 2, 1)
 
 
-def test_a_later_file_wins_key_by_key_and_lists_as_a_whole(tmp_path: Path) -> None:
+def test_a_later_file_wins_key_by_key_and_lists_as_a_whole(tmp_path):
     documents, _, _ = layers(tmp_path)
     over = tmp_path / "over.yaml"
     over.write_text("optimizer: {betas: [0.1, 0.2]}\nvariables: {a: {c: 2}}\n")

@@ -33,7 +33,7 @@ def resolved(*tokens: str):
         ("wandb.name", "'a: b'", "a: b"),
     ],
 )
-def test_every_spelling_gives_the_same_configuration(path: str, value: str, expected: object) -> None:
+def test_every_spelling_gives_the_same_configuration(path, value, expected):
     spellings = [[f"{path}={value}"], [f"--{path}={value}"], [f"--{path}", value]]
     digests = {resolved(*spelling).digest for spelling in spellings}
     assert len(digests) == 1
@@ -48,28 +48,28 @@ def test_every_spelling_gives_the_same_configuration(path: str, value: str, expe
     st.sampled_from(["40", "true", "null", "[a]/b", '"a', " 7", "1e3", "runs/a b", "auto"])
     | st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=9)
 )
-def test_a_text_arrives_as_it_is_whatever_it_looks_like(text: str) -> None:
+def test_a_text_arrives_as_it_is_whatever_it_looks_like(text):
     assert resolved(text_override("wandb.name", text)).config.wandb.name == text
 
 
-def test_the_space_at_the_end_of_a_prompt_is_kept() -> None:
+def test_the_space_at_the_end_of_a_prompt_is_kept():
     prompt = "contrastive.query_prompt=query: "
     found = resolved("task=contrastive", prompt, "optimizer.lr= 1e-4 ", "scheduler.name= cosine").config
     assert found.contrastive.query_prompt == "query: "
     assert (found.optimizer.lr, found.scheduler.name) == (1e-4, "cosine")
 
 
-def test_a_text_that_needs_no_quotes_gets_none() -> None:
+def test_a_text_that_needs_no_quotes_gets_none():
     assert text_override("trainer.resume_from_checkpoint", "auto") == "trainer.resume_from_checkpoint=auto"
 
 
-def test_quotes_are_told_so_that_the_shell_leaves_them() -> None:
+def test_quotes_are_told_so_that_the_shell_leaves_them():
     with pytest.raises(ConfigError) as caught:
         resolved("trainer.output_dir=2026")
     assert caught.value.issues[0].hint.endswith(""": '"2026"'""")
 
 
-def test_every_key_can_be_overridden() -> None:
+def test_every_key_can_be_overridden():
     for key in set(all_keys()) - {"variables", "waivers"}:
         chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe(key).tags[:1]]
         default = resolved(*chosen)
@@ -81,12 +81,12 @@ def test_every_key_can_be_overridden() -> None:
         assert resolution.origins[key].kind == "override"
 
 
-def test_a_switch_needs_no_value() -> None:
+def test_a_switch_needs_no_value():
     config = resolved("--trainer.torch_compile", "--datacollator.mask_all", "seed=3").config
     assert (config.trainer.torch_compile, config.datacollator.mask_all, config.seed) == (True, True, 3)
 
 
-def test_any_other_key_needs_one() -> None:
+def test_any_other_key_needs_one():
     with pytest.raises(ConfigError) as caught:
         parse_overrides(["--trainer.output_dir", "--seed", "3"])
     (issue,) = caught.value.issues
@@ -94,24 +94,24 @@ def test_any_other_key_needs_one() -> None:
     assert (caught.value.exit_code, issue.line, issue.source_line) == (2, 1, "--trainer.output_dir")
 
 
-def test_a_negative_number_is_a_value() -> None:
+def test_a_negative_number_is_a_value():
     with pytest.raises(ConfigError, match="of at least 0, got -1"):
         resolved("--seed", "-1")
 
 
-def test_the_later_one_wins() -> None:
+def test_the_later_one_wins():
     resolution = resolved("seed=1", "--seed=2", "--seed", "3")
     assert resolution.config.seed == 3
     assert resolution.origins["seed"].line == 3
 
 
-def test_lists_of_mappings_are_flow_yaml() -> None:
+def test_lists_of_mappings_are_flow_yaml():
     text = "[{code: BUD001, reason: agreed in the review, expires: 2026-12-31}]"
     (waiver,) = resolved(f"--waivers={text}").config.waivers
     assert waiver.code == "BUD001"
 
 
-def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text) -> None:
+def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text):
     resolution = resolve_text("trainer:\n  max_steps: 5\n  save_steps: 2\n", "trainer.max_steps=9")
     assert (resolution.config.trainer.max_steps, resolution.config.trainer.save_steps) == (9, 2)
     assert resolution.origins["trainer"].line == 1
@@ -148,9 +148,7 @@ def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text
         ([".".join("a" * 1000) + "=1"], "CFG001", 1, 1, ".".join("a" * 1000) + "=1", "is not an override"),
     ],
 )
-def test_a_fault_points_at_its_argument(
-    tokens: list[str], code: str, line: int, column: int, source_line: str, words: str
-) -> None:
+def test_a_fault_points_at_its_argument(tokens, code, line, column, source_line, words):
     with pytest.raises(ConfigError) as caught:
         resolved(*tokens)
     issue = caught.value.issues[0]
@@ -169,7 +167,7 @@ def outcome(*tokens: str) -> str | ConfigError:
 
 
 @given(st.lists(st.text() | st.sampled_from(["--seed", "--trainer.tf32", "seed=1", "--", "="]), max_size=6))
-def test_any_arguments_give_a_configuration_or_one_clear_error(tokens: list[str]) -> None:
+def test_any_arguments_give_a_configuration_or_one_clear_error(tokens):
     found = outcome(*tokens)
     if isinstance(found, ConfigError):
         assert found.exit_code == 2
@@ -177,7 +175,7 @@ def test_any_arguments_give_a_configuration_or_one_clear_error(tokens: list[str]
 
 
 @given(st.sampled_from(all_keys()), st.text())
-def test_any_value_means_the_same_in_both_spellings(key: str, value: str) -> None:
+def test_any_value_means_the_same_in_both_spellings(key, value):
     first, second = outcome(f"{key}={value}"), outcome(f"--{key}={value}")
     if isinstance(first, ConfigError):
         assert isinstance(second, ConfigError)

@@ -21,7 +21,7 @@ def resolved(text: str, file: str = "configs/run.yaml", *overrides: str, kind: s
     return resolve([load_document(file, kind)], parse_overrides(overrides))  # type: ignore[arg-type]
 
 
-def test_a_path_starts_at_the_folder_of_its_file_wherever_it_exists() -> None:
+def test_a_path_starts_at_the_folder_of_its_file_wherever_it_exists():
     Path("text.txt").write_text("text", encoding="utf-8")
     found = resolved("dataset: {path: text.txt}\ntokenizer: {path: ../tok}\n")
     assert found.config.dataset.path == "configs/text.txt"
@@ -29,11 +29,11 @@ def test_a_path_starts_at_the_folder_of_its_file_wherever_it_exists() -> None:
 
 
 @pytest.mark.parametrize("file", ["run.yaml", "./run.yaml"])
-def test_in_the_working_directory_it_is_what_was_written(file: str) -> None:
+def test_in_the_working_directory_it_is_what_was_written(file):
     assert resolved("dataset: {path: text.txt}\n", file).config.dataset.path == "text.txt"
 
 
-def test_all_paths_move_and_nothing_else() -> None:
+def test_all_paths_move_and_nothing_else():
     text = "trainer: {output_dir: runs/x, resume_from_checkpoint: auto}\ndataset: {cache_dir: ~/c}\n"
     config = resolved(text + "tokenizer: {name: a/b}\nmodel: {pretrained_checkpoint: /abs}\n").config
     assert config.trainer.output_dir == "configs/runs/x"
@@ -44,19 +44,19 @@ def test_all_paths_move_and_nothing_else() -> None:
     assert resolved("dataset: {path: 's3://a/b'}\n").config.dataset.path == "s3://a/b"
 
 
-def test_a_variable_is_filled_in_before() -> None:
+def test_a_variable_is_filled_in_before():
     text = "variables: {root: /scratch, here: .}\ntrainer: {output_dir: '${variables.root}/x'}\n"
     found = resolved(text + "dataset: {path: '${variables.here}/text'}\n").config
     assert (found.trainer.output_dir, found.dataset.path) == ("/scratch/x", "configs/./text")
 
 
-def test_profiles_and_arguments_start_at_the_working_directory() -> None:
+def test_profiles_and_arguments_start_at_the_working_directory():
     assert resolved("dataset: {path: text.txt}\n", kind="profile").config.dataset.path == "text.txt"
     overridden = resolved("seed: 1\n", "configs/run.yaml", "dataset.path=text.txt")
     assert overridden.config.dataset.path == "text.txt"
 
 
-def test_every_key_that_holds_a_path_says_so() -> None:
+def test_every_key_that_holds_a_path_says_so():
     named = {
         key
         for key in all_keys()
@@ -76,7 +76,7 @@ def test_every_key_that_holds_a_path_says_so() -> None:
     assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}
 
 
-def test_paths_in_a_list_start_at_the_folder_of_their_file_too() -> None:
+def test_paths_in_a_list_start_at_the_folder_of_their_file_too():
     text = "dataset:\n  mixture: [{path: books, weight: 3}, {name: 'builtin:python-docs'}, {path: /web}]\n"
     found = resolved(text, "configs/run.yaml")
     assert [corpus.path for corpus in found.config.dataset.mixture] == ["configs/books", None, "/web"]
@@ -86,7 +86,7 @@ def test_paths_in_a_list_start_at_the_folder_of_their_file_too() -> None:
     assert found.config.dataset.name is None
 
 
-def test_a_mixture_and_a_path_replace_each_other_in_a_nearer_layer() -> None:
+def test_a_mixture_and_a_path_replace_each_other_in_a_nearer_layer():
     below = "dataset: {mixture: [{path: books}, {path: web}]}\n"
     nearer = resolved(below, "configs/run.yaml", "dataset.path=mine").config.dataset
     assert (nearer.path, nearer.mixture) == ("mine", ())
@@ -97,7 +97,7 @@ def test_a_mixture_and_a_path_replace_each_other_in_a_nearer_layer() -> None:
     assert (dataset.path, dataset.revision, len(dataset.mixture)) == (None, None, 2)
 
 
-def test_an_empty_mixture_replaces_nothing() -> None:
+def test_an_empty_mixture_replaces_nothing():
     Path("far.yaml").write_text("dataset: {path: text}\n", encoding="utf-8")
     Path("near.yaml").write_text("dataset: {mixture: []}\n", encoding="utf-8")
     layers = [load_document("far.yaml", "profile"), load_document("near.yaml", "file")]
@@ -114,9 +114,7 @@ def test_an_empty_mixture_replaces_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("weights", ["weights", "weights/model.safetensors"])
-def test_the_tokenizer_is_that_of_the_weights(
-    weights: str, given: str, expected: tuple[str | None, str | None]
-) -> None:
+def test_the_tokenizer_is_that_of_the_weights(weights, given, expected):
     text = f"model: {{pretrained_checkpoint: {weights}}}\n{given}\n"
     if "path" not in given:
         assert resolved(text).config.tokenizer.path is None, "the folder has no tokenizer"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from neobert.config import ConfigError, all_keys, from_dict, to_dict
@@ -30,7 +28,7 @@ def stored(values: dict[str, object]) -> dict[str, object]:
     return config
 
 
-def test_every_removed_key_is_refused_and_has_a_way_out_if_it_had_an_effect() -> None:
+def test_every_removed_key_is_refused_and_has_a_way_out_if_it_had_an_effect():
     assert set(REMOVED) == set(UNSET)
     assert not set(REMOVED) & set(all_keys())
     assert set(REMOVED) <= set(table()["keys"])
@@ -39,9 +37,7 @@ def test_every_removed_key_is_refused_and_has_a_way_out_if_it_had_an_effect() ->
 
 @pytest.mark.parametrize("key", REMOVED)
 @pytest.mark.parametrize("value", ["0.5", "null"])
-def test_a_run_file_with_a_removed_key_has_one_error_at_its_line(
-    key: str, value: str, resolve_text: Callable[[str], object]
-) -> None:
+def test_a_run_file_with_a_removed_key_has_one_error_at_its_line(key, value, resolve_text):
     section, _, name = key.partition(".")
     with pytest.raises(ConfigError) as caught:
         resolve_text(f"{section}:\n  {name}: {value}\n")
@@ -53,33 +49,33 @@ def test_a_run_file_with_a_removed_key_has_one_error_at_its_line(
 
 
 @pytest.mark.parametrize("keep_set", [True, False])
-def test_a_key_that_was_not_set_leaves_the_stored_config_of_today(keep_set: bool) -> None:
+def test_a_key_that_was_not_set_leaves_the_stored_config_of_today(keep_set):
     config = without_removed(stored(UNSET), keep_set=keep_set)
     assert config == to_dict(RunConfig())
     assert from_dict(config) == RunConfig()
 
 
-def test_a_span_without_a_final_rate_had_no_effect() -> None:
+def test_a_span_without_a_final_rate_had_no_effect():
     """`mlm_probability_over: decay` alone changed nothing (CFG013 of version 0.2.0)."""
     alone = stored(UNSET | {"datacollator.mlm_probability_over": "decay"})
     assert without_removed(alone, keep_set=True) == to_dict(RunConfig())
 
 
-def test_a_key_that_was_set_is_kept_where_runs_are_compared() -> None:
+def test_a_key_that_was_set_is_kept_where_runs_are_compared():
     kept = flatten(without_removed(stored(UNSET | SET), keep_set=True))
     assert {key: kept.get(key) for key in SET} == SET
     assert from_dict(without_removed(stored(SET), keep_set=False)) == RunConfig()
 
 
-def test_stored_values_that_are_not_sections_are_unchanged() -> None:
+def test_stored_values_that_are_not_sections_are_unchanged():
     assert without_removed({"seed": 3, "trainer": None}, keep_set=False) == {"seed": 3, "trainer": None}
 
 
-def test_a_removed_key_keeps_its_effect() -> None:
+def test_a_removed_key_keeps_its_effect():
     assert {key: effect_of(key) for key in REMOVED} == REMOVED
     assert effect_of("trainer.never_defined") is None
 
 
-def test_only_removed_keys_have_a_way_out() -> None:
+def test_only_removed_keys_have_a_way_out():
     assert way_out(["seed", "model.hidden_size"]) == ""
     assert way_out(["model.hidden_size", "trainer.ema_decay"]) == WAYS_OUT["trainer.ema_decay"]

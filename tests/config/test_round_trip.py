@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import date
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -105,7 +104,7 @@ CONFIGS = mappings(RunConfig)
 
 
 @given(CONFIGS)
-def test_the_plain_form_is_json_and_builds_the_same_configuration(values: dict[str, Any]) -> None:
+def test_the_plain_form_is_json_and_builds_the_same_configuration(values):
     config = from_dict(values)
     plain = to_dict(config)
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
@@ -115,26 +114,26 @@ def test_the_plain_form_is_json_and_builds_the_same_configuration(values: dict[s
 
 
 @given(CONFIGS, st.sampled_from(["seed", "trainer.max_steps", "dataset.max_seq_length"]))
-def test_the_digest_tells_configurations_apart(values: dict[str, Any], key: str) -> None:
+def test_the_digest_tells_configurations_apart(values, key):
     config = from_dict(values)
     section, _, name = key.rpartition(".")
     before = getattr(getattr(config, section) if section else config, name)
     assert digest(replace(config, key, 1 if before != 1 else 2)) != digest(config)
 
 
-def test_the_digest_does_not_depend_on_the_order_or_the_spelling(resolve_text: Callable[..., Any]) -> None:
+def test_the_digest_does_not_depend_on_the_order_or_the_spelling(resolve_text):
     first = resolve_text("seed: 0x10\noptimizer: {lr: 6e-4, eps: 1}\n")
     second = resolve_text("optimizer:\n  eps: 1.0\n  lr: 0.0006\nseed: 16\n")
     assert first.digest == second.digest
 
 
-def test_the_digest_of_the_defaults_is_pinned() -> None:
+def test_the_digest_of_the_defaults_is_pinned():
     plain = json.dumps(to_dict(from_dict({})), sort_keys=True, separators=(",", ":"))
     assert plain.isascii()
     assert plain.startswith('{"adapter":{"alpha":16,"dropout":0.0,')
 
 
-def test_replace_rebuilds_and_checks() -> None:
+def test_replace_rebuilds_and_checks():
     config = from_dict({"seed": 1})
     changed = replace(config, "optimizer.betas", (0.8, 0.9))
     assert (config.optimizer.betas, changed.optimizer.betas) == ((0.9, 0.999), (0.8, 0.9))
@@ -145,7 +144,7 @@ def test_replace_rebuilds_and_checks() -> None:
         replace(config, "trainer.max_step", 1)
 
 
-def test_from_dict_is_as_strict_as_a_file() -> None:
+def test_from_dict_is_as_strict_as_a_file():
     for values in (
         {"seed": True},
         {"seed": float("nan")},

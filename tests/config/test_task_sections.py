@@ -21,7 +21,7 @@ class ToyConfig:
     shift: PositiveInt = key(1, "Shift of the labels.", affects="data")
 
 
-def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch):
     toy = TaskKeys(name="toy", package="nowhere", metrics=(), section=ToyConfig)
     monkeypatch.setitem(TASKS, "toy", toy)
 
@@ -37,6 +37,6 @@ def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch: pytest.Monke
     assert [each.path for each in caught.value.problems] == [("toy", "shift"), ("toy", "speed")]
 
 
-def test_every_task_has_its_section_under_its_name() -> None:
+def test_every_task_has_its_section_under_its_name():
     sections = {name: task.section for name, task in TASKS.items() if task.section}
     assert {name: type(task.of(RunConfig())) for name, task in TASKS.items() if task.section} == sections

@@ -72,7 +72,7 @@ PLACES = {
 }
 
 
-def test_toml_and_yaml_give_equal_configurations(write) -> None:
+def test_toml_and_yaml_give_equal_configurations(write):
     toml = resolve([load_document(write(TOML, "run.toml"))])
     yaml = resolve([load_document(write(YAML))])
     assert toml.config == yaml.config
@@ -80,7 +80,7 @@ def test_toml_and_yaml_give_equal_configurations(write) -> None:
 
 
 @pytest.mark.parametrize("line_ending", ["\n", "\r\n"])
-def test_places_are_found_in_the_source(line_ending: str, resolve_text) -> None:
+def test_places_are_found_in_the_source(line_ending, resolve_text):
     origins = resolve_text(TOML.replace("\n", line_ending), name="run.toml").origins
     assert {path: (origins[path].line, origins[path].column) for path in PLACES} == PLACES
 
@@ -101,13 +101,13 @@ def test_places_are_found_in_the_source(line_ending: str, resolve_text) -> None:
         ("variables" + ".a" * 2000 + " = 1", "CFG011", 0, "nested too deeply"),
     ],
 )
-def test_faults_have_their_line(text: str, code: str, line: int, words: str, issues_of) -> None:
+def test_faults_have_their_line(text, code, line, words, issues_of):
     issue = issues_of(text, name="run.toml")[0]
     assert (issue.code, issue.line) == (code, line)
     assert words in issue.message
 
 
-def test_an_empty_toml_file_is_refused_like_an_empty_yaml_file(issues_of) -> None:
+def test_an_empty_toml_file_is_refused_like_an_empty_yaml_file(issues_of):
     (issue,) = issues_of("# nothing\n", name="run.toml")
     assert issue.code == "CFG011"
     assert "is empty" in issue.message

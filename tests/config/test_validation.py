@@ -80,14 +80,14 @@ def by_hydration(kind: Any, values: Any) -> Any:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.sampled_from([*SECTIONS, Waiver, About, ProfileHead, Requirements]))
-def test_a_section_of_any_values_is_read_as_pydantic_reads_it(data: st.DataObject, kind: Any) -> None:
+def test_a_section_of_any_values_is_read_as_pydantic_reads_it(data, kind):
     names = st.sampled_from([*hints_of(kind), "unknown"])
     values = data.draw(st.one_of(VALUES, st.dictionaries(names, VALUES, max_size=6)))
     assert by_hydration(kind, values) == by_pydantic(kind, values), values
 
 
 @pytest.mark.parametrize("kind", SECTIONS, ids=lambda kind: kind.__name__)
-def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind: Any) -> None:
+def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind):
     for name in hints_of(kind):
         for value in [
             None,
@@ -106,7 +106,7 @@ def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind: Any) -> None:
             assert by_hydration(kind, values) == by_pydantic(kind, values), values
 
 
-def test_the_comparison_sees_a_bound_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_sees_a_bound_that_differs(monkeypatch):
     values = {"code": "CFG008", "reason": "too short", "expires": "2026-12-31"}
     assert by_hydration(Waiver, values) == by_pydantic(Waiver, values) == {(WRONG, ("reason",))}
     bounds = {name: (lambda value, limit: True, WRONG) for name in module.BOUNDS}

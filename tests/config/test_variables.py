@@ -5,7 +5,7 @@ import pytest
 from neobert.config.variables import keys_reached
 
 
-def test_a_whole_value_keeps_its_type(resolve_text) -> None:
+def test_a_whole_value_keeps_its_type(resolve_text):
     config = resolve_text(
         """
 variables: {width: 512, rate: 3e-4, tie: true, betas: [0.8, 0.9], none: null, model: {rope: false}}
@@ -23,7 +23,7 @@ trainer: {gradient_clipping: $variables.none}
     assert config.trainer.gradient_clipping is None
 
 
-def test_both_spellings_stand_inside_text(resolve_text) -> None:
+def test_both_spellings_stand_inside_text(resolve_text):
     text = """
 variables: {a: x, n: 3, f: 1e-5, b: true}
 wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
@@ -31,21 +31,21 @@ wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
     assert resolve_text(text).config.wandb.name == "x-3-1e-05-true"
 
 
-def test_a_braced_reference_that_is_the_whole_value_keeps_its_type(resolve_text) -> None:
+def test_a_braced_reference_that_is_the_whole_value_keeps_its_type(resolve_text):
     text = "variables: {n: 3, tie: true}\nseed: ${variables.n}\n"
     config = resolve_text(text + "model: {tie_word_embeddings: '${variables.tie}'}\n").config
     assert (config.seed, config.model.tie_word_embeddings) == (3, True)
 
 
 @pytest.mark.parametrize("reference", ["${max_seq_len}", "${oc.env:HOME}", "${model.hidden_size}"])
-def test_an_interpolation_of_another_trainer_is_no_shell_variable(reference: str, issues_of) -> None:
+def test_an_interpolation_of_another_trainer_is_no_shell_variable(reference, issues_of):
     text = f"max_seq_len: 512\nmodel: {{hidden_size: 64}}\nwandb: {{name: '{reference}'}}\n"
     (hint,) = [issue.hint for issue in issues_of(text) if issue.code == "CFG012"]
     assert "define" in hint
     assert "shell" not in hint
 
 
-def test_variables_may_name_each_other_in_any_order(resolve_text) -> None:
+def test_variables_may_name_each_other_in_any_order(resolve_text):
     text = """
 variables:
   name: "{$variables.size.label}-{$variables.seed}"
@@ -62,7 +62,7 @@ wandb: {name: $variables.name}
     assert config.variables["size"] == {"label": "base", "width": 768}
 
 
-def test_an_override_of_a_variable_reaches_every_use(resolve_text) -> None:
+def test_an_override_of_a_variable_reaches_every_use(resolve_text):
     resolution = resolve_text(
         "variables: {width: 512}\nmodel: {hidden_size: $variables.width}\n", "--variables.width", "256"
     )
@@ -71,7 +71,7 @@ def test_an_override_of_a_variable_reaches_every_use(resolve_text) -> None:
     assert resolution.origins["variables.width"].kind == "override"
 
 
-def test_an_override_may_use_a_variable(resolve_text) -> None:
+def test_an_override_may_use_a_variable(resolve_text):
     assert resolve_text("variables: {w: 96}", "model.hidden_size=$variables.w").config.model.hidden_size == 96
 
 
@@ -103,16 +103,14 @@ def test_an_override_may_use_a_variable(resolve_text) -> None:
         ("variables: [1]\n", "variables", 1, 12, "variables expects a mapping"),
     ],
 )
-def test_a_reference_that_fails_is_named_at_its_place(
-    text: str, path: str, line: int, column: int, words: str, issues_of
-) -> None:
+def test_a_reference_that_fails_is_named_at_its_place(text, path, line, column, words, issues_of):
     issue = issues_of(text)[0]
     assert issue.code == ("CFG003" if path == "variables" else "CFG012")
     assert (issue.path, issue.line, issue.column) == (path, line, column)
     assert words in issue.message
 
 
-def test_a_circle_is_one_problem_wherever_it_is_used(issues_of) -> None:
+def test_a_circle_is_one_problem_wherever_it_is_used(issues_of):
     circle = "variables: {c: $variables.a, b: $variables.c, a: $variables.b}\n"
     (issue,) = issues_of(circle + "seed: $variables.b\nwandb: {name: $variables.a}\n")
     assert issue.message == "variables refer to each other in a cycle: a -> b -> c -> a"
@@ -120,12 +118,12 @@ def test_a_circle_is_one_problem_wherever_it_is_used(issues_of) -> None:
     assert [issue.path for issue in both] == ["seed", "wandb.name"]
 
 
-def test_a_near_name_is_suggested(issues_of) -> None:
+def test_a_near_name_is_suggested(issues_of):
     (issue,) = issues_of("variables: {width: 1}\nseed: $variables.widht\n")
     assert issue.hint == "did you mean width?"
 
 
-def test_text_that_would_read_as_a_reference_later_is_refused(issues_of) -> None:
+def test_text_that_would_read_as_a_reference_later_is_refused(issues_of):
     (issue,) = issues_of("variables: {x: bles.x}\nwandb: {name: '$varia{$variables.x}'}\n")
     assert issue.code == "CFG012"
     assert "unresolved reference" in issue.message
@@ -136,13 +134,13 @@ def test_text_that_would_read_as_a_reference_later_is_refused(issues_of) -> None
     ["[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]", "'${{variables.{1}}}${{variables.{1}}}${{variables.{1}}}'"],
     ids=["lists", "text"],
 )
-def test_a_bomb_of_variables_is_refused_before_it_unfolds(item: str, issues_of) -> None:
+def test_a_bomb_of_variables_is_refused_before_it_unfolds(item, issues_of):
     lines = ["variables:", "  v0: xxxxxxxx"]
     lines += [f"  v{n}: {item.format(f'$variables.v{n - 1}', f'v{n - 1}')}" for n in range(1, 40)]
     assert "expand to" in issues_of("\n".join(lines))[0].message
 
 
-def test_a_long_chain_of_variables_is_refused(issues_of) -> None:
+def test_a_long_chain_of_variables_is_refused(issues_of):
     lines = ["variables:", "  v0: x"] + [f"  v{n}: [$variables.v{n - 1}]" for n in range(1, 500)]
     found = issues_of("\n".join([lines[0], *reversed(lines[1:])]))
     assert found[0].code == "CFG012"
@@ -163,7 +161,7 @@ def test_a_long_chain_of_variables_is_refused(issues_of) -> None:
         ("", ("model.hidden_size", "optimizer.betas.1", "wandb.name")),
     ],
 )
-def test_the_keys_that_a_variable_goes_into(name: str, keys: tuple[str, ...], resolve_text) -> None:
+def test_the_keys_that_a_variable_goes_into(name, keys, resolve_text):
     text = """
 variables:
   width: $variables.sizes.base
@@ -190,7 +188,7 @@ wandb: {name: "${variables.sizes.label} or so"}
         ("$variables.shell", "shell variables are not expanded"),
     ],
 )
-def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issues_of) -> None:
+def test_what_only_looks_like_a_variable_is_refused(value, hint, issues_of):
     text = f'variables: {{root: /r, shell: $HOME/y}}\ntrainer:\n  output_dir: "{value}"\n'
     (issue,) = issues_of(text)
     assert (issue.code, issue.path, issue.line) == ("CFG012", "trainer.output_dir", 3)
@@ -209,25 +207,25 @@ def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issue
         ("variables.price", "$HOME"),
     ],
 )
-def test_a_dollar_that_is_none_of_a_variable_stays(key: str, value: str, resolve_text) -> None:
+def test_a_dollar_that_is_none_of_a_variable_stays(key, value, resolve_text):
     section, _, name = key.partition(".")
     config = resolve_text(f"{section}: {{{name}: '{value}'}}\n").config
     found = getattr(config, section)
     assert (found[name] if section == "variables" else getattr(found, name)) == value
 
 
-def test_an_argument_that_the_shell_did_not_expand_is_refused(issues_of) -> None:
+def test_an_argument_that_the_shell_did_not_expand_is_refused(issues_of):
     (issue,) = issues_of("seed: 1\n", "trainer.output_dir=$HOME/x")
     assert (issue.code, issue.file) == ("CFG012", "<command line>")
 
 
-def test_a_lookalike_is_told_once_and_not_as_a_wrong_type_too(issues_of) -> None:
+def test_a_lookalike_is_told_once_and_not_as_a_wrong_type_too(issues_of):
     text = "trainer: {max_steps: $STEPS, save_steps: $STEPS}\n"
     (issue,) = issues_of(text)
     assert (issue.code, issue.path) == ("CFG012", "trainer.max_steps")
 
 
-def test_the_reason_of_a_waiver_is_prose(resolve_text) -> None:
+def test_the_reason_of_a_waiver_is_prose(resolve_text):
     waiver = "{code: BUD002, reason: $variable costs are agreed, expires: 2026-12-31}"
     (found,) = resolve_text(f"waivers: [{waiver}]\n").config.waivers
     assert found.reason.startswith("$variable")

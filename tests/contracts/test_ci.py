@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -27,25 +26,25 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_there_are_commands() -> None:
+def test_there_are_commands():
     assert len(COMMANDS) == 3
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_passes_and_fails(command: str, configs: Path) -> None:
+def test_a_command_passes_and_fails(command, configs):
     assert app.run(shlex.split(command)) == 0
     (configs / "run.yaml").write_text(FAILING, encoding="utf-8")
     assert app.run(shlex.split(command)) == 1
 
 
-def test_an_annotation_names_the_line(configs: Path, capsys: Any) -> None:
+def test_an_annotation_names_the_line(configs, capsys):
     (configs / "run.yaml").write_text(FAILING, encoding="utf-8")
     assert app.run(["lint", "configs", "--output-format", "github"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("::error file=configs/run.yaml,line=3,col=15,title=CKP001") for line in lines)
 
 
-def test_the_hook_is_a_command_that_takes_files(configs: Path) -> None:
+def test_the_hook_is_a_command_that_takes_files(configs):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *words = shlex.split(hook["entry"])
     assert (program, hook["id"]) == ("neobert-launch", "neobert-lint")

@@ -23,14 +23,14 @@ SHARED = {
 }  # fmt: skip
 
 
-def test_the_trainer_raises_no_code_that_means_another_thing_to_a_rule() -> None:
+def test_the_trainer_raises_no_code_that_means_another_thing_to_a_rule():
     sources = [file for room in TRAINING_HALF for file in (ROOT / "neobert" / room).rglob("*.py")]
     raised = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
     assert raised >= {"DAT004", "TOK001"}
     assert raised & RULES.keys() <= SHARED
 
 
-def test_no_error_is_taken_for_a_misspelt_rule() -> None:
+def test_no_error_is_taken_for_a_misspelt_rule():
     sources = [file for room in ("neobert", "launcher", "profiles") for file in (ROOT / room).rglob("*.py")]
     codes = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
     errors = codes - RULES.keys()
@@ -41,7 +41,7 @@ def test_no_error_is_taken_for_a_misspelt_rule() -> None:
         assert "codes of errors have no page" in caught.value.hint, code
 
 
-def test_a_finding_made_of_an_error_carries_the_name_of_its_rule() -> None:
+def test_a_finding_made_of_an_error_carries_the_name_of_its_rule():
     findings = findings_of_error(ProjectError("CFG005", "unknown profile 'x'"))
     assert [finding.name for finding in findings] == ["unpinned-profile"]
     assert findings_of_error(ProjectError("TRN001", "a loss that is no number"))[0].name == ""

@@ -16,11 +16,11 @@ def imports() -> dict[str, set[str]]:
     return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
 
-def test_no_module_is_in_a_cycle(imports: dict[str, set[str]]) -> None:
+def test_no_module_is_in_a_cycle(imports):
     TopologicalSorter(imports).prepare()
 
 
-def test_a_planted_cycle_is_found(imports: dict[str, set[str]]) -> None:
+def test_a_planted_cycle_is_found(imports):
     planted = imports | {"neobert.errors": {"launcher.cli.app"}}
     with pytest.raises(CycleError, match="nodes are in a cycle"):
         TopologicalSorter(planted).prepare()

@@ -46,25 +46,25 @@ PART_OF_TORCH = "triton"
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*(?:\[[a-z,]+\])?>=[^']+)'")
 
 
-def test_there_is_a_line_for_each_extra() -> None:
+def test_there_is_a_line_for_each_extra():
     assert INSTALL.keys() == EXTRAS.keys()
 
 
-def test_a_line_installs_what_the_extra_does() -> None:
+def test_a_line_installs_what_the_extra_does():
     for extra, packages in EXTRAS.items():
         assert QUOTED.findall(INSTALL[extra]) == [each.partition(";")[0] for each in packages], extra
 
 
-def test_the_kernel_that_is_built_against_torch_is_built_in_the_environment_of_torch() -> None:
+def test_the_kernel_that_is_built_against_torch_is_built_in_the_environment_of_torch():
     assert "--no-build-isolation" in INSTALL["flash"]
 
 
-def test_no_hint_asks_an_index_for_this_project() -> None:
+def test_no_hint_asks_an_index_for_this_project():
     files = [file for room in ROOMS for kind in ("*.py", "*.md") for file in (ROOT / room).rglob(kind)]
     assert [str(file) for file in files if "neobert-launch[" in file.read_text("utf-8")] == []
 
 
-def test_the_page_of_installing_names_each_extra() -> None:
+def test_the_page_of_installing_names_each_extra():
     page = (ROOT / "docs" / "install.md").read_text("utf-8")
     assert [extra for extra in EXTRAS if f"`{extra}`" not in page] == []
 
@@ -82,14 +82,14 @@ def names(requirements: Iterable[str]) -> set[str]:
     return {NAME.match(each)[0].lower() for each in requirements}
 
 
-def test_what_is_imported_is_declared_and_what_is_required_is_imported() -> None:
+def test_what_is_imported_is_declared_and_what_is_required_is_imported():
     imported = distributions_imported_by(PACKAGES)
     required = names(PROJECT["dependencies"])
     assert imported - required - names(each for extra in EXTRAS.values() for each in extra) == set()
     assert required - imported == set()
 
 
-def test_what_the_tests_import_is_declared() -> None:
+def test_what_the_tests_import_is_declared():
     declared = [*PROJECT["dependencies"], *PYPROJECT["dependency-groups"]["dev"]]
     optional = names([*EXTRAS["mteb"], *EXTRAS["torchao"]])
     imported = distributions_imported_by(["tests"])

@@ -31,16 +31,16 @@ QUESTION = re.compile(r"(?:What|Which|Whether|How|Where)\b")
 REMAINING: dict[str, int] = {}
 
 
-def test_no_message_has_a_banned_word() -> None:
+def test_no_message_has_a_banned_word():
     assert list(_findings("message")) == []
 
 
-def test_no_document_has_a_banned_word() -> None:
+def test_no_document_has_a_banned_word():
     lines = [(path.name, line) for path in (*DOCS, *TEXTS) for line in path.read_text("utf-8").splitlines()]
     assert [f"{name}: {line}" for name, line in lines if BANNED.search(line)] == []
 
 
-def test_comments_and_docstrings_improve() -> None:
+def test_comments_and_docstrings_improve():
     findings = [*_findings("comment"), *_findings("docstring"), *_findings("question")]
     found = Counter(finding.partition(":")[0] for finding in findings)
     worse = {path: number for path, number in found.items() if number > REMAINING.get(path, 0)}
@@ -50,12 +50,12 @@ def test_comments_and_docstrings_improve() -> None:
 @pytest.mark.parametrize(
     "text", ["lest it runs", "Mend it.", "a file is no config", "so many rows as", "a data set"]
 )
-def test_the_pattern_matches(text: str) -> None:
+def test_the_pattern_matches(text):
     assert BANNED.search(text)
 
 
 @pytest.mark.parametrize("text", ["there is no GPU", "it is no longer there", "the end", "recommended"])
-def test_the_pattern_does_not_match_english(text: str) -> None:
+def test_the_pattern_does_not_match_english(text):
     assert not BANNED.search(text)
 
 

@@ -18,7 +18,7 @@ FILES = sorted((ROOT / "docs" / "measurements").glob("*.json"))
 PAGES = {file.name: file.read_text("utf-8") for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
 
 
-def test_every_measurement_is_named_where_a_reader_looks() -> None:
+def test_every_measurement_is_named_where_a_reader_looks():
     text = "\n".join(PAGES.values())
     names = [file.stem for file in FILES]
     assert [name for name in names if f"`{name}`" not in text and f"{name}.json" not in text] == []
@@ -39,9 +39,7 @@ def test_every_measurement_is_named_where_a_reader_looks() -> None:
         ("lint_seconds", ["value"], "{:.1f} s", "ci.md"),
     ],
 )
-def test_the_figure_on_the_page_is_the_one_that_was_measured(
-    name: str, keys: list[str], written: str, page: str
-) -> None:
+def test_the_figure_on_the_page_is_the_one_that_was_measured(name, keys, written, page):
     assert written.format(measured(name, *keys)) in " ".join(PAGES[page].split())
 
 
@@ -64,7 +62,7 @@ def measured(name: str, *keys: str) -> float:
         ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
     ],
 )
-def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
+def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place, form):
     assert form.format(measured(*place) / 1000) in " ".join(PAGES["gpus.md"].split())
 
 
@@ -72,11 +70,11 @@ def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[st
     ("mode", "form"),
     [("fsdp2-4", "Four GPUs reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
 )
-def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode: str, form: str) -> None:
+def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode, form):
     assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["gpus.md"].split())
 
 
-def test_the_parts_of_the_start_are_those_that_were_measured() -> None:
+def test_the_parts_of_the_start_are_those_that_were_measured():
     detail = json.loads((ROOT / "docs/measurements/start-up.json").read_text("utf-8"))["detail"]
     columns = (detail["empty"], detail["rehearsed_again"], detail["warm"])
     for part in detail["empty"]["parts"]:
@@ -88,7 +86,7 @@ def test_the_parts_of_the_start_are_those_that_were_measured() -> None:
         assert sum(launch["parts"].values()) == pytest.approx(launch["seconds"], abs=0.05)
 
 
-def test_the_readme_has_the_rates_that_were_measured() -> None:
+def test_the_readme_has_the_rates_that_were_measured():
     rates = [
         measured(*RUNS, kernels, "train/tokens_per_sec") / 1000 for kernels in ("fused", "triton", "torch")
     ]
@@ -106,7 +104,7 @@ def test_the_readme_has_the_rates_that_were_measured() -> None:
     assert f"**{rates[0] / rates[2]:.2f} times** as fast as torch's modules" in page
 
 
-def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known() -> None:
+def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known():
     """Figures against peers that were profiled name the kernels of both sides."""
     for path in FILES:
         if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers")):
@@ -124,7 +122,7 @@ def scores_of(name: str, task: str) -> str:
     return " | ".join(f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores)
 
 
-def test_the_table_of_small_encoders_is_the_one_that_was_measured() -> None:
+def test_the_table_of_small_encoders_is_the_one_that_was_measured():
     page = " ".join(PAGES["evaluation.md"].split())
     for title in TASKS:
         row = scores_of("glue-small", title.lower().replace("-", ""))
@@ -145,14 +143,14 @@ def effect(arm: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "name", ["recipe-ablations", "recipe-ablations-245M", "short-pieces", "short-pieces-245M"]
 )
-def test_the_ablations_on_the_page_are_those_that_were_measured(name: str) -> None:
+def test_the_ablations_on_the_page_are_those_that_were_measured(name):
     arms = json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]["arms"]
     page = " ".join(PAGES["learning.md"].split())
     for arm in arms:
         assert effect(arm) in page, arm["arm"]
 
 
-def test_the_killed_run_of_the_readme_is_the_one_that_was_measured() -> None:
+def test_the_killed_run_of_the_readme_is_the_one_that_was_measured():
     measured = json.loads((ROOT / "docs/measurements/killed-run.json").read_text("utf-8"))
     detail, page = measured["detail"], " ".join(PAGES["README.md"].split())
     assert measured["value"] == 0
@@ -160,14 +158,14 @@ def test_the_killed_run_of_the_readme_is_the_one_that_was_measured() -> None:
     assert f"{detail['compared_losses']} losses, of training and of evaluations" in page
 
 
-def test_the_figures_are_drawn_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_are_drawn_from_the_measurements(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     drawn = importlib.import_module("figures").figures()
     assert drawn == {name: (ROOT / "docs" / "figures" / name).read_text("utf-8") for name in drawn}
     assert drawn.keys() == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
 
 
-def test_the_readme_says_which_profiles_were_run() -> None:
+def test_the_readme_says_which_profiles_were_run():
     profiles = [load_profile(name) for name in list_profiles()]
     run = [each.name for each in profiles if each.kind == "production" and not each.expects.is_estimate]
     assert run == ["h100-prod", "h200-prod"]
@@ -177,12 +175,12 @@ def test_the_readme_says_which_profiles_were_run() -> None:
         )
 
 
-def test_nothing_is_refused_for_a_figure_that_was_not_measured() -> None:
+def test_nothing_is_refused_for_a_figure_that_was_not_measured():
     answers = [text for part in table().values() for text in part.values()]
     assert [text for text in answers if "measured slower" in text] == []
 
 
-def test_the_losses_that_agree_do() -> None:
+def test_the_losses_that_agree_do():
     variants = json.loads((ROOT / "docs" / "measurements" / "step-throughput.json").read_text("utf-8"))[
         "detail"
     ]["variants"]

@@ -19,14 +19,14 @@ def reads_the_section(nodes: Sequence[ast.AST]) -> Iterator[int]:
             yield node.lineno
 
 
-def test_only_families_read_the_section_model() -> None:
+def test_only_families_read_the_section_model():
     found = [
         f"{file}:{line}" for file, nodes in nodes_of_packages(ROOMS) for line in reads_the_section(nodes)
     ]
     assert found == []
 
 
-def test_the_test_sees_each_way_to_read_it() -> None:
+def test_the_test_sees_each_way_to_read_it():
     for line in (
         "run.config.model.hidden_size",
         "config.model",

@@ -20,7 +20,7 @@ TOUR, START, EXPORT = (
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_every_make_target_exists() -> None:
+def test_every_make_target_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", written, re.MULTILINE))
@@ -28,9 +28,7 @@ def test_every_make_target_exists() -> None:
     assert {each for each in targets if f"\n{each}:" not in makefile} == set()
 
 
-def test_the_example_that_is_shown_is_refused_as_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_that_is_shown_is_refused_as_shown(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert run(["lint", "examples/toy-on-a100.yaml"]) == 1
     out = capsys.readouterr().out
@@ -39,14 +37,12 @@ def test_the_example_that_is_shown_is_refused_as_shown(
     assert {"MOD001", "PRE001", "CKP001", "ATT004", "BUD001", "BUD002"} <= set(re.findall(r"fail (\w+)", out))
 
 
-def test_the_plan_that_is_shown_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_that_is_shown_is_the_plan(capsys):
     assert run(["plan", "--profile", "h200-prod"]) == 0
     assert capsys.readouterr().out in TOUR
 
 
-def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(capsys, tmp_path):
     facts = ROOT / "tests" / "facts" / "cpu-asked-for-h200.json"
     words = ["preflight", "--profile", "a100-prod", "--level", "static,host,gpu", "--facts", str(facts)]
     assert run([*words, "--output", str(tmp_path)]) == 3
@@ -58,7 +54,7 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
 
 
 @pytest.mark.child
-def test_what_the_page_calls_to_respell_weights_is_there() -> None:
+def test_what_the_page_calls_to_respell_weights_is_there():
     (sentence,) = re.findall(r"\S*read_weights.*?back\.", EXPORT, re.DOTALL)
     called = re.findall(r"\w+_\w+", sentence)
     assert (
@@ -68,7 +64,7 @@ def test_what_the_page_calls_to_respell_weights_is_there() -> None:
     )
 
 
-def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys):
     predicted = []
     rows = ["trainer.per_device_train_batch_size=32", "trainer.gradient_accumulation_steps=8"]
     for kernels in ("fused", "triton", "torch"):
@@ -89,9 +85,7 @@ def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.Capt
         assert re.search(rf"{memory_mib / 1024:.1f} GiB[^.]* with {count} rows", page)
 
 
-def test_the_run_file_of_the_readme_needs_nothing_else(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_run_file_of_the_readme_needs_nothing_else(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     Path("run.yaml").write_text(block, encoding="utf-8")
@@ -103,7 +97,7 @@ def test_the_run_file_of_the_readme_needs_nothing_else(
         assert run([*command.split()[1:-1], "--help"]) == 0
 
 
-def test_the_commands_of_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_readme_exist(capsys):
     table = README.split("## Commands")[1].split("## ")[0]
     commands = [
         name
@@ -116,5 +110,5 @@ def test_the_commands_of_the_readme_exist(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out
 
 
-def test_the_other_example_passes() -> None:
+def test_the_other_example_passes():
     assert run(["lint", str(ROOT / "examples" / "real-text.yaml")]) == 0

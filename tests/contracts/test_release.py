@@ -29,7 +29,7 @@ def steps_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for job in jobs_of(workflow) for step in job["steps"]]
 
 
-def test_the_package_reads_its_version_from_the_code() -> None:
+def test_the_package_reads_its_version_from_the_code():
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
     assert "version" not in PROJECT["project"]
     assert PROJECT["project"]["dynamic"] == ["version"]
@@ -38,7 +38,7 @@ def test_the_package_reads_its_version_from_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_may_only_read_and_ends_in_time(name: str) -> None:
+def test_a_workflow_may_only_read_and_ends_in_time(name):
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}
     assert workflow["concurrency"]["cancel-in-progress"] is True
@@ -47,13 +47,13 @@ def test_a_workflow_may_only_read_and_ends_in_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_actions_are_pinned_to_a_major_version(name: str) -> None:
+def test_actions_are_pinned_to_a_major_version(name):
     used = [step["uses"] for step in steps_of(WORKFLOWS[name]) if "uses" in step]
     assert used
     assert [each for each in used if not re.fullmatch(r"actions/(checkout|setup-python)@v\d+", each)] == []
 
 
-def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass() -> None:
+def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass():
     run = {}
     for name, workflow in WORKFLOWS.items():
         lines = [step["run"] for step in steps_of(workflow) if "run" in step]
@@ -71,13 +71,13 @@ def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass() -> N
     assert [each for each in run["ci.yml"] | nightly if f"\n{each}: " not in MAKEFILE] == []
 
 
-def test_workflows_test_each_python_that_the_package_declares() -> None:
+def test_workflows_test_each_python_that_the_package_declares():
     declared = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
     tested = WORKFLOWS["ci.yml"]["jobs"]["tests"]["strategy"]["matrix"]["python-version"]
     assert tested == declared
 
 
-def test_each_section_of_the_changelog_has_each_group_once() -> None:
+def test_each_section_of_the_changelog_has_each_group_once():
     for section in (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]:
         groups = re.findall(r"^### (.+)$", section, re.MULTILINE)
         assert groups == sorted(set(groups), key=["Added", "Changed", "Fixed", "Removed"].index), groups

@@ -66,25 +66,25 @@ def broken(path: Path, text: str) -> Iterator[str]:
             yield link
 
 
-def test_every_link_leads_to_a_page_and_a_heading() -> None:
+def test_every_link_leads_to_a_page_and_a_heading():
     found = {path.name: list(broken(path, text)) for path, text in pages().items()}
     assert {name: links for name, links in found.items() if links} == {}
 
 
-def test_a_broken_link_is_found() -> None:
+def test_a_broken_link_is_found():
     page = DOCS / "index.md"
     links = "[a](nowhere.md) [b](start.md#nowhere) [c](start.md) [d](start.md#3-train) [e](../nowhere.yaml)"
     assert list(broken(page, links)) == ["nowhere.md", "start.md#nowhere", "../nowhere.yaml"]
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation():
     trees = re.findall(r"^```\{toctree\}\n(.*?)^```", (DOCS / "index.md").read_text("utf-8"), re.M | re.S)
     listed = {re.sub(r".*<(.+)>", r"\1", line) for tree in trees for line in tree.splitlines()}
     named = {path.relative_to(DOCS).with_suffix("").as_posix() for path in pages() if path.parent != ROOT}
     assert named - {"index"} - listed == set(), "add the page to a toctree of docs/index.md"
 
 
-def test_the_reference_covers_keys_profiles_rules_and_commands() -> None:
+def test_the_reference_covers_keys_profiles_rules_and_commands():
     generated = {path: content() for path, content in reference().PAGES.items()}
     assert [key for key in all_keys() if f"`{key}`" not in generated["reference/keys.md"]] == []
     assert [
@@ -95,7 +95,7 @@ def test_the_reference_covers_keys_profiles_rules_and_commands() -> None:
     assert [code for code in RULES if f"## {code} " not in (DOCS / "rules.md").read_text("utf-8")] == []
 
 
-def test_the_table_of_metrics_has_what_the_trainer_writes() -> None:
+def test_the_table_of_metrics_has_what_the_trainer_writes():
     folders = [ROOT / "neobert" / "training" / "telemetry", ROOT / "neobert" / "optim"]
     trees = [ast.parse(file.read_text("utf-8")) for folder in folders for file in folder.rglob("*.py")]
     texts = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
@@ -122,9 +122,7 @@ def starts_processes(found: list[tuple[str, str]]) -> bool:
 
 
 @pytest.mark.parametrize("found", blocks())
-def test_the_commands_of_a_page_work_as_written(
-    found: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_commands_of_a_page_work_as_written(found, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("A line of text.\n\n" * 1000)
     for info, text in found:
@@ -140,7 +138,7 @@ def test_the_commands_of_a_page_work_as_written(
                 assert code == 0, (line, capsys.readouterr())
 
 
-def test_the_pages_for_users_have_commands_that_are_run() -> None:
+def test_the_pages_for_users_have_commands_that_are_run():
     wanted = {
         "start", "own-data", "model-size", "gpus", "migrate", "watching", "troubleshooting",
         "classification", "continue", "token-classification", "decoders", "cluster",

@@ -39,7 +39,7 @@ def names_in(nodes: Sequence[ast.AST]) -> Iterator[int]:
             yield node.lineno
 
 
-def test_no_other_module_names_a_task() -> None:
+def test_no_other_module_names_a_task():
     naming = {file for file, nodes in nodes_of_packages() if any(names_in(nodes))}
     assert {file for file in naming if not file.startswith("neobert/tasks/")} == set(ALLOWED)
 
@@ -57,5 +57,5 @@ def test_no_other_module_names_a_task() -> None:
         ("from neobert.tasks.specs import spec_of", False),
     ],
 )
-def test_lines_that_name_a_task(line: str, is_named: bool) -> None:
+def test_lines_that_name_a_task(line, is_named):
     assert any(names_in(nodes_of(line))) == is_named

@@ -28,11 +28,11 @@ def decimal_labels(nodes: Sequence[ast.AST]) -> list[int]:
     return [line for line, text in strings_of(nodes) if DECIMAL_LABEL.search(text)]
 
 
-def test_no_string_labels_memory_in_decimal_units() -> None:
+def test_no_string_labels_memory_in_decimal_units():
     offenders = [f"{file}:{line}" for file, nodes in nodes_of_packages() for line in decimal_labels(nodes)]
     assert not offenders
 
 
-def test_a_planted_label_is_caught() -> None:
+def test_a_planted_label_is_caught():
     assert decimal_labels(nodes_of('print(f"{mib / 1024:.1f} GB")')) == [1]
     assert decimal_labels(nodes_of('print(f"{mib / 1024:.1f} GiB")')) == []

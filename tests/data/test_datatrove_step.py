@@ -12,7 +12,7 @@ from neobert.data.store.join import join
 from neobert.data.store.part import prepare_part
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import MANIFEST, PartNumber
-from tests.data.conftest import Configure, sentences, write_jsonl
+from tests.data.conftest import sentences, write_jsonl
 
 TASKS = 2
 
@@ -61,7 +61,7 @@ def joined(folder: Path) -> dict[str, object]:
     }
 
 
-def test_a_task_writes_the_part_of_the_same_text(configure: Configure, text, tmp_path):
+def test_a_task_writes_the_part_of_the_same_text(configure, text, tmp_path):
     config = configure(dataset__path=str(text), dataset__eval_samples=None)
     write(config, text, tmp_path / "written")
     for number in range(1, TASKS + 1):
@@ -70,7 +70,7 @@ def test_a_task_writes_the_part_of_the_same_text(configure: Configure, text, tmp
         assert content(tmp_path / "written" / part.folder) == content(tmp_path / "prepared" / part.folder)
 
 
-def test_a_share_of_the_documents_is_evaluation_text(configure: Configure, text, tmp_path):
+def test_a_share_of_the_documents_is_evaluation_text(configure, text, tmp_path):
     """`data prepare` gives the blocks of both splits to any part."""
     config = configure(dataset__path=str(text), dataset__eval_samples=None, dataset__validation_split=0.2)
     write(config, text, tmp_path / "written")
@@ -81,7 +81,7 @@ def test_a_share_of_the_documents_is_evaluation_text(configure: Configure, text,
     assert report == joined(tmp_path / "prepared")
 
 
-def test_a_task_that_is_repeated_replaces_its_part(configure: Configure, text, tmp_path):
+def test_a_task_that_is_repeated_replaces_its_part(configure, text, tmp_path):
     config = configure(dataset__path=str(text), dataset__eval_samples=None)
     write(config, text, tmp_path / "written")
     first, second = (tmp_path / "written" / PartNumber(number, TASKS).folder for number in (1, 2))
@@ -99,7 +99,7 @@ def test_a_task_that_is_repeated_replaces_its_part(configure: Configure, text, t
         ({"tokenizer__path": None, "tokenizer__vocab_size": 100}, "would train a tokenizer"),
     ],
 )
-def test_what_tasks_cannot_know_is_refused_at_once(configure: Configure, tmp_path, changes, says):
+def test_what_tasks_cannot_know_is_refused_at_once(configure, tmp_path, changes, says):
     pytest.importorskip("datatrove")
     with pytest.raises(ProjectError, match=says) as caught:
         datatrove_step.TokenStoreWriter(configure(**{"dataset__eval_samples": None} | changes), tmp_path)

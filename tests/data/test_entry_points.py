@@ -35,7 +35,7 @@ def run(module: str, *arguments: object, error_file: Path | None = None) -> subp
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
+def test_prepare_prints_one_json_report(configure, tmp_path):
     child = run("store.prepare", resolved(configure, tmp_path, dataset__eval_samples=20))
     assert child.returncode == 0, child.stderr
     assert json.loads(child.stdout) == {
@@ -46,7 +46,7 @@ def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure: Configure, tmp_path):
+def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure, tmp_path):
     error_file = tmp_path / "error.json"
     config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
     told = run("store.prepare", config, error_file=error_file)
@@ -85,7 +85,7 @@ def test_one_argument_is_wanted(capsys, arguments):
     assert "expected one argument" in capsys.readouterr().err
 
 
-def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir, tmp_path, monkeypatch):
     bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
 
     def save(self, folder):
@@ -103,7 +103,7 @@ def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_path):
+def test_train_tokenizer_writes_a_folder_that_loads(configure, tmp_path):
     keys = {"tokenizer__algorithm": "bpe", "tokenizer__lowercase": True, "tokenizer__vocab_size": 300}
     config = resolved(configure, tmp_path, tokenizer__path=None, **keys)
     child = run("tokenize.train_tokenizer", config, tmp_path / "out")
@@ -142,7 +142,7 @@ def run_program(how: str, text: str, tmp_path: Path) -> subprocess.CompletedProc
     ("how", "message"),
     [("stdin", "<stdin> is not a file"), ("file", "ended before their first batch")],
 )
-def test_a_program_that_no_process_can_import_is_told_so(how, message, configure: Configure, tmp_path):
+def test_a_program_that_no_process_can_import_is_told_so(how, message, configure, tmp_path):
     """The children of such a program die, or wait for their parent, which waits for them."""
     several = resolved(configure, tmp_path, dataset__num_proc=2)
     child = run_program(how, PROGRAM.format(resolved=str(several)), tmp_path)
@@ -155,7 +155,7 @@ def test_a_program_that_no_process_can_import_is_told_so(how, message, configure
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_program_from_standard_input_prepares_by_itself(configure: Configure, tmp_path):
+def test_a_program_from_standard_input_prepares_by_itself(configure, tmp_path):
     alone = resolved(configure, tmp_path, dataset__num_proc=1)
     child = run_program("stdin", PROGRAM.format(resolved=str(alone)), tmp_path)
     assert child.returncode == 0, child.stderr

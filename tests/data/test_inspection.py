@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ def with_(config: RunConfig, **sections: dict[str, Any]) -> RunConfig:
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
-def test_sound_text(config: RunConfig, is_packed: bool) -> None:
+def test_sound_text(config, is_packed):
     found = found_in(with_(config, datacollator={"pack_sequences": is_packed}))
     assert (found["altered_files"], found["repeated_samples"], found["missing_samples"]) == ([], 0, 0)
     assert (found["empty_ranks"], found["special_targets"], found["padding_targets"]) == ([], 0, 0)
@@ -75,7 +74,7 @@ def test_sound_text(config: RunConfig, is_packed: bool) -> None:
     assert sum(count for _, count in found["histogram"]) == 580
 
 
-def test_the_tokenizer_of_the_weights_is_compared(config: RunConfig, tmp_path: Path) -> None:
+def test_the_tokenizer_of_the_weights_is_compared(config, tmp_path):
     assert "weights_tokens" not in found_in(config), "random weights"
     weights = tmp_path / "weights"
     weights.mkdir()
@@ -93,7 +92,7 @@ def test_the_tokenizer_of_the_weights_is_compared(config: RunConfig, tmp_path: P
     assert "weights_tokens" not in found_in(own)
 
 
-def test_a_stream(config: RunConfig) -> None:
+def test_a_stream(config):
     found = found_in(with_(config, dataset={"streaming": True, "shuffle_buffer_size": 100}))
     assert found["is_stream"]
     assert (found["num_tokens"], found["epochs"], found["fill"]) == (None, None, None)
@@ -101,14 +100,14 @@ def test_a_stream(config: RunConfig) -> None:
     assert found["sampled_microbatches"] > 3
 
 
-def test_a_text_of_less_than_a_round_is_not_compared(config: RunConfig) -> None:
+def test_a_text_of_less_than_a_round_is_not_compared(config):
     few = {"per_device_train_batch_size": 64, "max_steps": 4}
     found = found_in(with_(config, trainer=few, distributed={"nproc_per_node": 10}))
     assert found["sampled_microbatches"] == 0
     assert found["missing_samples"] == 0
 
 
-def test_one_flipped_bit_is_seen(config: RunConfig) -> None:
+def test_one_flipped_bit_is_seen(config):
     folder = prepare(config).folder
     content = bytearray((folder / "train.tokens").read_bytes())
     content[100] ^= 1
@@ -119,7 +118,7 @@ def test_one_flipped_bit_is_seen(config: RunConfig) -> None:
     assert found_in(config)["altered_files"] == []
 
 
-def test_an_id_beyond_the_vocabulary_is_seen(config: RunConfig) -> None:
+def test_an_id_beyond_the_vocabulary_is_seen(config):
     folder = prepare(config).folder
     tokens = np.memmap(folder / "train.tokens", "<u2", mode="r+")
     tokens[-1] = 256
@@ -128,7 +127,7 @@ def test_an_id_beyond_the_vocabulary_is_seen(config: RunConfig) -> None:
     assert (found["max_token_id"], found["vocab_size"], found["sampled_microbatches"]) == (256, 256, 0)
 
 
-def test_a_file_that_lost_its_end_is_refused(config: RunConfig) -> None:
+def test_a_file_that_lost_its_end_is_refused(config):
     folder = prepare(config).folder
     with (folder / "train.tokens").open("r+b") as file:
         file.truncate(64)
@@ -153,7 +152,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     monkeypatch.setattr(contents, "TrainStream", Tampered)
 
 
-def test_ranks_that_read_the_same_are_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_read_the_same_are_seen(config, monkeypatch):
     class Overlapping(contents.TrainStream):
         def __init__(self, prepared: Any, config: Any, tokenizer: Any, rank: int, world_size: int) -> None:
             super().__init__(prepared, config, tokenizer, min(rank, 1), world_size)
@@ -164,7 +163,7 @@ def test_ranks_that_read_the_same_are_seen(config: RunConfig, monkeypatch: pytes
     assert found["missing_samples"] > 0
 
 
-def test_a_rank_without_text_is_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_without_text_is_seen(config, monkeypatch):
     class Starving(contents.TrainStream):
         def __init__(self, prepared: Any, config: Any, tokenizer: Any, rank: int, world_size: int) -> None:
             super().__init__(prepared, config, tokenizer, rank, world_size)
@@ -178,7 +177,7 @@ def test_a_rank_without_text_is_seen(config: RunConfig, monkeypatch: pytest.Monk
     assert found_in(config)["empty_ranks"] == [2]
 
 
-def test_targets_in_padding_and_on_markers_are_seen(config: RunConfig, monkeypatch: Any) -> None:
+def test_targets_in_padding_and_on_markers_are_seen(config, monkeypatch):
     def all_targets(batch: Microbatch) -> Microbatch:
         batch.labels.copy_(batch.input_ids)
         return batch
@@ -190,7 +189,7 @@ def test_targets_in_padding_and_on_markers_are_seen(config: RunConfig, monkeypat
     assert found["masked_share"] > 0.9
 
 
-def test_a_label_that_is_not_the_text_is_seen(config: RunConfig, monkeypatch: Any) -> None:
+def test_a_label_that_is_not_the_text_is_seen(config, monkeypatch):
     def shift(batch: Microbatch) -> Microbatch:
         batch.labels[batch.labels > 10] -= 1
         return batch
@@ -200,7 +199,7 @@ def test_a_label_that_is_not_the_text_is_seen(config: RunConfig, monkeypatch: An
 
 
 @pytest.mark.child
-def test_text_is_prepared_before_torch_is_imported(config: RunConfig, tmp_path: Path) -> None:
+def test_text_is_prepared_before_torch_is_imported(config, tmp_path):
     """A first launch waits for its text. Only AutoTokenizer, for a tokenizer_config.json, needs torch."""
     file, request = tmp_path / "tokenizer.json", tmp_path / "resolved.json"
     train_tokenizer(WORDS, TokenizerConfig(vocab_size=128)).backend_tokenizer.save(str(file))

@@ -139,7 +139,7 @@ def test_parts_are_the_text_of_one_preparation(configure_task, tmp_path, kind):
     assert all(same(*pair) for pair in zip(*evaluations, strict=True))
 
 
-def test_a_mixture_in_parts_is_the_mixture(configure: Configure, tmp_path):
+def test_a_mixture_in_parts_is_the_mixture(configure, tmp_path):
     text_of("pretrain", tmp_path / "text")
     write_jsonl(tmp_path / "other.jsonl", sentences(50, 7))
     corpora = (
@@ -332,7 +332,7 @@ def test_joined_parts_in_a_folder_of_text_are_not_read(configure_task, tmp_path)
     assert (preview.exists, preview.formats, preview.error) == (True, {"prepared part": 3}, None)
 
 
-def test_texts_that_pairs_share_are_counted_as_in_one_preparation(configure: Configure, tmp_path):
+def test_texts_that_pairs_share_are_counted_as_in_one_preparation(configure, tmp_path):
     text_of("contrastive", tmp_path / "text")
     text_of("contrastive", tmp_path / "other")  # the same pairs
     (tmp_path / "other" / "0.jsonl").unlink()

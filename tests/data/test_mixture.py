@@ -122,7 +122,7 @@ def mixed(make: Configure) -> Mixed:
     return config, prepare(config)
 
 
-def test_every_corpus_gives_evaluation_and_training_text(mixed: Mixed):
+def test_every_corpus_gives_evaluation_and_training_text(mixed):
     _, data = mixed
     assert data.mixture is not None
     assert data.eval is not None
@@ -136,7 +136,7 @@ def test_every_corpus_gives_evaluation_and_training_text(mixed: Mixed):
     assert books["epochs"] > web["epochs"]
 
 
-def test_the_order_is_the_same_for_every_number_of_ranks_and_threads(mixed: Mixed):
+def test_the_order_is_the_same_for_every_number_of_ranks_and_threads(mixed):
     alone = read(mixed, 24)
     for world_size in (2, 4):
         ranks = [read(mixed, 24 // world_size, rank, world_size, num_workers=2) for rank in range(world_size)]
@@ -144,7 +144,7 @@ def test_the_order_is_the_same_for_every_number_of_ranks_and_threads(mixed: Mixe
         assert all(same(mine, theirs, cursor=False) for mine, theirs in zip(alone, dealt, strict=True))
 
 
-def test_a_resume_at_any_microbatch_continues_bit_for_bit(mixed: Mixed):
+def test_a_resume_at_any_microbatch_continues_bit_for_bit(mixed):
     batches = read(mixed, 180)
     assert batches[-1].cursor.window >= 1, "the walk crosses a window"
     for place in (0, 1, 60, 126, 127, 128, 129, 130, 170):
@@ -153,7 +153,7 @@ def test_a_resume_at_any_microbatch_continues_bit_for_bit(mixed: Mixed):
             assert same(resumed, original), place
 
 
-def test_a_cursor_counts_the_tokens_that_all_ranks_drew_from_each_corpus(mixed: Mixed):
+def test_a_cursor_counts_the_tokens_that_all_ranks_drew_from_each_corpus(mixed):
     """Counted again here from the microbatches themselves, over the end of a window too."""
     batches = read(mixed, 180)
     drawn = np.zeros(2, np.int64)
@@ -164,14 +164,14 @@ def test_a_cursor_counts_the_tokens_that_all_ranks_drew_from_each_corpus(mixed: 
     assert read(mixed, 90, 1, 2)[-1].cursor == batches[-1].cursor
 
 
-def test_a_checkpoint_without_counts_resumes_without_them(mixed: Mixed):
+def test_a_checkpoint_without_counts_resumes_without_them(mixed):
     saved = read(mixed, 60)[-1].cursor.to_dict()
     del saved["corpus_tokens"]
     resumed = read(mixed, 3, cursor=Cursor.from_dict(saved))
     assert all(batch.cursor.corpus_tokens is None for batch in resumed)
 
 
-def test_a_document_that_is_read_again_is_masked_otherwise(mixed: Mixed):
+def test_a_document_that_is_read_again_is_masked_otherwise(mixed):
     _, data = mixed
     seen: dict[int, list[tuple[int, ...]]] = {}
     for batch in read(mixed, 200):
@@ -185,13 +185,13 @@ def test_a_document_that_is_read_again_is_masked_otherwise(mixed: Mixed):
     assert all(len(set(masks)) > 1 for masks in often)
 
 
-def test_preflight_finds_nothing_wrong_with_what_ranks_get(mixed: Mixed):
+def test_preflight_finds_nothing_wrong_with_what_ranks_get(mixed):
     found = describe(*mixed)
     assert (found["repeated_samples"], found["missing_samples"], found["wrong_labels"]) == (0, 0, 0)
     assert [each["share"] for each in found["corpora"]] == [0.75, 0.25]
 
 
-def test_other_weights_are_another_text_from_the_same_cache(mixed: Mixed, make: Configure):
+def test_other_weights_are_another_text_from_the_same_cache(mixed, make):
     config, data = mixed
     equal = tuple(MixtureCorpus(path=c.path, text_column=c.text_column) for c in config.dataset.mixture)
     other = prepare(make(dataset__mixture=equal))
@@ -199,7 +199,7 @@ def test_other_weights_are_another_text_from_the_same_cache(mixed: Mixed, make: 
     assert other.fingerprint != data.fingerprint
 
 
-def test_a_mixture_whose_examples_were_not_counted_is_read(mixed: Mixed):
+def test_a_mixture_whose_examples_were_not_counted_is_read(mixed):
     config, data = mixed
     manifest = json.loads((data.folder / MANIFEST).read_text(encoding="utf-8"))
     for corpus in manifest["splits"]["train"]["corpora"]:
@@ -214,7 +214,7 @@ def refused(config: Any) -> ProjectError:
     return error.value
 
 
-def test_a_mixture_that_cannot_be_drawn_is_refused(make: Configure, tmp_path: Path):
+def test_a_mixture_that_cannot_be_drawn_is_refused(make, tmp_path):
     assert refused(make(dataset__streaming=True, dataset__eval_samples=2)).code == "DAT018"
     assert refused(make(dataset__path="books")).code == "DAT013"
     empty = write_jsonl(tmp_path / "empty.jsonl", ["", " "])

@@ -16,7 +16,7 @@ from neobert.data.store.part import prepare_part
 from neobert.data.store.token_store import MANIFEST
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.prepared_parts import PartNumber
-from tests.data.conftest import Configure, configurator, sentences, write_jsonl
+from tests.data.conftest import configurator, sentences, write_jsonl
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def refused(code: str, says: str, *arguments) -> ProjectError:
     return caught.value
 
 
-def test_a_part_that_is_there_is_verified_and_not_written_again(configure: Configure, text, tmp_path):
+def test_a_part_that_is_there_is_verified_and_not_written_again(configure, text, tmp_path):
     config, part = configure(dataset__path=str(text)), PartNumber(2, 3)
     first = prepare_part(config, tmp_path / "parts", part)
     folder = tmp_path / "parts" / "part-2-of-3"
@@ -54,14 +54,14 @@ def test_a_part_that_is_there_is_verified_and_not_written_again(configure: Confi
     refused("DAT001", "does not match its checksum", config, tmp_path / "parts", part)
 
 
-def test_more_parts_than_blocks_are_refused(configure: Configure, text, tmp_path):
+def test_more_parts_than_blocks_are_refused(configure, text, tmp_path):
     config = configure(dataset__path=str(text))
     error = refused("DAT001", "has 4 blocks", config, tmp_path / "parts", PartNumber(1, 5))
     assert "at most 4 parts, such as --part 1/4" in error.hint
     assert prepare_part(config, tmp_path / "parts", PartNumber(1, 4))["train"]["documents"] == 60
 
 
-def test_streams_and_tokenizers_to_train_are_refused(configure: Configure, text, tmp_path):
+def test_streams_and_tokenizers_to_train_are_refused(configure, text, tmp_path):
     stream = configure(dataset__path=str(text), dataset__streaming=True)
     refused("DAT001", "stream", stream, tmp_path / "parts", PartNumber(1, 2))
     untrained = configure(dataset__path=str(text), tokenizer__path=None, tokenizer__vocab_size=100)
@@ -69,7 +69,7 @@ def test_streams_and_tokenizers_to_train_are_refused(configure: Configure, text,
     assert "tokenizer train" in error.hint
 
 
-def test_text_that_changes_meanwhile_is_refused(configure: Configure, text, tmp_path, monkeypatch):
+def test_text_that_changes_meanwhile_is_refused(configure, text, tmp_path, monkeypatch):
     from neobert.data.store import part as module
 
     write = module.PartWriter._split
@@ -118,7 +118,7 @@ def test_a_killed_part_is_repeated_alone(tokenizer_dir, text, tmp_path):
     assert not list(parts.glob(".*.partial"))
 
 
-def test_the_blocks_of_a_part_do_not_depend_on_their_number(configure: Configure, text, tmp_path):
+def test_the_blocks_of_a_part_do_not_depend_on_their_number(configure, text, tmp_path):
     config = configure(dataset__path=str(text), dataset__eval_samples=7)
 
     def blocks(of: int, **dataset) -> dict[str, dict[int, dict]]:

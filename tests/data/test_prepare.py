@@ -22,11 +22,10 @@ from neobert.data.store import build, build_lock, split_writer
 from neobert.data.store import prepare as preparing
 from neobert.data.store.build_lock import build_lock as hold_lock
 from neobert.data.store.prepare import prepare
-from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
-from tests.data.conftest import Configure, sentences, write_jsonl
+from tests.data.conftest import sentences, write_jsonl
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +51,7 @@ def left_behind(config: RunConfig) -> list[str]:
     return [name for name in names if not name.endswith(".lock") and name != ".digests"]
 
 
-def test_the_prepared_text_is_the_text(configure: Configure):
+def test_the_prepared_text_is_the_text(configure):
     texts = ["ba go", "fi", "", "ba " * 70, "lula"]
     path = write_jsonl(Path(configure().dataset.cache_dir).parent / "a.jsonl", texts)
     data = prepare(configure(dataset__path=str(path), trainer__per_device_train_batch_size=1))
@@ -75,7 +74,7 @@ def test_the_prepared_text_is_the_text(configure: Configure):
     assert counts["column"] == "text (in a.jsonl)"
 
 
-def test_the_manifest_describes_what_is_there(configure: Configure):
+def test_the_manifest_describes_what_is_there(configure):
     data = prepare(configure(dataset__eval_samples=20))
     manifest = json.loads((data.folder / MANIFEST).read_text(encoding="utf-8"))
     assert manifest["tokenizer_digest"] == data.tokenizer.digest
@@ -94,7 +93,7 @@ def test_the_manifest_describes_what_is_there(configure: Configure):
     assert (data.tokenizer_dir / "tokenizer.json").is_file()
 
 
-def test_what_was_prepared_is_opened_again(configure: Configure, monkeypatch):
+def test_what_was_prepared_is_opened_again(configure, monkeypatch):
     first = prepare(configure())
     monkeypatch.setattr(preparing, "build", None)
     second = prepare(configure(trainer__max_steps=7, dataset__num_proc=2))
@@ -116,7 +115,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: ",".join(change))
-def test_every_option_that_changes_the_text_changes_folder_and_fingerprint(configure: Configure, change):
+def test_every_option_that_changes_the_text_changes_folder_and_fingerprint(configure, change):
     plain, changed = prepare(configure()), prepare(configure(**change))
     assert changed.folder != plain.folder
     assert changed.fingerprint != plain.fingerprint
@@ -131,9 +130,7 @@ def edit_in_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize("settled_s", [2.0, -1.0], ids=["new file", "remembered digest"])
-def test_text_that_was_edited_in_place_is_prepared_again(
-    configure: Configure, tmp_path, monkeypatch, settled_s
-):
+def test_text_that_was_edited_in_place_is_prepared_again(configure, tmp_path, monkeypatch, settled_s):
     monkeypatch.setattr(file_digests, "SETTLED_S", settled_s)
     path = write_jsonl(tmp_path / "a.jsonl", sentences(4000))
     config = configure(dataset__path=str(path))
@@ -173,7 +170,7 @@ def test_a_file_is_read_again_only_after_it_changed(tmp_path, monkeypatch):
         digests.describe(path)
 
 
-def test_text_is_prepared_into_a_folder_of_its_own(configure: Configure, tmp_path, monkeypatch):
+def test_text_is_prepared_into_a_folder_of_its_own(configure, tmp_path, monkeypatch):
     output = tmp_path / "deep" / "prepared"
     first = prepare(configure(), output=output)
     assert first.folder == output
@@ -189,7 +186,7 @@ def test_text_is_prepared_into_a_folder_of_its_own(configure: Configure, tmp_pat
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_the_cache_folder_of_a_run_may_be_its_output(configure: Configure, tmp_path, is_there):
+def test_the_cache_folder_of_a_run_may_be_its_output(configure, tmp_path, is_there):
     output = tmp_path / "prepared"
     if is_there:
         output.mkdir()
@@ -199,7 +196,7 @@ def test_the_cache_folder_of_a_run_may_be_its_output(configure: Configure, tmp_p
     assert prepare(config, output=output).fingerprint == first.fingerprint
 
 
-def test_an_output_that_holds_anything_is_left_alone(configure: Configure, tmp_path):
+def test_an_output_that_holds_anything_is_left_alone(configure, tmp_path):
     (mine := tmp_path / "mine").mkdir()
     (mine / "thesis.tex").touch()
     with pytest.raises(ProjectError, match=r"not empty.*\[DAT009\]"):
@@ -207,7 +204,7 @@ def test_an_output_that_holds_anything_is_left_alone(configure: Configure, tmp_p
     assert (mine / "thesis.tex").exists()
 
 
-def test_text_without_a_token_to_mask_is_refused(configure: Configure, tmp_path):
+def test_text_without_a_token_to_mask_is_refused(configure, tmp_path):
     """Training on it would change nothing but decay the weights."""
     path = write_jsonl(tmp_path / "a.jsonl", ["[MASK] [SEP] \u4f60"] * 60)
     for streaming in (False, True):
@@ -217,7 +214,7 @@ def test_text_without_a_token_to_mask_is_refused(configure: Configure, tmp_path)
     assert left_behind(configure()) == []
 
 
-def test_the_fingerprint_is_of_the_content_alone(configure: Configure, corpus_file, tmp_path):
+def test_the_fingerprint_is_of_the_content_alone(configure, corpus_file, tmp_path):
     copy = tmp_path / "elsewhere.jsonl"
     shutil.copyfile(corpus_file, copy)
     os.utime(copy, (1, 1))
@@ -226,7 +223,7 @@ def test_the_fingerprint_is_of_the_content_alone(configure: Configure, corpus_fi
     assert there.fingerprint == here.fingerprint
 
 
-def test_a_trained_tokenizer_lies_beside_the_data(configure: Configure):
+def test_a_trained_tokenizer_lies_beside_the_data(configure):
     config = configure(tokenizer__path=None, tokenizer__vocab_size=100)
     first, second = prepare(config), prepare(config)
     assert first.tokenizer.vocab_size == 128
@@ -238,7 +235,7 @@ def test_a_trained_tokenizer_lies_beside_the_data(configure: Configure):
 @pytest.mark.parametrize(
     ("name", "value"), [("tokenizer_digest", "0" * 64), ("max_length", 99), ("add_special_tokens", False)]
 )
-def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, name, value):
+def test_data_of_another_tokenizer_or_length_is_refused(configure, name, value):
     data = prepare(configure())
     path = data.folder / MANIFEST
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -260,7 +257,7 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
         ("tokenizer/tokenizer.json", None, "has no tokenizer"),
     ],
 )
-def test_damaged_data_is_refused(configure: Configure, file, content, says):
+def test_damaged_data_is_refused(configure, file, content, says):
     path = prepare(configure()).folder / file
     path.unlink()
     if content is not None:
@@ -268,7 +265,7 @@ def test_damaged_data_is_refused(configure: Configure, file, content, says):
     assert "remove" in refused(configure(), "DAT001", says).hint
 
 
-def test_a_folder_that_lost_its_manifest_is_prepared_anew(configure: Configure):
+def test_a_folder_that_lost_its_manifest_is_prepared_anew(configure):
     data = prepare(configure())
     (data.folder / MANIFEST).unlink()
     (data.folder / "train.tokens").write_bytes(b"")
@@ -278,7 +275,7 @@ def test_a_folder_that_lost_its_manifest_is_prepared_anew(configure: Configure):
     assert left_behind(configure()) == [data.folder.name]
 
 
-def test_text_that_changes_while_it_is_prepared_is_refused(configure: Configure, tmp_path, monkeypatch):
+def test_text_that_changes_while_it_is_prepared_is_refused(configure, tmp_path, monkeypatch):
     path = write_jsonl(tmp_path / "a.jsonl", sentences(100))
     config = configure(dataset__path=str(path))
     finish = build.SplitWriter.finish
@@ -294,7 +291,7 @@ def test_text_that_changes_while_it_is_prepared_is_refused(configure: Configure,
     assert prepare(config).report["train"]["documents"] == 101
 
 
-def test_the_report_names_the_place_that_this_run_reads(configure: Configure, corpus_file, tmp_path):
+def test_the_report_names_the_place_that_this_run_reads(configure, corpus_file, tmp_path):
     copy = tmp_path / corpus_file.name
     shutil.copy2(corpus_file, copy)
     here, there = prepare(configure()), prepare(configure(dataset__path=str(copy)))
@@ -306,7 +303,7 @@ def test_the_report_names_the_place_that_this_run_reads(configure: Configure, co
     ("held_out", "copies"),
     [({"dataset__eval_samples": 4}, (4, 3)), ({"dataset__validation_split": 0.3}, (0, 0)), ({}, None)],
 )
-def test_copies_of_evaluation_text_are_counted(configure: Configure, tmp_path, held_out, copies):
+def test_copies_of_evaluation_text_are_counted(configure, tmp_path, held_out, copies):
     texts = ["go ba", "", "Go  ba", "goba", *sentences(60), "go ba", "", "go ba", "go ba", "go ba"]
     config = configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **held_out)
     report = prepare(config).report
@@ -317,7 +314,7 @@ def test_copies_of_evaluation_text_are_counted(configure: Configure, tmp_path, h
         assert found == copies
 
 
-def test_too_little_text(configure: Configure, tmp_path):
+def test_too_little_text(configure, tmp_path):
     def of(texts: list[str], **options: object) -> RunConfig:
         return configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **options)
 
@@ -348,7 +345,7 @@ def test_too_little_text(configure: Configure, tmp_path):
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
 
-def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
+def test_a_best_checkpoint_needs_text_to_be_told_by(configure):
     best = {"trainer__metric_for_best_model": "eval/loss"}
     error = refused(configure(**best), "CKP010", "no evaluation text")
     assert error.place == "trainer.metric_for_best_model"
@@ -356,7 +353,7 @@ def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
 
 
 @pytest.mark.parametrize("written", [0, 5])
-def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
+def test_a_full_disk_leaves_nothing(configure, monkeypatch, written):
     whole = split_writer.HashedFile.write
     calls = []
 
@@ -373,7 +370,7 @@ def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
     assert len(prepare(configure(dataset__eval_samples=5)).train) > 0
 
 
-def test_a_cache_that_cannot_be_written(configure: Configure, tmp_path):
+def test_a_cache_that_cannot_be_written(configure, tmp_path):
     (tmp_path / "file").touch()
     refused(configure(dataset__cache_dir=str(tmp_path / "file" / "cache")), "DAT009", "cannot be written")
 
@@ -394,7 +391,7 @@ prepare(configurator(*map(Path, sys.argv[1:]))())
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configure):
+def test_a_process_killed_half_way_leaves_nothing_that_counts(configure):
     config = configure()
     arguments = [config.dataset.cache_dir, config.tokenizer.path, config.dataset.path]
     with subprocess.Popen([sys.executable, "-c", SLOW_CHILD, *map(str, arguments)], cwd=ROOT) as process:
@@ -411,7 +408,7 @@ def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configu
     assert left_behind(config) == [data.folder.name]
 
 
-def test_only_one_prepares(configure: Configure, monkeypatch):
+def test_only_one_prepares(configure, monkeypatch):
     """The lock belongs to the open file, so threads wait for each other as processes do."""
     builds = []
 
@@ -471,7 +468,7 @@ def test_where_prepared_data_is_kept(monkeypatch, tmp_path):
     assert cache_folder(config.dataset) == tmp_path / ".cache" / "neobert"
 
 
-def test_the_report_is_json_and_says_what_a_person_asks(shared: tuple[Configure, PreparedData]):
+def test_the_report_is_json_and_says_what_a_person_asks(shared):
     make, data = shared
     report = json.loads(json.dumps(data.report))
     assert set(report) == {"train", "eval", "microbatch", "epochs", "folder", "fingerprint", "tokenizer"}

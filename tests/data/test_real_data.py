@@ -50,7 +50,7 @@ def test_the_published_tokenizer_loads_from_its_bare_folder():
     assert found.tokenizer("Hello, world!").input_ids == [101, 7592, 1010, 2088, 999, 102]
 
 
-def test_speeches_are_prepared_as_the_tokenizer_reads_them(speeches: tuple[RunConfig, PreparedData]):
+def test_speeches_are_prepared_as_the_tokenizer_reads_them(speeches):
     config, data = speeches
     text = next(iter(open_corpus(config.dataset)))
     expected = data.tokenizer.tokenizer(text, add_special_tokens=False).input_ids[: 256 - 2]
@@ -59,7 +59,7 @@ def test_speeches_are_prepared_as_the_tokenizer_reads_them(speeches: tuple[RunCo
     assert data.report["microbatch"]["fill"] > 0.98
 
 
-def test_microbatches_of_speeches_are_masked_as_asked(speeches: tuple[RunConfig, PreparedData]):
+def test_microbatches_of_speeches_are_masked_as_asked(speeches):
     config, data = speeches
     with TrainStream(data, config, data.tokenizer) as stream:
         batches = list(islice(stream, 60))

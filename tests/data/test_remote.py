@@ -199,7 +199,7 @@ def test_the_cache_is_bounded(tmp_path):
     assert (caught.value.code, caught.value.hint) == ("DAT009", "raise dataset.cache_limit_gib to 1.1")
 
 
-def test_a_store_without_its_package_is_one_sentence(configure: Configure):
+def test_a_store_without_its_package_is_one_sentence(configure):
     with pytest.raises(ProjectError, match="Protocol not known") as caught:
         remote.fetch(DatasetConfig(path="nostore://x/y", cache_dir=configure().dataset.cache_dir))
     assert "s3fs" in caught.value.hint

@@ -340,7 +340,7 @@ def test_a_definition_in_any_statement_is_read(tmp_path):
     assert {text for text, _ in python_docs._docstrings(tmp_path)} == {f"In {place}." for place in places}
 
 
-def test_a_source_that_was_read_whole_knows_its_length(tmp_path: Path) -> None:
+def test_a_source_that_was_read_whole_knows_its_length(tmp_path):
     """The progress of a preparation has a total where that costs no second reading."""
     path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
     train = corpus(path, eval_samples=5).train
@@ -355,7 +355,7 @@ def test_a_source_that_was_read_whole_knows_its_length(tmp_path: Path) -> None:
     assert known_count(train) == train.count() == 15
 
 
-def test_a_source_with_an_index_knows_its_length() -> None:
+def test_a_source_with_an_index_knows_its_length():
     source = IndexedSource("x", lambda *_: (), lambda: 7, lambda: None, format_of("text"))
     assert known_count(source) == 7
     assert known_count(HashShare(source, 0.5, is_evaluation=True)) is None

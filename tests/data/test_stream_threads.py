@@ -14,10 +14,10 @@ import torch
 from neobert.data.batches import windows
 from neobert.data.batches.streams import EvalStream, Microbatch, TrainStream
 from neobert.errors import ProjectError
-from tests.data.conftest import Text, read
+from tests.data.conftest import read
 
 
-def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts: dict[str, Text], monkeypatch):
+def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts, monkeypatch):
     config, data = texts["prepared"]
     config = replace(config, dataset=replace(config.dataset, num_workers=2))
     stream = TrainStream(data, config, data.tokenizer)
@@ -29,7 +29,7 @@ def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts: dict[str, Text
 
 
 @pytest.mark.parametrize("ends", ["close", "exit", "error", "forgotten", "evaluation left half-way"])
-def test_threads_end_with_their_stream(texts: dict[str, Text], ends: str):
+def test_threads_end_with_their_stream(texts, ends):
     config, data = texts["stream of files"]
     config = replace(config, dataset=replace(config.dataset, num_workers=2))
     before = set(threading.enumerate())
@@ -64,7 +64,7 @@ def test_threads_end_with_their_stream(texts: dict[str, Text], ends: str):
     assert set(threading.enumerate()) - before == set()
 
 
-def test_a_thread_that_hangs_ends_in_an_error(texts: dict[str, Text], monkeypatch):
+def test_a_thread_that_hangs_ends_in_an_error(texts, monkeypatch):
     from neobert.data.batches import streams
 
     monkeypatch.setattr(streams, "SILENCE_LIMIT_S", 0.05)
@@ -81,7 +81,7 @@ def test_a_thread_that_hangs_ends_in_an_error(texts: dict[str, Text], monkeypatc
     assert (caught.value.code, caught.value.exit_code) == ("DAT010", 4)
 
 
-def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monkeypatch):
+def test_pinning_happens_on_the_device_of_the_rank(texts, monkeypatch):
     """A thread starts on device 0; pinning there would open a context on another rank's device."""
     current = threading.local()
 
@@ -100,7 +100,7 @@ def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monke
     assert set(pinned) == {3}
 
 
-def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts: dict[str, Text], monkeypatch):
+def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts, monkeypatch):
     """Who watches from outside would take a patient reader for one that hangs."""
     from neobert.data.batches import streams
 

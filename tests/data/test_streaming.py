@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -18,7 +17,7 @@ from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.retries import RetryingReader, is_transient
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from tests.data.conftest import Configure, format_of, rows_of, sentences, write_jsonl
+from tests.data.conftest import format_of, rows_of, sentences, write_jsonl
 
 TEXTS = [f"document {number}" for number in range(30)]
 
@@ -155,7 +154,7 @@ def test_the_keys_of_the_config_are_the_patience():
     assert (reader.retries, reader.first_pause_s, reader.longest_pause_s) == (2, 1.0, 1.5)
 
 
-def test_training_goes_on_after_a_failed_read(configure: Configure, monkeypatch):
+def test_training_goes_on_after_a_failed_read(configure, monkeypatch):
     """The samples are those of a run whose reads never failed."""
     config = configure(
         dataset__streaming=True,
@@ -174,7 +173,7 @@ def test_training_goes_on_after_a_failed_read(configure: Configure, monkeypatch)
     assert samples({3: [ConnectionError()], 17: [TimeoutError(), OSError(5, "x")]}) == samples({})
 
 
-def test_readers_of_one_stream_do_not_move_each_other(tmp_path: Path):
+def test_readers_of_one_stream_do_not_move_each_other(tmp_path):
     for number in range(3):
         write_jsonl(tmp_path / f"train-{number}.jsonl", TEXTS[number * 10 : number * 10 + 10])
     source = hub_splits(DatasetConfig(name=str(tmp_path), streaming=True), format_of())["train"]()
@@ -217,9 +216,7 @@ def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch
         ({"dataset__eval_samples": 9, "dataset__validation_split": 0.1}, False, True),
     ],
 )
-def test_a_stream_must_know_what_it_evaluates(
-    configure: Configure, tmp_path, options, has_split, is_accepted
-):
+def test_a_stream_must_know_what_it_evaluates(configure, tmp_path, options, has_split, is_accepted):
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
     if has_split:
         write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
@@ -234,7 +231,7 @@ def test_a_stream_must_know_what_it_evaluates(
     assert data.report["eval"]["documents"] in (9, 500)
 
 
-def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Configure, tmp_path, monkeypatch):
+def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure, tmp_path, monkeypatch):
     """A run whose evaluation was too large for the memory goes on with a smaller one."""
     monkeypatch.setattr("neobert.data.tokenize.encoding_pool.BATCH_DOCUMENTS", 10)
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
@@ -248,7 +245,7 @@ def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Config
     assert prepare(configure(**place, trainer__eval_max_batches=3)).fingerprint != less.fingerprint
 
 
-def test_a_stream_is_prepared_without_reading_it(configure: Configure, corpus_file):
+def test_a_stream_is_prepared_without_reading_it(configure, corpus_file):
     config = configure(dataset__streaming=True, dataset__eval_samples=5)
     data = prepare(config)
     assert not list(data.folder.glob("train.*"))
@@ -258,7 +255,7 @@ def test_a_stream_is_prepared_without_reading_it(configure: Configure, corpus_fi
     assert "fill" not in data.report["microbatch"]
 
 
-def test_a_tokenizer_is_trained_from_a_stream(configure: Configure):
+def test_a_tokenizer_is_trained_from_a_stream(configure):
     stream, prepared = (
         prepare(
             configure(
@@ -273,14 +270,14 @@ def test_a_tokenizer_is_trained_from_a_stream(configure: Configure):
     assert stream.tokenizer.digest == prepared.tokenizer.digest
 
 
-def test_a_stream_without_text(configure: Configure, tmp_path):
+def test_a_stream_without_text(configure, tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [*sentences(5), *[""] * 30])
     config = configure(dataset__streaming=True, dataset__eval_samples=5, dataset__path=str(path))
     with pytest.raises(ProjectError, match=r"no text to train on.*DAT004"):
         prepare(config)
 
 
-def test_windows_of_empty_documents_are_passed_over(configure: Configure, tmp_path):
+def test_windows_of_empty_documents_are_passed_over(configure, tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [*sentences(15), *[""] * 30, *sentences(15, seed=2)])
     config = configure(
         dataset__streaming=True,
@@ -297,7 +294,7 @@ def test_windows_of_empty_documents_are_passed_over(configure: Configure, tmp_pa
     assert (0, 3) not in windows
 
 
-def test_a_document_that_may_not_be_long_stops_a_stream(configure: Configure, tmp_path):
+def test_a_document_that_may_not_be_long_stops_a_stream(configure, tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [*["ba go"] * 3000, "ba " * 90])
     config = configure(
         dataset__streaming=True,

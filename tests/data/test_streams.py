@@ -16,10 +16,9 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches import windows
 from neobert.data.batches.streams import Cursor, EvalStream, Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
-from tests.data.conftest import KINDS, MANY, Configure, Text, read, same
+from tests.data.conftest import KINDS, MANY, Text, read, same
 
 
 @pytest.fixture(params=KINDS)
@@ -52,7 +51,7 @@ def epochs_of(batches: list[Microbatch]) -> dict[int, list[Microbatch]]:
     return found
 
 
-def test_a_resume_from_any_cursor_goes_on_bit_for_bit(text: Text):
+def test_a_resume_from_any_cursor_goes_on_bit_for_bit(text):
     batches = read(text, MANY)
     assert batches[-1].cursor.epoch >= 1, "the walk crosses an epoch"
     for place in range(0, MANY - 1, 3):
@@ -61,7 +60,7 @@ def test_a_resume_from_any_cursor_goes_on_bit_for_bit(text: Text):
             assert same(resumed, original), place
 
 
-def test_every_segment_comes_once_an_epoch(text: Text):
+def test_every_segment_comes_once_an_epoch(text):
     _, data = text
     epochs = epochs_of(read(text, MANY))
     for number in (0, 1):
@@ -73,7 +72,7 @@ def test_every_segment_comes_once_an_epoch(text: Text):
             assert [found[place] for place in range(len(found))] == [part.tolist() for part in parts]
 
 
-def test_all_kinds_of_text_hold_the_same_segments(texts: dict[str, Text]):
+def test_all_kinds_of_text_hold_the_same_segments(texts):
     def segments(kind: str) -> list[list[int]]:
         epoch = epochs_of(read(texts[kind], MANY))[0]
         return sorted(ids for batch in epoch for _, ids in originals(batch))
@@ -83,7 +82,7 @@ def test_all_kinds_of_text_hold_the_same_segments(texts: dict[str, Text]):
     assert all(segments(kind) == expected for kind in KINDS)
 
 
-def test_the_order_does_not_depend_on_the_world_size(text: Text):
+def test_the_order_does_not_depend_on_the_world_size(text):
     alone = read(text, 24)
     for world_size in (2, 3):
         ranks = [read(text, 24 // world_size, rank, world_size) for rank in range(world_size)]
@@ -94,7 +93,7 @@ def test_the_order_does_not_depend_on_the_world_size(text: Text):
             assert len({json.dumps(batch.cursor.to_dict()) for batch in group}) == 1
 
 
-def test_another_world_size_goes_on_with_the_same_order(text: Text):
+def test_another_world_size_goes_on_with_the_same_order(text):
     alone = read(text, 12)
     two = [read(text, 3, rank, 2) for rank in range(2)]
     resumed = read(text, 6, cursor=two[0][-1].cursor)
@@ -102,12 +101,12 @@ def test_another_world_size_goes_on_with_the_same_order(text: Text):
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 1}, {"num_workers": 3, "prefetch_factor": 1}])
-def test_threads_never_change_the_samples(text: Text, options: dict[str, int]):
+def test_threads_never_change_the_samples(text, options):
     assert all(map(same, read(text, 30), read(text, 30, **options)))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "padded rows"])
-def test_packed_microbatches_have_static_shapes_and_isolated_padding(texts: dict[str, Text], kind: str):
+def test_packed_microbatches_have_static_shapes_and_isolated_padding(texts, kind):
     batches = read(texts[kind], MANY)
     assert len({(batch.input_ids.shape, batch.cu_seqlens.shape, batch.max_seqlen) for batch in batches}) == 1
     assert batches[0].input_ids.shape == (4 * 32,)
@@ -128,7 +127,7 @@ def test_packed_microbatches_have_static_shapes_and_isolated_padding(texts: dict
         assert batch.num_targets == int((batch.labels != IGNORED).sum())
 
 
-def test_padded_rows_are_as_wide_as_their_longest_rounded_up(texts: dict[str, Text]):
+def test_padded_rows_are_as_wide_as_their_longest_rounded_up(texts):
     batches = read(texts["padded rows"], MANY)
     for batch in batches:
         lengths = batch.attention_mask.sum(1)
@@ -142,7 +141,7 @@ def test_padded_rows_are_as_wide_as_their_longest_rounded_up(texts: dict[str, Te
     assert {batch.num_segments for batch in batches} >= {4}
 
 
-def test_masks_do_not_depend_on_the_layout(texts: dict[str, Text]):
+def test_masks_do_not_depend_on_the_layout(texts):
     def masked(kind: str) -> dict[int, list[int]]:
         found = {}
         for batch in epochs_of(read(texts[kind], MANY))[0]:
@@ -156,7 +155,7 @@ def test_masks_do_not_depend_on_the_layout(texts: dict[str, Text]):
     assert masked("padded rows") == masked("prepared")
 
 
-def test_seeds_and_epochs_shuffle_and_mask_anew(texts: dict[str, Text]):
+def test_seeds_and_epochs_shuffle_and_mask_anew(texts):
     config, data = texts["prepared"]
     first = epochs_of(read((config, data), MANY))
     other = epochs_of(read((replace(config, seed=1), data), MANY))
@@ -168,13 +167,13 @@ def test_seeds_and_epochs_shuffle_and_mask_anew(texts: dict[str, Text]):
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_a_stream_in_order_is_in_order(texts: dict[str, Text]):
+def test_a_stream_in_order_is_in_order(texts):
     epoch = epochs_of(read(texts["stream in order"], MANY))[0]
     samples = [sample for batch in epoch for sample in batch.sample_ids.tolist()]
     assert samples == list(range(len(samples)))
 
 
-def test_a_microbatch_without_targets_is_legal(texts: dict[str, Text]):
+def test_a_microbatch_without_targets_is_legal(texts):
     config, data = texts["prepared"]
     rare = replace(config, datacollator=replace(config.datacollator, mlm_probability=1e-6))
     batch = read((rare, data), 1)[0]
@@ -182,7 +181,7 @@ def test_a_microbatch_without_targets_is_legal(texts: dict[str, Text]):
     assert (batch.labels == IGNORED).all()
 
 
-def test_evaluation_is_the_same_every_time_for_every_seed_and_world_size(text: Text):
+def test_evaluation_is_the_same_every_time_for_every_seed_and_world_size(text):
     config, data = text
 
     def evaluate(config: RunConfig, rank: int = 0, world_size: int = 1) -> list[Microbatch]:
@@ -207,7 +206,7 @@ def test_evaluation_is_the_same_every_time_for_every_seed_and_world_size(text: T
             assert padding.attention_mask is None or padding.attention_mask.all()
 
 
-def test_evaluations_mask_their_own_share_and_training_does_not_depend_on_it(texts: dict[str, Text]):
+def test_evaluations_mask_their_own_share_and_training_does_not_depend_on_it(texts):
     config, data = texts["prepared"]
 
     def masking(**rates: float) -> RunConfig:
@@ -224,7 +223,7 @@ def test_evaluations_mask_their_own_share_and_training_does_not_depend_on_it(tex
     assert share(evaluated) < 0.4 < share(read((own, data), 8))
 
 
-def test_evaluation_can_be_cut_short(texts: dict[str, Text]):
+def test_evaluation_can_be_cut_short(texts):
     config, data = texts["prepared"]
     short = replace(config, trainer=replace(config.trainer, eval_max_batches=2))
     whole, cut = (list(EvalStream(data, each, data.tokenizer)) for each in (config, short))
@@ -232,13 +231,13 @@ def test_evaluation_can_be_cut_short(texts: dict[str, Text]):
     assert all(map(same, cut, whole))
 
 
-def test_evaluation_without_text_is_an_error(texts: dict[str, Text]):
+def test_evaluation_without_text_is_an_error(texts):
     config, data = texts["prepared"]
     with pytest.raises(ProjectError, match="no evaluation text"):
         EvalStream(replace(data, eval=None), config, data.tokenizer)
 
 
-def test_a_token_outside_the_vocabulary_is_refused(texts: dict[str, Text]):
+def test_a_token_outside_the_vocabulary_is_refused(texts):
     config, data = texts["prepared"]
     tokens = np.asarray(data.train.tokens).copy()
     tokens[-2] = 128
@@ -253,7 +252,7 @@ def test_cursors_survive_json(epoch, window, index, stream):
     assert Cursor.from_dict(json.loads(json.dumps(cursor.to_dict()))) == cursor
 
 
-def test_tensors_move_together(shared: tuple[Configure, PreparedData]):
+def test_tensors_move_together(shared):
     make, data = shared
     config = make(dataset__eval_samples=30)
     batch = read((config, data), 1)[0]

@@ -99,7 +99,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_unfinished_shard_is_refused(configure: Configure, tmp_path, fault):
+def test_an_unfinished_shard_is_refused(configure, tmp_path, fault):
     whole = write_shard(tmp_path / "tokens" / "00000_unshuffled.ds", [[40, 41, 42]] * 50)
     assert len(TokenShard.open(whole).ends) == 50
     broken(whole, fault)
@@ -120,7 +120,7 @@ def test_ids_of_another_tokenizer_are_found(of_text, tmp_path):
     assert agreement_of([write_shard(tmp_path / "joined.ds", joined)], encoder)["marked"] == len(joined)
 
 
-def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(configure: Configure, tmp_path):
+def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(configure, tmp_path):
     shard = write_shard(tmp_path / "tokens" / "a.ds", [[5, 60_000]] * 9)
     with pytest.raises(ProjectError, match="token id 60,000 is beyond the vocabulary") as caught:
         prepare(configure(dataset__path=str(shard), dataset__eval_samples=None))
@@ -130,7 +130,7 @@ def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(confi
         prepare(untrained)
 
 
-def test_files_of_datatrove_itself_are_read(configure: Configure, of_text, tokenizer_dir, tmp_path):
+def test_files_of_datatrove_itself_are_read(configure, of_text, tokenizer_dir, tmp_path):
     pytest.importorskip("datatrove")
     from datatrove.data import Document
     from datatrove.pipeline.tokens import DocumentTokenizer

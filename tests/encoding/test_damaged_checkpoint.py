@@ -49,7 +49,7 @@ def flip(file: Path) -> None:
     "name",
     ["model.safetensors", "config.json", "tokenizer.json", "1_Pooling/config.json", PROMPTS_FILE],
 )
-def test_a_flipped_bit_is_refused_by_every_reader(checkpoint: Path, reader: str, name: str) -> None:
+def test_a_flipped_bit_is_refused_by_every_reader(checkpoint, reader, name):
     flip(checkpoint / name)
     with pytest.raises(ProjectError, match=f"the content of {name} changed after the save") as caught:
         READERS[reader](checkpoint)
@@ -58,7 +58,7 @@ def test_a_flipped_bit_is_refused_by_every_reader(checkpoint: Path, reader: str,
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_not_read_may_change(checkpoint: Path, reader: str) -> None:
+def test_what_is_not_read_may_change(checkpoint, reader):
     (checkpoint / "README.md").write_text("another model card")
     (checkpoint / "notes.txt").touch()
     flip(checkpoint / "trainer_state" / "optimizer.safetensors")
@@ -67,14 +67,14 @@ def test_what_is_not_read_may_change(checkpoint: Path, reader: str) -> None:
     READERS[reader](checkpoint)
 
 
-def test_a_folder_without_a_manifest_is_not_verified(checkpoint: Path) -> None:
+def test_a_folder_without_a_manifest_is_not_verified(checkpoint):
     (checkpoint / FILE_NAME).unlink()
     flip(checkpoint / "model.safetensors")
     Encoder.load(checkpoint)
     assert model_size_bytes(checkpoint) == 0
 
 
-def test_a_missing_file_is_reported_by_its_reader(checkpoint: Path) -> None:
+def test_a_missing_file_is_reported_by_its_reader(checkpoint):
     (checkpoint / "model.safetensors").unlink()
     verify_model(checkpoint)
     with pytest.raises(ProjectError, match=r"no model\.safetensors in this folder"):
@@ -82,14 +82,14 @@ def test_a_missing_file_is_reported_by_its_reader(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"files": {}}'])
-def test_a_damaged_manifest_is_refused(checkpoint: Path, content: str) -> None:
+def test_a_damaged_manifest_is_refused(checkpoint, content):
     (checkpoint / FILE_NAME).write_text(content)
     with pytest.raises(ProjectError, match=r"checkpoint\.json is damaged") as caught:
         resolve(checkpoint)
     assert caught.value.code == "CKP007"
 
 
-def test_the_cache_of_the_hub_has_links_out_of_the_folder(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_cache_of_the_hub_has_links_out_of_the_folder(checkpoint, tmp_path):
     snapshot = tmp_path / "snapshot"
     snapshot.mkdir()
     for file in checkpoint.iterdir():
@@ -104,9 +104,7 @@ def test_the_cache_of_the_hub_has_links_out_of_the_folder(checkpoint: Path, tmp_
         (OSError(5, "I/O error\x1b"), "cannot be read: .*I/O error\N{REPLACEMENT CHARACTER}?", DAMAGED_HINT),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_error(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, message: str, hint: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_one_error(checkpoint, monkeypatch, error, message, hint):
     def fail(*_: object) -> None:
         raise error
 
@@ -117,7 +115,7 @@ def test_a_file_that_cannot_be_read_is_one_error(
     assert "\x1b" not in str(caught.value)
 
 
-def test_a_process_reads_each_file_once(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_reads_each_file_once(checkpoint, monkeypatch):
     right, read = model_files.verify_file, []
 
     def counting(folder: Path, name: str, expected: Any) -> None:
@@ -132,9 +130,7 @@ def test_a_process_reads_each_file_once(checkpoint: Path, monkeypatch: pytest.Mo
     assert not {"README.md", "trainer_state/optimizer.safetensors"} & set(read)
 
 
-def test_the_processes_of_a_job_do_not_verify_again(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processes_of_a_job_do_not_verify_again(checkpoint, tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("the model reads\n")
     (tmp_path / "out.npy.parts").mkdir()
     monkeypatch.setattr(model_files, "verify_file", lambda *_: pytest.fail("a file is hashed"))
@@ -159,9 +155,7 @@ def command(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_command_refuses_a_damaged_checkpoint_and_takes_it_when_it_is_restored(
-    checkpoint: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_refuses_a_damaged_checkpoint_and_takes_it_when_it_is_restored(checkpoint, command, capsys):
     name = "encode"
     flip(checkpoint / "model.safetensors")
     assert app.run(command(name, checkpoint)) == EXIT_CHECK_FAILED
@@ -175,9 +169,7 @@ def test_a_command_refuses_a_damaged_checkpoint_and_takes_it_when_it_is_restored
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("name", ["encode", "pseudo-perplexity"])
-def test_outputs_that_are_not_finite_are_an_error(
-    model_folder: Path, command: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_outputs_that_are_not_finite_are_an_error(model_folder, command, capsys, name):
     """They were written, or printed as `-`, with exit code 0."""
     file = model_folder / "model.safetensors"
     right = file.read_bytes()

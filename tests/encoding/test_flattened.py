@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,9 +43,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_flattened_texts_are_encoded_each_by_itself(
-    model_folder: Path, tmp_path: Path, one_by_one: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flattened_texts_are_encoded_each_by_itself(model_folder, tmp_path, one_by_one, monkeypatch):
     sentence_transformers = pytest.importorskip("sentence_transformers")  # takes a second to import
     leave_unread(monkeypatch)  # tests/export reads such folders
     export([model_folder], ["sentence-transformers"], tmp_path / "out", None)

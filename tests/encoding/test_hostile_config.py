@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import BertConfig, BertForMaskedLM
@@ -48,9 +46,7 @@ def open_export(folder: Path) -> Source:
         ({"rope": "false"}, ('rope is "false", expected true or false',)),
     ],
 )
-def test_a_wrong_value_is_one_sentence(
-    model_folder: Path, read: Callable[[Path], Any], change: dict[str, Any], message: tuple[str, ...]
-) -> None:
+def test_a_wrong_value_is_one_sentence(model_folder, read, change, message):
     """They were tracebacks, a model of no layers, or a model that took all memory and never ended."""
     config = model_folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | change))
@@ -65,9 +61,7 @@ def test_a_wrong_value_is_one_sentence(
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("name", ["encode", "export"])
-def test_the_commands_refuse_a_wrong_value_and_take_the_right_one(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_commands_refuse_a_wrong_value_and_take_the_right_one(model_folder, tmp_path, capsys, name):
     config = model_folder / "config.json"
     right = config.read_text()
     config.write_text(json.dumps(json.loads(right) | {"num_hidden_layers": 10**8}))
@@ -80,8 +74,8 @@ def test_the_commands_refuse_a_wrong_value_and_take_the_right_one(
 
 
 def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model_is_built(
-    model_folder: Path, tmp_path: Path
-) -> None:
+    model_folder, tmp_path
+):
     """The embedding of two million positions was allocated first, and filled with random numbers."""
     settings = NeoBERTConfig.from_pretrained(model_folder, rope=False)
     folder = tmp_path / "learned"
@@ -104,9 +98,7 @@ def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model
         ({"hidden_act": "swiglu"}, "the weights cannot be loaded: KeyError: 'swiglu'"),
     ],
 )
-def test_a_wrong_value_of_a_transformers_model_is_one_sentence(
-    tmp_path: Path, tokenizer_dir: Path, change: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_value_of_a_transformers_model_is_one_sentence(tmp_path, tokenizer_dir, change, message):
     folder = tmp_path / "bert"
     config = BertConfig(
         vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,

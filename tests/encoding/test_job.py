@@ -345,9 +345,7 @@ def test_the_command_warns_when_much_text_is_cut_off(request_of, capsys):
 @pytest.mark.parametrize(
     ("truncated", "texts", "expected"), [(1, 1, "1 of 1 text exceeds 4"), (2, 3, "2 of 3 texts exceed 4")]
 )
-def test_the_warning_of_lost_text_counts_in_english(
-    truncated: int, texts: int, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_warning_of_lost_text_counts_in_english(truncated, texts, expected, capsys):
     report = {"truncated": truncated, "texts": texts, "max_length": 4, "tokens_lost": 9, "tokens": 4}
     text_jobs.warn_of_lost_text(report)
     assert expected in capsys.readouterr().err
@@ -409,7 +407,7 @@ def test_a_column_of_plain_text_is_refused(tmp_path, name):
     ("text", "number"),
     [("", 0), ("one", 1), ("one\n", 1), ("one\n\nthree", 3), ("one\r\rthree", 3), ("one\r\ntwo\r\n", 2)],
 )
-def test_lines_are_counted_as_they_are_read(text: str, number: int, tmp_path: Path) -> None:
+def test_lines_are_counted_as_they_are_read(text, number, tmp_path):
     """The total of the progress."""
     (tmp_path / "a.txt").write_bytes(text.encode())
     texts = open_texts(tmp_path / "a.txt", None, "train")

@@ -75,9 +75,8 @@ def change_the_middle(model: Path) -> None:
 
 @pytest.mark.parametrize("name", EVALUATIONS)
 def test_weights_that_differ_in_the_middle_are_another_model(
-    name: str, words: Callable[[str], list[str]], model: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    name, words, model, tmp_path, monkeypatch, capsys
+):
     if name == "encode":
         stop_after_a_shard(model, tmp_path, monkeypatch)
     else:
@@ -110,9 +109,8 @@ def stop_after_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(
-    words: Callable[[str], list[str]], model: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    words, model, tmp_path, monkeypatch, capsys
+):
     stop_after_a_shard(model, tmp_path, monkeypatch)
     manifest = tmp_path / "out.npy.parts" / MANIFEST
     earlier = json.loads(manifest.read_text())
@@ -123,9 +121,7 @@ def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(
 
 
 @pytest.mark.parametrize("name", EVALUATIONS)
-def test_weights_that_the_manifest_does_not_list_are_not_read(
-    name: str, words: Callable[[str], list[str]], model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_the_manifest_does_not_list_are_not_read(name, words, model, capsys):
     """An index of shards was read in place of the weights that the checkpoint was saved with."""
     seal(model, 4, "digest", "2026-01-01T00:00:00+00:00")
     state = load_file(model / "model.safetensors")

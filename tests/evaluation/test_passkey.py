@@ -8,7 +8,6 @@ from dataclasses import astuple
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +64,7 @@ def new_model() -> NeoBERTLMHead:
     return NeoBERTLMHead(config)
 
 
-def test_a_document_depends_on_its_own_place_alone(bundle: TokenizerBundle) -> None:
+def test_a_document_depends_on_its_own_place_alone(bundle):
     documents = Documents(bundle, is_causal=False)
     assert bundle.tokenizer.convert_ids_to_tokens(documents.words) == list(KEYS)
     for length, depth in product((40, 64), DEPTHS):
@@ -108,9 +107,7 @@ def learn(model: NeoBERTLMHead, bundle: TokenizerBundle) -> None:
 @pytest.mark.skipif(
     settings.get_current_profile_name() != "thorough", reason="a minute of training: make test-thorough"
 )
-def test_a_model_passes_once_it_has_learned_to_copy(
-    bundle: TokenizerBundle, tokenizer_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_passes_once_it_has_learned_to_copy(bundle, tokenizer_folder, tmp_path, capsys):
     model, files = new_model(), read_tokenizer_files(tokenizer_folder)
     write_hf_folder(model, files, tmp_path / "before")
     learn(model, bundle)
@@ -132,9 +129,7 @@ def test_a_model_passes_once_it_has_learned_to_copy(
     assert test("after") == (code, accuracy)
 
 
-def test_documents_are_packed_without_changing_the_answer(
-    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_are_packed_without_changing_the_answer(tokenizer_folder, tmp_path, monkeypatch):
     write_hf_folder(new_model(), read_tokenizer_files(tokenizer_folder), tmp_path / "model")
     test = Settings(folder=str(tmp_path / "model"), lengths=(32, 96), trials=2)
     packed = evaluate_passkey(test)
@@ -144,8 +139,8 @@ def test_documents_are_packed_without_changing_the_answer(
 
 
 def test_a_causal_model_is_asked_for_each_word_after_the_words_before_it(
-    tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tokenizer_folder, tmp_path, monkeypatch
+):
     model = sparse.build().model
     write_hf_folder(model, read_tokenizer_files(tokenizer_folder), tmp_path / "model")
     test = Settings(folder=str(tmp_path / "model"), lengths=(32, 96), trials=2)
@@ -167,9 +162,7 @@ def test_a_causal_model_is_asked_for_each_word_after_the_words_before_it(
         ({}, (12,), "12 tokens hold no question"),
     ],
 )
-def test_lengths_without_an_answer_are_refused(
-    tokenizer_folder: Path, tmp_path: Path, changed: dict[str, Any], lengths: tuple[int, ...], problem: str
-) -> None:
+def test_lengths_without_an_answer_are_refused(tokenizer_folder, tmp_path, changed, lengths, problem):
     config = NeoBERTConfig(**new_model().config.to_dict() | changed)
     write_hf_folder(NeoBERTLMHead(config), read_tokenizer_files(tokenizer_folder), tmp_path / "model")
     with pytest.raises(ProjectError, match=problem):
@@ -177,7 +170,7 @@ def test_lengths_without_an_answer_are_refused(
 
 
 @pytest.mark.parametrize("text", ["1k,,2k", "many", "0", "2000k", "9" * 5000])
-def test_a_list_of_lengths_that_is_none_is_refused(text: str) -> None:
+def test_a_list_of_lengths_that_is_none_is_refused(text):
     assert lengths_of("4k,512,1K") == [512, 1024, 4096]
     with pytest.raises(ProjectError, match="--lengths has"):
         lengths_of(text)

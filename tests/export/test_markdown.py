@@ -18,5 +18,5 @@ from neobert.export.markdown import escaped
         (3, "3"),
     ],
 )
-def test_markup_is_escaped(text: object, written: str) -> None:
+def test_markup_is_escaped(text, written):
     assert escaped(text) == written

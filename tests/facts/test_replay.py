@@ -51,13 +51,13 @@ def altered(recorded: dict[str, Any], change: Callable[[dict[str, Any]], None]) 
     return judged(other)[1]
 
 
-def test_there_are_recordings_of_machines_with_gpus_and_without() -> None:
+def test_there_are_recordings_of_machines_with_gpus_and_without():
     machines = {"cpu-2-cores", "h200-x1", "h200-one-of-four", "h200-x2", "h200-x4"}
     assert machines | {"h200-rehearsal"} <= RECORDED.keys()
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_replay_gives_the_recorded_verdict(name: str) -> None:
+def test_a_replay_gives_the_recorded_verdict(name):
     verdict, checks = judged(RECORDED[name])
     assert verdict == RECORDED[name]["verdict"]
     statuses = {code: str(check.status) for code, check in checks.items()}
@@ -65,7 +65,7 @@ def test_a_replay_gives_the_recorded_verdict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_recording_survives_being_written_and_names_no_place(name: str) -> None:
+def test_a_recording_survives_being_written_and_names_no_place(name):
     facts = facts_from_json(json.dumps(RECORDED[name]["facts"]))
     assert facts_from_json(facts_to_json(facts)) == facts
     assert without_names(RECORDED[name]["facts"]) == RECORDED[name]["facts"]
@@ -77,7 +77,7 @@ def replayed(name: str, *more: str) -> tuple[str, Checks]:
     return judged(recorded | {"overrides": [*recorded["overrides"], *more]})
 
 
-def test_nothing_that_a_rehearsal_measured_of_another_model_is_told() -> None:
+def test_nothing_that_a_rehearsal_measured_of_another_model_is_told():
     verdict, checks = replayed("h200-rehearsal", "model.num_hidden_layers=12", "optimizer.lr=1e-4")
     assert verdict == "unknown"
     reason = (
@@ -89,12 +89,12 @@ def test_nothing_that_a_rehearsal_measured_of_another_model_is_told() -> None:
 
 
 @pytest.mark.parametrize("key", ["guard.max_lost_minutes=5", "trainer.save_steps=50", "wandb.mode=offline"])
-def test_how_a_run_is_guarded_and_named_voids_no_recording(key: str) -> None:
+def test_how_a_run_is_guarded_and_named_voids_no_recording(key):
     for name, recorded in RECORDED.items():
         assert replayed(name, key)[0] == recorded["verdict"]
 
 
-def test_a_machine_is_the_same_whatever_runs_on_it() -> None:
+def test_a_machine_is_the_same_whatever_runs_on_it():
     before, now = (replayed("h200-one-of-four", *more)[1] for more in ((), ("seed=8",)))
     assert {code for code in now if now[code].status is not before[code].status} == {
         "NUM001", "NUM002", "NUM003", "NUM004",
@@ -102,20 +102,20 @@ def test_a_machine_is_the_same_whatever_runs_on_it() -> None:
     assert {str(now[code].status) for code in ("GPU001", "GPU005", "GPU007")} <= {"pass", "warn"}
 
 
-def test_a_checkpoint_that_was_not_looked_for_is_not_missing() -> None:
+def test_a_checkpoint_that_was_not_looked_for_is_not_missing():
     checks = replayed("cpu-2-cores", "trainer.resume_from_checkpoint=auto")[1]
     assert checks["CKP007"].status is Status.UNKNOWN
     assert checks["CKP007"].message.endswith("trainer.resume_from_checkpoint never, not auto")
 
 
-def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default() -> None:
+def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default():
     older = copy.deepcopy(RECORDED["h200-rehearsal"])
     del older["facts"]["measured_for"]["keys"]["seed"]
     assert judged(older)[0] == RECORDED["h200-rehearsal"]["verdict"]
     assert judged(older | {"overrides": [*older["overrides"], "seed=8"]})[0] == "unknown"
 
 
-def test_ranks_that_read_something_else_than_the_run_are_still_named() -> None:
+def test_ranks_that_read_something_else_than_the_run_are_still_named():
     checks = altered(RECORDED["h200-x2"], put("distributed.ranks.1.config_digest", "0" * 64).make)
     assert "rank 1 has a different config" in checks["DST001"].message
 
@@ -215,9 +215,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("machine", "change", "code", "status", "says"), CASES)
-def test_an_altered_machine(
-    machine: dict[str, Any], change: Alteration, code: str, status: str, says: str
-) -> None:
+def test_an_altered_machine(machine, change, code, status, says):
     before = judged(machine)[1][code]
     assert says not in before.message
     check = altered(machine, change.make)[code]
@@ -226,7 +224,7 @@ def test_an_altered_machine(
         assert check.required == before.required
 
 
-def test_a_card_that_was_measured_before_bursts_were_is_held_by_what_it_keeps_up() -> None:
+def test_a_card_that_was_measured_before_bursts_were_is_held_by_what_it_keeps_up():
     """The one of four H200 that was visible, at its limit of 700 W."""
     machine = RECORDED["h200-one-of-four"]
     assert "718 TFLOP/s at best, 73% of" in judged(machine)[1]["GPU005"].message
@@ -234,7 +232,7 @@ def test_a_card_that_was_measured_before_bursts_were_is_held_by_what_it_keeps_up
     assert str(in_a_burst["GPU005"].status) == "pass"
 
 
-def test_a_value_may_stand_behind_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_may_stand_behind_an_option(tmp_path, capsys):
     arguments = ["here", "cpu-demo", "--level", "static", "--folder", str(tmp_path), "trainer.max_steps=40"]
     record.main(arguments)
     written = json.loads((tmp_path / "here.json").read_text(encoding="utf-8"))
@@ -242,7 +240,7 @@ def test_a_value_may_stand_behind_an_option(tmp_path: Path, capsys: pytest.Captu
     assert judged(written)[0] == written["verdict"]
 
 
-def test_progress_is_told_with_the_seconds_since_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_told_with_the_seconds_since_the_start(capsys):
     record.progress(time.monotonic() - 12)("measuring distributed")
     told = capsys.readouterr()
     seconds, *words = told.err.split()

@@ -50,7 +50,7 @@ def lines_by_code(report: Any) -> dict[str, set[tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("command", ["preflight", "train", "plan"])
-def test_it_is_refused_and_judged(command: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_it_is_refused_and_judged(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = [command, "-p", "a100-prod", "--config", str(FILE)]
     assert app.run([*asked, "--output-format", "json"]) == 1
@@ -67,14 +67,14 @@ def test_it_is_refused_and_judged(command: str, capsys: Any, tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_lint_judges_it_as_well(capsys: Any) -> None:
+def test_lint_judges_it_as_well(capsys):
     assert app.run(["lint", str(FILE), "--output-format", "json"]) == 1
     found = lines_by_code(json.loads(capsys.readouterr().out))
     assert {"CFG005", "CFG007", "PRE001", "CKP001"} <= found.keys()
 
 
 @pytest.mark.e2e
-def test_no_gpu_and_no_torch_are_needed(tmp_path: Path) -> None:
+def test_no_gpu_and_no_torch_are_needed(tmp_path):
     asked = ["preflight", "-p", "a100-prod", "--config", str(FILE), "--level", "static"]
     child = subprocess.run(
         [sys.executable, "-c", PROBE, *asked], capture_output=True, text=True, check=True, cwd=tmp_path
@@ -82,9 +82,7 @@ def test_no_gpu_and_no_torch_are_needed(tmp_path: Path) -> None:
     assert json.loads(child.stderr.splitlines()[-1]) == {"code": 1, "heavy": []}
 
 
-def test_control_the_same_wishes_in_our_names_and_at_full_size_pass(
-    capsys: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_control_the_same_wishes_in_our_names_and_at_full_size_pass(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(MENDED, encoding="utf-8")
     asked = ["preflight", "--config", "run.yaml", "--level", "static", "--output", "out"]

@@ -70,15 +70,13 @@ def refusal(launch: Launch, *more: str) -> str:
     ],
     ids=str,
 )
-def test_a_receipt_that_proves_nothing(
-    launch: Launch, checked: Callable[..., None], changes: dict[str, Any], named: str
-) -> None:
+def test_a_receipt_that_proves_nothing(launch, checked, changes, named):
     checked(**changes)
     assert named in refusal(launch)
 
 
 @pytest.mark.usefixtures("checked")
-def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
+def test_control_an_unchanged_machine_starts(launch):
     code, ending = launch("train", *RUN, "--receipt", "checked")
     assert code == 0, ending
     receipt = json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))
@@ -89,7 +87,7 @@ def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
 
 
 @pytest.mark.usefixtures("checked")
-def test_an_edited_config(launch: Launch) -> None:
+def test_an_edited_config(launch):
     said = refusal(launch, "--set", "trainer.max_steps=99999")
     assert "trainer.max_steps was 50000 and is 99999" in said
     assert "seed" not in said
@@ -105,22 +103,20 @@ def test_an_edited_config(launch: Launch) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("checked")
-def test_a_changed_machine(
-    launch: Launch, changes: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_machine(launch, changes, named, monkeypatch):
     machine.become(monkeypatch, machine.altered(changes))
     assert named in refusal(launch)
 
 
 @pytest.mark.usefixtures("checked")
-def test_what_is_judged_anew_still_stops_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_judged_anew_still_stops_the_run(launch, monkeypatch):
     machine.become(monkeypatch, machine.altered({"git": CLEAN, "disk.free_mib": 10}))
     code, report = launch("train", *RUN, "--receipt", "checked")
     assert code == 1
     assert "CKP004" in {finding["code"] for finding in report["findings"]}
 
 
-def test_unguarded_starts_and_is_recorded(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unguarded_starts_and_is_recorded(launch, monkeypatch):
     machine.become(monkeypatch, machine.altered({"git": CLEAN, "disk.free_mib": 10}))
     reason = "the quota is raised at noon, says the site"
     code, _ = launch("train", *RUN, "--unguarded", reason)
@@ -131,7 +127,7 @@ def test_unguarded_starts_and_is_recorded(launch: Launch, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("reason", ["because", " " * 20, "\u200b" * 20])
-def test_unguarded_needs_a_reason(reason: str, launch: Launch) -> None:
+def test_unguarded_needs_a_reason(reason, launch):
     code, report = launch("train", *RUN, "--unguarded", reason)
     assert code == 2
     assert report["findings"][0]["code"] == "unguarded-without-reason"

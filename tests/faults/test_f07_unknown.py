@@ -46,9 +46,7 @@ def judged_by(group: str) -> set[str]:
         ("disk", "timeout", "no answer within 10 s"),
     ],
 )
-def test_a_probe_without_an_answer(
-    run: Run, monkeypatch: pytest.MonkeyPatch, group: str, status: Any, reason: str
-) -> None:
+def test_a_probe_without_an_answer(run, monkeypatch, group, status, reason):
     facts = machine.altered({})
     machine.become(monkeypatch, facts)
     code, report = run(*ASKED)
@@ -66,7 +64,7 @@ def test_a_probe_without_an_answer(
 
 
 @pytest.mark.parametrize("how", ["throws", "hangs"])
-def test_a_probe_that_throws_or_hangs(run: Run, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_probe_that_throws_or_hangs(run, monkeypatch, how):
     def misbehave(_: Any) -> Any:
         if how == "throws":
             raise ZeroDivisionError("by nothing")
@@ -86,7 +84,7 @@ def test_a_probe_that_throws_or_hangs(run: Run, monkeypatch: pytest.MonkeyPatch,
     assert expected in check["message"]
 
 
-def test_a_rule_that_throws(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_throws(run, monkeypatch):
     def broken(*_: Any) -> Any:
         raise KeyError("uuid")
         yield
@@ -99,9 +97,7 @@ def test_a_rule_that_throws(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (check["status"], check["required"]) == ("unknown", True)
 
 
-def test_what_a_container_cannot_tell_somebody_may_answer_for(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_container_cannot_tell_somebody_may_answer_for(run, monkeypatch, tmp_path):
     """The check says so: it warns, the receipt holds the waiver, and it is no pass."""
     machine.become(monkeypatch, replace(machine.altered({}), gpu_log=None))
     waiver = "{code: GPU004, reason: the node's health check reads the log, expires: 2099-01-01}"

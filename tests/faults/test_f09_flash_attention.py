@@ -26,7 +26,7 @@ def failed(report: Any) -> set[str]:
     return {check["id"] for check in report["checks"] if check["status"] == "fail"}
 
 
-def test_not_installed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_installed(run, monkeypatch):
     machine.become(monkeypatch, machine.altered({}))
     code, report = run(*ASKED)
     assert (code, failed(report)) == (0, set())
@@ -38,9 +38,7 @@ def test_not_installed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_it_does_not_import(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject_here: Any
-) -> None:
+def test_it_does_not_import(run, tmp_path, monkeypatch, subject_here):
     package = tmp_path / "modules" / "flash_attn"
     package.mkdir(parents=True)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))

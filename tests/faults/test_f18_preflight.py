@@ -31,7 +31,7 @@ def may_mount(folder: Path) -> bool:
 
 
 @pytest.mark.e2e
-def test_a_real_disk_of_eight_mib(tmp_path: Path) -> None:
+def test_a_real_disk_of_eight_mib(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     if not may_mount(small):
@@ -51,7 +51,7 @@ def test_a_real_disk_of_eight_mib(tmp_path: Path) -> None:
     assert "CKP004" not in failed("4g")
 
 
-def test_a_disk_that_refuses_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_the_trial(tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -65,14 +65,7 @@ def test_a_disk_that_refuses_the_trial(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("free_mib", "free_inodes", "expected"), [(14794, 460, 0), (14793, 460, 1), (14794, 459, 1)]
 )
-def test_room_to_the_last_mib_and_inode(
-    free_mib: int,
-    free_inodes: int,
-    expected: int,
-    capsys: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_room_to_the_last_mib_and_inode(free_mib, free_inodes, expected, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     facts = machine.altered({})
     assert facts.disk is not None

@@ -59,7 +59,7 @@ def failed(checks: dict[str, dict[str, Any]]) -> set[str]:
     return {code for code, check in checks.items() if check["status"] == "fail"}
 
 
-def test_sound_text_then_a_flipped_bit_a_foreign_id_and_a_cut_file(judge: Judge, tmp_path: Path) -> None:
+def test_sound_text_then_a_flipped_bit_a_foreign_id_and_a_cut_file(judge, tmp_path):
     checks = judge()
     assert {check["status"] for check in checks.values()} <= {"pass", "skip", "warn"}, checks
     assert checks["DAT003"]["status"] == checks["NUM006"]["status"] == "pass"
@@ -89,7 +89,7 @@ def test_sound_text_then_a_flipped_bit_a_foreign_id_and_a_cut_file(judge: Judge,
     assert failed(judge()) == set()
 
 
-def test_one_very_long_document_at_the_end(judge: Judge, tmp_path: Path) -> None:
+def test_one_very_long_document_at_the_end(judge, tmp_path):
     """It is cut to the context, so no microbatch is longer for it; who forbids it hears of it early."""
     text = tmp_path / "text.jsonl"
     long = json.dumps({"text": " ".join(["bado"] * 20_000)})
@@ -103,7 +103,7 @@ def test_one_very_long_document_at_the_end(judge: Judge, tmp_path: Path) -> None
     assert "truncation loses" in lost["message"]
 
 
-def test_text_that_is_not_there(judge: Judge) -> None:
+def test_text_that_is_not_there(judge):
     checks = judge("--set=dataset.path=absent.jsonl")
     assert failed(checks) == {"DAT014"}
     assert checks["NUM006"]["status"] == "unknown"

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,7 +45,7 @@ def faults(checks: Judged) -> dict[str, str]:
     return {code: check.message for code, check in checks.items() if check.status is Status.FAIL}
 
 
-def test_control_two_ranks_that_agree(meet: Any) -> None:
+def test_control_two_ranks_that_agree(meet):
     found, checks = meet("none")
     assert {code: check.status for code, check in checks.items()} == {
         "DST001": Status.PASS,
@@ -65,37 +64,37 @@ def test_control_two_ranks_that_agree(meet: Any) -> None:
     assert found.bus_bytes_per_s is not None
 
 
-def test_a_wrong_value(meet: Any) -> None:
+def test_a_wrong_value(meet):
     _, checks = meet("wrong_value")
     assert faults(checks).keys() == {"DST002"}
     assert "the contribution of rank 1 is received incorrectly" in checks["DST002"].message
 
 
-def test_another_config(meet: Any) -> None:
+def test_another_config(meet):
     _, checks = meet("other_config")
     assert "DST001" in faults(checks)
     assert checks["DST001"].message == "rank 1 has a different config than the run"
 
 
-def test_other_code(meet: Any) -> None:
+def test_other_code(meet):
     _, checks = meet("other_code")
     assert faults(checks).keys() == {"DST001"}
     assert "the code of rank" in checks["DST001"].message
 
 
-def test_other_weights_after_a_resume(meet: Any) -> None:
+def test_other_weights_after_a_resume(meet):
     _, checks = meet("other_weights")
     assert faults(checks).keys() == {"DST005"}
     assert checks["DST005"].message.startswith("after a resume: the weights of rank 1 differ")
 
 
-def test_a_mean_of_means(meet: Any) -> None:
+def test_a_mean_of_means(meet):
     _, checks = meet("mean_of_means")
     assert faults(checks).keys() == {"DST006"}
 
 
 @pytest.mark.parametrize("fault", ["crash", "absent"])
-def test_a_rank_that_does_not_come(meet: Any, fault: str) -> None:
+def test_a_rank_that_does_not_come(meet, fault):
     found, checks = meet(fault)
     assert found.absent == (1,)
     assert faults(checks) == {"DST004": "rank 1 did not check in within 25 s"}
@@ -104,7 +103,7 @@ def test_a_rank_that_does_not_come(meet: Any, fault: str) -> None:
     assert checks["DST002"].required
 
 
-def test_ranks_that_fail_name_their_error(meet: Any) -> None:
+def test_ranks_that_fail_name_their_error(meet):
     with pytest.raises(
         IncompleteError, match=r"^torchrun: RuntimeError: no way to talk to others; rank 0 at"
     ):

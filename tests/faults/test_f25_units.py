@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def is_right(fields: dict[str, Any]) -> bool:
     return f"{gib:.2f}" == "21.00" and mib == 21_504 and gib * 1024 == mib
 
 
-def test_the_incident_s_figures() -> None:
+def test_the_incident_s_figures():
     assert is_right(told())
     assert show_mib(21_504) == "21.0 GiB"
 
@@ -34,12 +33,12 @@ def test_the_incident_s_figures() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("BYTES_PER_MIB", 10**6), ("MIB_PER_GIB", 1000), ("MIB_PER_GIB", 1)]
 )
-def test_a_mutant_that_labels_mib_as_gb_is_caught(name: str, value: int, monkeypatch: Any) -> None:
+def test_a_mutant_that_labels_mib_as_gb_is_caught(name, value, monkeypatch):
     monkeypatch.setattr(memory, name, value)
     assert not is_right(told())
 
 
-def test_memory_that_is_in_use_already(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_in_use_already(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = machine.launch(capsys)
     machine.become(monkeypatch, machine.altered({"gpus.0.memory_used_mib": 21_504}))

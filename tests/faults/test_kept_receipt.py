@@ -111,9 +111,7 @@ def run_again(launch: Launch, *more: str) -> None:
     assert code == 0, ending
 
 
-def test_a_run_that_a_preflight_rehearsed_starts_at_once(
-    launch: Launch, here: Machine, rehearsed: Path
-) -> None:
+def test_a_run_that_a_preflight_rehearsed_starts_at_once(launch, here, rehearsed):
     before = rehearsed.read_bytes()
     assert here.warmed_up == []
     for number in range(2):
@@ -128,16 +126,14 @@ def test_a_run_that_a_preflight_rehearsed_starts_at_once(
     assert rehearsed.read_bytes() == before, "its time limit counts from the measurement"
 
 
-def test_the_second_launch_of_a_run_starts_at_once(launch: Launch, here: Machine) -> None:
+def test_the_second_launch_of_a_run_starts_at_once(launch, here):
     run_again(launch)
     assert DEAR in here.take()
     run_again(launch)
     assert here.take() == CHEAP
 
 
-def test_every_check_that_was_not_repeated_is_listed(
-    rehearsed: Path, here: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_check_that_was_not_repeated_is_listed(rehearsed, here, capsys):
     assert app.run(["train", *RUN]) == 0
     lines = " ".join(capsys.readouterr().out.split())
     created = json.loads(rehearsed.read_text(encoding="utf-8"))["created_utc"]
@@ -148,7 +144,7 @@ def test_every_check_that_was_not_repeated_is_listed(
     assert f"measured {shown} UTC; `neobert-launch preflight` measures them again" in lines
 
 
-def test_the_receipt_of_an_unchanged_machine_is_found(rehearsed: Path) -> None:
+def test_the_receipt_of_an_unchanged_machine_is_found(rehearsed):
     assert found() is not None
 
 
@@ -164,17 +160,17 @@ def test_the_receipt_of_an_unchanged_machine_is_found(rehearsed: Path) -> None:
     ],
     ids=str,
 )
-def test_what_has_changed_is_measured_again(change: dict[str, Any], here: Machine, rehearsed: Path) -> None:
+def test_what_has_changed_is_measured_again(change, here, rehearsed):
     here.be(**change)
     assert found() is None
 
 
 @pytest.mark.parametrize("more", ["seed=8", "trainer.output_dir=other"])
-def test_another_run_is_measured(more: str, rehearsed: Path) -> None:
+def test_another_run_is_measured(more, rehearsed):
     assert found(more) is None
 
 
-def test_another_text_is_rehearsed(launch: Launch, here: Machine, rehearsed: Path) -> None:
+def test_another_text_is_rehearsed(launch, here, rehearsed):
     here.be(**{"inspection.prepared.fingerprint": "d" * 64})
     run_again(launch)
     assert DEAR in here.take()
@@ -208,7 +204,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_receipt_that_proves_nothing_is_not_used(how: str, rehearsed: Path) -> None:
+def test_a_receipt_that_proves_nothing_is_not_used(how, rehearsed):
     SPOILED[how](rehearsed)
     assert found() is None
 
@@ -216,24 +212,20 @@ def test_a_receipt_that_proves_nothing_is_not_used(how: str, rehearsed: Path) ->
 @pytest.mark.parametrize(
     ("age_s", "is_used"), [(-0.5, False), (0, True), (24 * 3600 - 1, True), (24 * 3600, False)]
 )
-def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(
-    age_s: float, is_used: bool, rehearsed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(age_s, is_used, rehearsed, monkeypatch):
     edited(rehearsed, issued_boot_s=1000.0)
     monkeypatch.setattr(kept_receipts, "since_boot_s", lambda: 1000.0 + age_s)
     assert (found() is not None) == is_used
 
 
-def test_nothing_is_found_where_nothing_can_be_compared_or_kept(
-    rehearsed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_found_where_nothing_can_be_compared_or_kept(rehearsed, monkeypatch):
     edited(rehearsed, inputs={})
     assert kept_receipts.find(resolved(), {}) is None
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     assert found() is None
 
 
-def test_only_the_user_can_read_a_kept_receipt(launch: Launch, rehearsed: Path) -> None:
+def test_only_the_user_can_read_a_kept_receipt(launch, rehearsed):
     rehearsed.unlink()
     before = os.umask(0)
     try:
@@ -252,9 +244,7 @@ NO_REHEARSED_PASS: dict[str, Callable[[Examination], Examination]] = {
 }
 
 
-def test_only_a_pass_that_was_rehearsed_here_is_kept(
-    launch: Launch, rehearsed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_pass_that_was_rehearsed_here_is_kept(launch, rehearsed, monkeypatch):
     seen: list[tuple[Examination, Any]] = []
     with monkeypatch.context() as patch:
         patch.setattr(kept_receipts, "keep", lambda *arguments: seen.append(arguments))
@@ -270,7 +260,7 @@ def test_only_a_pass_that_was_rehearsed_here_is_kept(
     assert rehearsed.exists()
 
 
-def test_other_installed_files_are_rehearsed(launch: Launch, here: Machine, rehearsed: Path) -> None:
+def test_other_installed_files_are_rehearsed(launch, here, rehearsed):
     here.be(**{"imports.loaded": "f" * 64})
     run_again(launch)
     assert DEAR in here.take()
@@ -279,9 +269,7 @@ def test_other_installed_files_are_rehearsed(launch: Launch, here: Machine, rehe
 
 
 @pytest.mark.parametrize("group", ["imports", "inspection", "disk"])
-def test_a_check_that_gives_no_answer_today_is_not_taken_from_the_receipt(
-    group: str, launch: Launch, here: Machine, rehearsed: Path
-) -> None:
+def test_a_check_that_gives_no_answer_today_is_not_taken_from_the_receipt(group, launch, here, rehearsed):
     here.be(**{group: None})
     code, report = launch("train", *RUN)
     assert code == 3
@@ -297,9 +285,7 @@ def warned(path: Path, message: str) -> None:
     edited(path, checks=content["checks"])
 
 
-def test_a_warning_of_the_rehearsal_is_shown_again_and_blocks_a_strict_launch(
-    launch: Launch, here: Machine, rehearsed: Path
-) -> None:
+def test_a_warning_of_the_rehearsal_is_shown_again_and_blocks_a_strict_launch(launch, here, rehearsed):
     warned(rehearsed, "slower than expected")
     code, report = launch("train", *RUN, "--strict")
     assert code == 1
@@ -312,14 +298,12 @@ def test_a_warning_of_the_rehearsal_is_shown_again_and_blocks_a_strict_launch(
     assert [each["code"] for each in stored["findings"]] == ["SCH002"]
 
 
-def test_a_waived_warning_of_the_rehearsal_blocks_nothing(launch: Launch, rehearsed: Path) -> None:
+def test_a_waived_warning_of_the_rehearsal_blocks_nothing(launch, rehearsed):
     warned(rehearsed, "waived: the site knows (until 2099-01-01)")
     run_again(launch, "--strict")
 
 
-def test_what_is_edited_during_a_rehearsal_keeps_no_receipt(
-    launch: Launch, here: Machine, rehearsed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_edited_during_a_rehearsal_keeps_no_receipt(launch, here, rehearsed, monkeypatch):
     rehearsed.unlink()
     before = rehearsal_inputs.rehearsal_inputs(resolved())
     monkeypatch.setattr(kept_receipts, "rehearsal_inputs", lambda _: before | {"code": "another"})
@@ -327,7 +311,7 @@ def test_what_is_edited_during_a_rehearsal_keeps_no_receipt(
     assert not rehearsed.exists()
 
 
-def test_a_receipt_that_repeats_checks_is_no_younger_than_they_are(launch: Launch, rehearsed: Path) -> None:
+def test_a_receipt_that_repeats_checks_is_no_younger_than_they_are(launch, rehearsed):
     created = datetime.now(UTC) - timedelta(hours=23)
     edited(rehearsed, created_utc=created.isoformat())
     run_again(launch)
@@ -344,7 +328,7 @@ def test_a_receipt_that_repeats_checks_is_no_younger_than_they_are(launch: Launc
     assert "have expired" in report["findings"][0]["message"]
 
 
-def test_what_is_checked_again_still_stops_the_run(launch: Launch, here: Machine, rehearsed: Path) -> None:
+def test_what_is_checked_again_still_stops_the_run(launch, here, rehearsed):
     here.be(**{"disk.free_mib": 10})
     code, report = launch("train", *RUN)
     assert (code, here.take()) == (1, CHEAP)
@@ -354,18 +338,14 @@ def test_what_is_checked_again_still_stops_the_run(launch: Launch, here: Machine
 
 
 @pytest.mark.parametrize("more", [(), ("--unguarded", "the quota is raised at noon, says the site")])
-def test_a_run_that_failed_a_check_keeps_no_receipt(
-    more: tuple[str, ...], launch: Launch, here: Machine
-) -> None:
+def test_a_run_that_failed_a_check_keeps_no_receipt(more, launch, here):
     here.be(**{"disk.free_mib": 10})
     launch("train", *RUN, *more)
     folder = Path("cache", "neobert", "receipts")
     assert list(folder.iterdir()) == []
 
 
-def test_a_preflight_measures_again_and_removes_receipts_that_no_time_limit_allows(
-    launch: Launch, here: Machine, rehearsed: Path
-) -> None:
+def test_a_preflight_measures_again_and_removes_receipts_that_no_time_limit_allows(launch, here, rehearsed):
     young, old = rehearsed.with_name("young.json"), rehearsed.with_name("old.json")
     for path, hours in ((young, 167.5), (old, 168.5)):
         path.touch()

@@ -65,7 +65,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("changes", "code", "words"), FAULTS.values(), ids=FAULTS)
-def test_the_named_check_fails(run: Any, capsys: Any, changes: dict[str, Any], code: str, words: str) -> None:
+def test_the_named_check_fails(run, capsys, changes, code, words):
     exit_code, report = run(changes)
     assert exit_code == report["exit_code"] == 1
     failed = {finding["code"]: finding["message"] for finding in report["findings"]}
@@ -77,12 +77,12 @@ def test_the_named_check_fails(run: Any, capsys: Any, changes: dict[str, Any], c
     assert f"fail {code}" in out
 
 
-def test_without_the_fault_the_same_command_passes(run: Any) -> None:
+def test_without_the_fault_the_same_command_passes(run):
     exit_code, report = run({})
     assert (exit_code, report["verdict"], report["findings"]) == (0, "pass", [])
 
 
-def test_a_toy_that_satisfies_its_checks_one_by_one_is_seen_twice(run: Any) -> None:
+def test_a_toy_that_satisfies_its_checks_one_by_one_is_seen_twice(run):
     """Saved often, in bf16, with flash attention, on tokens enough: and 128 wide."""
     toy = ("--set", "model.hidden_size=128", "--set", "model.intermediate_size=512", "--set")
     exit_code, report = run({"rehearsal.speed.mfu": 0.002}, *toy, "model.num_attention_heads=2")

@@ -48,7 +48,7 @@ def shown(text: str) -> str:
     return printable(text, keep="\n\t")
 
 
-def test_a_piped_chat_keeps_its_history_until_it_is_cleared(chatty: Path) -> None:
+def test_a_piped_chat_keeps_its_history_until_it_is_cleared(chatty):
     """The second question is answered with the first in mind, the third without."""
     lines = "hello\nhow are you\n/help\n/clear\nhow are you\n/exit\nnever asked\n"
     done = subprocess.run(
@@ -91,7 +91,7 @@ class Screen:
             self.seen += os.read(self.ours, 4096).decode(errors="replace")
 
 
-def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty: Path) -> None:
+def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty):
     screen = Screen(str(chatty), "--max-tokens", "100000", "--temperature", "5")
     try:
         screen.await_text("> ")
@@ -119,7 +119,7 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty: Path) -> N
         os.close(screen.ours)
 
 
-def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty: Path, tmp_path: Path) -> None:
+def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
     without = shutil.copytree(chatty, tmp_path / "plain")
     (without / "chat_template.jinja").unlink()
     with pytest.raises(ProjectError, match="the tokenizer has no chat template"):
@@ -139,7 +139,7 @@ def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty: Path, tmp_
     assert "config.json names BertForMaskedLM" in done.stderr
 
 
-def test_the_template_of_a_sealed_checkpoint_is_verified(chatty: Path, tmp_path: Path) -> None:
+def test_the_template_of_a_sealed_checkpoint_is_verified(chatty, tmp_path):
     checkpoint = shutil.copytree(chatty, tmp_path / "checkpoint")
     seal(checkpoint, 1, "digest", "2026-01-01T00:00:00+00:00")
     assert chat_folder(checkpoint) == checkpoint
@@ -188,7 +188,7 @@ def server() -> Iterator[str]:
         serving.shutdown()
 
 
-def test_a_server_is_talked_to_in_openai_s_form_and_its_escapes_are_not_printed(server: str) -> None:
+def test_a_server_is_talked_to_in_openai_s_form_and_its_escapes_are_not_printed(server):
     done = subprocess.run([*CHAT, server, *GREEDY], input="hi\nagain\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1 \N{REPLACEMENT CHARACTER}[2Jmessages\n3 \N{REPLACEMENT CHARACTER}[2Jmessages\n"
@@ -197,7 +197,7 @@ def test_a_server_is_talked_to_in_openai_s_form_and_its_escapes_are_not_printed(
     assert [message["role"] for message in Stub.seen[1]["messages"]] == ["user", "assistant", "user"]
 
 
-def test_a_key_is_sent_only_if_its_variable_is_named(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_sent_only_if_its_variable_is_named(server, monkeypatch):
     with pytest.raises(ProjectError, match="NO_SUCH_KEY is not set"):
         ServerReplies(server, None, "NO_SUCH_KEY", 0)
     monkeypatch.setenv("KEY", "secret")
@@ -209,6 +209,6 @@ def test_a_key_is_sent_only_if_its_variable_is_named(server: str, monkeypatch: p
             list(replies.reply([{"role": "user", "content": "leave"}], Sampling()))
 
 
-def test_a_server_that_is_not_there_is_said_so() -> None:
+def test_a_server_that_is_not_there_is_said_so():
     with pytest.raises(ProjectError, match="Connection refused"):
         ServerReplies("http://127.0.0.1:9", None, None, 0).__enter__()

@@ -35,7 +35,7 @@ def causal_run(chatty: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run: Path, chatty: Path, tmp_path: Path) -> None:
+def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run, chatty, tmp_path):
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -54,7 +54,7 @@ def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run: Path, chatty: 
     assert template == (chatty / "chat_template.jinja").read_text()
 
 
-def test_bf16_is_refused_for_a_format_in_fp32(causal_run: Path, tmp_path: Path) -> None:
+def test_bf16_is_refused_for_a_format_in_fp32(causal_run, tmp_path):
     done = export(causal_run, "--to", "hf,onnx", "--dtype", "bf16", "-o", tmp_path / "out")
     assert done.returncode == EXIT_USAGE
     assert "onnx is written in fp32 only, not bf16" in done.stderr

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from neobert.evaluation.generation.prompts import read_prompts
 from tests.generation.test_chat import reference
 
 
-def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path: Path) -> None:
+def test_prompts_are_continued_with_the_likeliest_tokens(chatty, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -34,7 +33,7 @@ def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path:
     assert text["continuation"] == tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)
 
 
-def test_gpt2_is_a_causal_model_under_another_name(chatty: Path, tmp_path: Path) -> None:
+def test_gpt2_is_a_causal_model_under_another_name(chatty, tmp_path):
     """The name of its class in config.json does not end as those of the others."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -58,7 +57,7 @@ def test_gpt2_is_a_causal_model_under_another_name(chatty: Path, tmp_path: Path)
     assert "1 prompt, " in done.stdout
 
 
-def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path: Path) -> None:
+def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path):
     parts = [{"type": "text", "text": "a\u2028"}, {"type": "text", "text": "b"}]
     row = json.dumps({"messages": [{"role": "user", "content": parts}]}, ensure_ascii=False)
     (tmp_path / "p.jsonl").write_bytes(f'\ufeff{{"prompt": "c"}}\r\n{row}'.encode())
@@ -76,7 +75,7 @@ def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path: Path) -> No
         ("p.txt", "\n\n", "p.txt: has no prompt"),
     ],
 )
-def test_wrong_prompts_are_named_by_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_wrong_prompts_are_named_by_line(tmp_path, name, content, message):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ProjectError) as error:
         read_prompts(tmp_path / name)

@@ -58,9 +58,7 @@ def unread() -> Iterator[int]:
 
 
 @pytest.mark.e2e
-def test_a_reader_that_takes_nothing_delays_neither_a_restart_nor_the_end(
-    start_child: Callable[..., Any], unread: int
-) -> None:
+def test_a_reader_that_takes_nothing_delays_neither_a_restart_nor_the_end(start_child, unread):
     child = start_child(*TRAIN, fake="chatter", stdout=unread, stderr=unread)
     try:
         assert child.wait(PATIENCE_S) == 0
@@ -85,9 +83,7 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
     return environments[0]
 
 
-def test_a_clock_that_is_set_forward_ends_no_run(
-    limits: dict[str, str], make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_forward_ends_no_run(limits, make_run, monkeypatch):
     for name, value in limits.items():
         monkeypatch.setenv(name, value)
     run_dir, now = make_run("shifted"), time.time
@@ -99,7 +95,7 @@ def test_a_clock_that_is_set_forward_ends_no_run(
 
 
 @pytest.mark.e2e
-def test_a_run_whose_directory_was_moved_is_not_restarted(run_child: Callable[..., Any]) -> None:
+def test_a_run_whose_directory_was_moved_is_not_restarted(run_child):
     answer = run_child(*TRAIN, fake="moved")
     assert answer.code == 4
     assert f"not restarting: {Path('run').absolute()} was moved or deleted" in " ".join(answer.out.split())
@@ -107,9 +103,7 @@ def test_a_run_whose_directory_was_moved_is_not_restarted(run_child: Callable[..
 
 
 @pytest.mark.parametrize("remove", [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved"))])
-def test_a_run_whose_directory_is_moved_or_deleted_says_what_is_lost_and_makes_no_other(
-    make_run: Callable[..., Path], remove: Callable[[Path], object]
-) -> None:
+def test_a_run_whose_directory_is_moved_or_deleted_says_what_is_lost_and_makes_no_other(make_run, remove):
     run_dir = make_run(trainer={"async_save": False})  # else files come while they are deleted
     with pytest.raises(ProjectError, match="moved or deleted") as caught:
         train_until(run_dir, 7, lambda: remove(run_dir))
@@ -118,9 +112,7 @@ def test_a_run_whose_directory_is_moved_or_deleted_says_what_is_lost_and_makes_n
     assert not run_dir.exists()
 
 
-def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(
-    make_run: Callable[..., Path], run: Callable[[Path], int], uninterrupted: list[dict[str, Any]]
-) -> None:
+def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(make_run, run, uninterrupted):
     run_dir = make_run()
     assert train_until(run_dir, 6, (run_dir / ".HALT").touch) == 130
     outcome = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
@@ -130,9 +122,7 @@ def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(
     assert exact_lines(run_dir) == uninterrupted
 
 
-def test_nothing_is_launched_beside_a_halt_file(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_launched_beside_a_halt_file(command, monkeypatch):
     halt = Path("run/.HALT").absolute()
     halt.parent.mkdir()
     halt.touch()

@@ -7,7 +7,6 @@ import pwd
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ def changed(subject: Subject, tmp_path: Path, home: Path) -> Subject:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings_of_git_change_no_digest(name: str, changed: Subject, home: Path) -> None:
+def test_settings_of_git_change_no_digest(name, changed, home):
     without = probe_git(changed)
     (home / ".gitconfig").write_text(SETTINGS[name].format(home=home))
     assert probe_git(changed) == without
@@ -86,7 +85,7 @@ def test_settings_of_git_change_no_digest(name: str, changed: Subject, home: Pat
     assert probe_git(changed).diff_sha256 != without.diff_sha256
 
 
-def test_variables_of_git_change_no_digest(changed: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_git_change_no_digest(changed, monkeypatch):
     without = probe_git(changed)
     assert changed.diff_file is not None
     kept = changed.diff_file.read_bytes()
@@ -97,9 +96,7 @@ def test_variables_of_git_change_no_digest(changed: Subject, monkeypatch: pytest
     assert b"+y = 1" in kept
 
 
-def test_an_edit_in_the_instant_of_the_last_add_is_kept(
-    changed: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_in_the_instant_of_the_last_add_is_kept(changed, monkeypatch):
     """Same size and same time as in the index: only the index's own time says that it has to be read."""
     settings = tuple(each for each in git.SETTINGS if "ctime" not in each)  # a test cannot set that time
     monkeypatch.setattr(git, "SETTINGS", (*settings, "core.trustctime=false"))
@@ -114,7 +111,7 @@ def test_an_edit_in_the_instant_of_the_last_add_is_kept(
     assert probe_git(changed).diff_sha256 != before.diff_sha256
 
 
-def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(tmp_path):
     victim, target = tmp_path / "victim", tmp_path / "facts.json"
     victim.write_text("precious")
     (tmp_path / f".facts.json.{os.getpid()}").symlink_to(victim)
@@ -137,9 +134,7 @@ def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pwd, "getpwuid", unknown)
 
 
-def test_no_home_directory_is_found_by_preflight(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_home_directory_is_found_by_preflight(command, monkeypatch):
     homeless(monkeypatch)
     words = ("preflight", "-p", "cpu-demo", "--level", "host", "--output-format", "json")
     answer = command(*words)
@@ -162,7 +157,7 @@ UNSHARE = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
     ),
     reason="this machine lets nobody take another user id",
 )
-def test_no_home_directory_is_one_sentence(tmp_path: Path) -> None:
+def test_no_home_directory_is_one_sentence(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in NO_HOME}
     answer = subprocess.run(
         [*UNSHARE, sys.executable, "-m", "launcher", "data", "prepare", "-p", "cpu-demo"],
@@ -178,7 +173,7 @@ def test_no_home_directory_is_one_sentence(tmp_path: Path) -> None:
     assert answer.stderr.count("\n") == 2
 
 
-def test_an_empty_output_dir_is_no_run_directory(command: Callable[..., Any], run_file: Any) -> None:
+def test_an_empty_output_dir_is_no_run_directory(command, run_file):
     answer = command("lint", run_file('profile: cpu-demo\ntrainer: {output_dir: ""}\n'))
     assert answer.code == 1
     assert 'trainer.output_dir expects text of at least 1 character, got the text ""' in answer.out
@@ -186,9 +181,7 @@ def test_an_empty_output_dir_is_no_run_directory(command: Callable[..., Any], ru
     assert 'dataset.cache_dir expects text of at least 1 character, or null, got the text ""' in answer.out
 
 
-def test_thousands_of_unknown_keys_cost_no_minutes(
-    command: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thousands_of_unknown_keys_cost_no_minutes(command, run_file, monkeypatch):
     """Comparing spellings is what takes time, so the comparisons are counted: a clock depends on the load."""
     compared = []
     real = key_suggestions.misspelt
@@ -201,7 +194,7 @@ def test_thousands_of_unknown_keys_cost_no_minutes(
 
 
 @pytest.mark.e2e
-def test_a_locale_without_umlauts_is_named() -> None:
+def test_a_locale_without_umlauts_is_named():
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     answer = subprocess.run(
         [sys.executable, "-m", "launcher", "plan", "-p", "cpu-demo", "--set", "trainer.output_dir=läufe"],
@@ -227,9 +220,7 @@ def test_a_locale_without_umlauts_is_named() -> None:
     ],
     ids=["preflight --output", "preflight --save-facts", "tokenizer train", "bench --output"],
 )
-def test_a_place_that_takes_no_file_is_one_sentence(
-    words: tuple[str, ...], place: str, command: Callable[..., Any]
-) -> None:
+def test_a_place_that_takes_no_file_is_one_sentence(words, place, command):
     answer = command(*words)
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith(f"error: {place}: cannot be written: ")

@@ -43,15 +43,13 @@ def peak_bytes() -> Callable[[Callable[[], Any]], tuple[Any, int]]:
     return measure
 
 
-def test_the_end_of_a_long_run_is_read_in_constant_memory(run_dir: Path, peak_bytes: Any) -> None:
+def test_the_end_of_a_long_run_is_read_in_constant_memory(run_dir, peak_bytes):
     ending, peak = peak_bytes(lambda: conclude(run_dir, 0, (), None, verdict={"exit_code": 0}))
     assert (ending.first_eval_step, ending.last_eval_step) == (500, NUM_STEPS - 500)
     assert peak < LIMIT_BYTES
 
 
-def test_what_earlier_sessions_showed_is_passed_over_in_constant_memory(
-    run_dir: Path, peak_bytes: Any
-) -> None:
+def test_what_earlier_sessions_showed_is_passed_over_in_constant_memory(run_dir, peak_bytes):
     tail = MetricsTail(run_dir / "metrics.jsonl", NUM_STEPS - 3)
     fresh, peak = peak_bytes(tail.read_new)
     assert [row["step"] for row in fresh] == [NUM_STEPS - 2, NUM_STEPS - 1]
@@ -61,9 +59,7 @@ def test_what_earlier_sessions_showed_is_passed_over_in_constant_memory(
     assert [row["step"] for row in tail.read_new()] == [NUM_STEPS]
 
 
-def test_a_long_history_is_cut_back_in_constant_memory_and_to_the_byte(
-    run_dir: Path, peak_bytes: Any
-) -> None:
+def test_a_long_history_is_cut_back_in_constant_memory_and_to_the_byte(run_dir, peak_bytes):
     path = run_dir / "metrics.jsonl"
     before = path.read_bytes().splitlines(keepends=True)
     _, peak = peak_bytes(lambda: keep_rows(path, lambda row: row["step"] < 15_000))

@@ -91,7 +91,7 @@ def as_file_name(text: str) -> str:
 @FEW
 @given(text=HOSTILE)
 @example(text=ALL)
-def test_lint_of_keys_values_and_names(text: str, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_lint_of_keys_values_and_names(text, command, tmp_path):
     folder = tmp_path / "files"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -112,7 +112,7 @@ def test_lint_of_keys_values_and_names(text: str, command: Callable[..., Any], t
 @settings(max_examples=3)
 @given(text=HOSTILE)
 @example(text=ALL)
-def test_what_the_command_line_quotes(text: str, command: Callable[..., Any]) -> None:
+def test_what_the_command_line_quotes(text, command):
     word = text.replace("\0", "")
     for words in (
         ("explain", word),
@@ -158,7 +158,7 @@ def run_directory(folder: Path, text: Any) -> Path:
 @example(value=ALL)
 @example(value=10**400)
 @example(value=float("inf"))
-def test_what_a_run_directory_says(value: Any, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_a_run_directory_says(value, command, tmp_path):
     name = as_file_name(value) if isinstance(value, str) else "run"
     folder = run_directory(tmp_path / name, value)
     for output_format in ("text", "json"):
@@ -167,7 +167,7 @@ def test_what_a_run_directory_says(value: Any, command: Callable[..., Any], tmp_
 
 
 @pytest.mark.parametrize("value", [ALL, 3, float("nan"), None, []], ids=repr)
-def test_live_lines(value: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_lines(value, tmp_path, capsys, monkeypatch):
     watch = Watch(tmp_path, -1)
     run_directory(tmp_path, value)
     view = make_view(watch, "json")
@@ -187,7 +187,7 @@ def test_live_lines(value: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest
 @FEW
 @given(text=HOSTILE)
 @example(text=ALL)
-def test_the_end_of_a_run(text: str, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_end_of_a_run(text, command, tmp_path):
     words = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--resume", "auto")
     folder = run_directory(tmp_path / "run", text)
     resolved = _resolved(command, tmp_path, words)
@@ -207,7 +207,7 @@ def _resolved(command: Callable[..., Any], folder: Path, words: tuple[str, ...])
     return to_dict(Selection("cpu-demo", (), overrides).require().config)
 
 
-def test_what_a_child_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_what_a_child_prints(tmp_path, monkeypatch, capsys):
     """Line breaks of its own stay, escape sequences and workflow commands do not."""
     source = f"import sys\nsys.stderr.write('first\\nsecond\\x1b[31m\\n::error::{MARK}\\n')\nsys.exit(3)\n"
     (tmp_path / "noisy_child.py").write_text(source)
@@ -219,7 +219,7 @@ def test_what_a_child_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])
-def test_recorded_facts(output_format: str, command: Callable[..., Any], tmp_path: Path) -> None:
+def test_recorded_facts(output_format, command, tmp_path):
     path = tmp_path / "facts.json"
     path.write_text(json.dumps(_spoilt(json.loads(FACTS.read_text()))))
     answer = command("preflight", "-p", "h200-prod", "--facts", path, "--output-format", output_format, "-v")
@@ -239,7 +239,7 @@ def _spoilt(content: Any) -> Any:
 @given(text=st.text(), has_colour=st.booleans())
 @example(text=ALL, has_colour=True)
 @example(text=" \t::stop-commands::x", has_colour=False)
-def test_the_last_look(text: str, has_colour: bool) -> None:
+def test_the_last_look(text, has_colour):
     shown = safe_text(text, has_colour=has_colour)
     assert shown.count("\n") == text.count("\n")
     assert safe_text(shown, has_colour=has_colour) == shown
@@ -248,7 +248,7 @@ def test_the_last_look(text: str, has_colour: bool) -> None:
         assert not any(line.strip().startswith("::") or "##[" in line for line in shown.split("\n"))
 
 
-def test_colours_of_one_stream_are_not_written_to_the_other() -> None:
+def test_colours_of_one_stream_are_not_written_to_the_other():
     painted = "\x1b[31;1merror\x1b[0m: x"
     assert safe_text(painted, has_colour=True) == painted
     assert safe_text(painted, has_colour=False) == "error: x"

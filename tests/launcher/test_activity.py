@@ -21,7 +21,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_text_and_time_are_shown_and_erased(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_time_are_shown_and_erased(capsys):
     with activity("preparing the data"):
         announce("measuring gpu load \x1b[31m (2 of 5) and more")
         time.sleep(0.05)
@@ -36,9 +36,7 @@ def test_text_and_time_are_shown_and_erased(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_nothing_is_drawn_over_what_follows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_drawn_over_what_follows(capsys, monkeypatch):
     monkeypatch.setattr(module, "TICK_S", 0.0)
     for _ in range(300):
         with activity("preparing the data"):
@@ -50,7 +48,7 @@ def test_nothing_is_drawn_over_what_follows(
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_an_error_leaves_no_line_behind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_leaves_no_line_behind(capsys):
     with pytest.raises(KeyboardInterrupt), activity("preparing the data"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.endswith("\x1b[K")

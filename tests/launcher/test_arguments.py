@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -21,12 +19,12 @@ VALUES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 
 
 @pytest.mark.parametrize("tokens", [["@", "run.yaml"], ["@run.yaml"], ["--config", "run.yaml"]])
-def test_spellings_of_a_config_are_one(tokens: list[str]) -> None:
+def test_spellings_of_a_config_are_one(tokens):
     assert normalise(tokens, WITH_VALUE) == ["--config", "run.yaml"]
 
 
 @given(KEYS, VALUES)
-def test_every_spelling_agrees(key: str, value: str) -> None:
+def test_every_spelling_agrees(key, value):
     spellings = ([f"--{key}", value], [f"--{key}={value}"], [f"{key}={value}"], ["--set", f"{key}={value}"])
     assert {tuple(normalise(spelling, WITH_VALUE)) for spelling in spellings} == {("--set", f"{key}={value}")}
 
@@ -34,30 +32,30 @@ def test_every_spelling_agrees(key: str, value: str) -> None:
 @pytest.mark.parametrize(
     "text", ["model pairs.jsonl", "--data pairs.jsonl model", "model --data=pairs.jsonl"]
 )
-def test_the_data_of_an_evaluation_may_be_an_option(text: str) -> None:
+def test_the_data_of_an_evaluation_may_be_an_option(text):
     command = dict(vars(typer.main.get_command(evaluate_app))["commands"])["blimp"]
     given = command.make_context("blimp", text.split()).params
     assert (given["folder"], given["data"]) == (Path("model"), Path("pairs.jsonl"))
 
 
-def test_the_order_stays() -> None:
+def test_the_order_stays():
     tokens = ["@a.yaml", "x.y=1", "@", "b.yaml", "--x.y", "2"]
     assert normalise(tokens, WITH_VALUE) == [
         "--config", "a.yaml", "--set", "x.y=1", "--config", "b.yaml", "--set", "x.y=2",
     ]  # fmt: skip
 
 
-def test_values_of_options_are_left_alone() -> None:
+def test_values_of_options_are_left_alone():
     tokens = ["--output", "a=b", "-c", "@odd.yaml", "--strict", "--set", "a.b=--c.d"]
     assert normalise(tokens, WITH_VALUE) == tokens
 
 
-def test_negative_numbers_are_values_and_options_are_not() -> None:
+def test_negative_numbers_are_values_and_options_are_not():
     assert normalise(["--a.b", "-1"], WITH_VALUE) == ["--set", "a.b=-1"]
     assert normalise(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
 
 
-def test_a_value_beside_its_key_is_told_the_sign_between_them() -> None:
+def test_a_value_beside_its_key_is_told_the_sign_between_them():
     with pytest.raises(MisplacedArgumentError, match=r"'--set a\.b=-1'"):
         normalise(["--set", "a.b", "-1"], WITH_VALUE)
     tokens = ["--set", "a.b", "--set", "a.c", "--strict", "--set", "a.d"]
@@ -65,13 +63,13 @@ def test_a_value_beside_its_key_is_told_the_sign_between_them() -> None:
     assert normalise(["--set", "a.b", "a.c=1"], WITH_VALUE) == ["--set", "a.b", "--set", "a.c=1"]
 
 
-def test_keys_without_a_section_are_options_too() -> None:
+def test_keys_without_a_section_are_options_too():
     scalars = {key for key in all_keys() if "." not in key}
     assert scalars - {"profile", "variables", "waivers"} == set(KEYS_WITHOUT_SECTION)
     assert normalise(["--seed", "9", "--seed=8"], WITH_VALUE) == ["--set", "seed=9", "--set", "seed=8"]
 
 
-def test_what_follows_two_dashes_is_handed_on() -> None:
+def test_what_follows_two_dashes_is_handed_on():
     assert split_passthrough(["-p", "x", "--", "--a.b", "1"]) == (["-p", "x"], ["--a.b", "1"])
     assert split_passthrough(["-p", "x"]) == (["-p", "x"], [])
 
@@ -80,22 +78,20 @@ def test_what_follows_two_dashes_is_handed_on() -> None:
     "tokens",
     [["@run.yaml"], ["run.yaml"], ["--seed", "9", "--trainer.max_steps=9", "--trainer.max_steps", "77"]],
 )
-def test_through_the_command(
-    tokens: list[str], command: Callable[..., Any], run_file: Callable[[str], Path]
-) -> None:
+def test_through_the_command(tokens, command, run_file):
     run_file("trainer:\n  max_steps: 77\n")
     answer = command("explain", "trainer.max_steps", "-p", "cpu-demo", *tokens, "--output-format", "json")
     assert answer.json["value"] == 77
 
 
-def test_underscores_in_flags_are_dashes(command: Callable[..., Any]) -> None:
+def test_underscores_in_flags_are_dashes(command):
     answer = command(
         "train", "-p", "cpu-demo", "--nproc_per_node", "2", "--dry-run", "--output-format", "json"
     )
     assert "--nproc-per-node" in answer.json["command"]
 
 
-def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
+def test_torchrun_gets_the_rest(command):
     answer = command(
         "train", "-p", "cpu-demo", "--dry-run", "--output-format", "json", "--", "--max-restarts", "1"
     )
@@ -104,7 +100,7 @@ def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
 
 
 @pytest.mark.child
-def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[..., Any]) -> None:
+def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
     answer = command("train", "-p", "cpu-demo", "--resume", "40")
     assert answer.code == 1
     assert "CKP007 broken-resume-target: 40 does not exist" in answer.out
@@ -176,9 +172,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
-    tokens: list[str], says: str, command: Callable[..., Any]
-) -> None:
+def test_what_cannot_be_meant_is_a_usage_error(tokens, says, command):
     answer = command(*tokens)
     assert answer.code == 2
     assert says in answer.err

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ FIRST, AGAIN = {"SLURM_JOB_ID": "17"}, {"SLURM_JOB_ID": "17", "SLURM_RESTART_COU
 OTHER = {"SLURM_JOB_ID": "18"}
 
 
-def test_the_newest_launch_has_the_run(tmp_path: Path) -> None:
+def test_the_newest_launch_has_the_run(tmp_path):
     first = take_over(tmp_path, {})
     assert not is_replaced(tmp_path, first)
     take_over(tmp_path, {})
@@ -43,13 +41,13 @@ def test_the_newest_launch_has_the_run(tmp_path: Path) -> None:
     ],
 )
 def test_only_a_restart_of_the_same_job_may_assume_that_the_earlier_attempt_is_lost(
-    recorded: dict[str, str], environment: dict[str, str], follows: bool, tmp_path: Path
-) -> None:
+    recorded, environment, follows, tmp_path
+):
     take_over(tmp_path, recorded)
     assert follows_lost_attempt(tmp_path, environment) is follows
 
 
-def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path: Path) -> None:
+def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
     current = take_over(tmp_path, AGAIN)
     for refused in (require_newest, take_over):
         with pytest.raises(ProjectError, match="taken over") as refusal:
@@ -61,8 +59,8 @@ def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("restarts", "is_lost"), [("1", True), ("0", False)])
 def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_again(
-    restarts: str, is_lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    restarts, is_lost, tmp_path, monkeypatch
+):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     lost = take_over(tmp_path, FIRST)
     for name, value in (FIRST | {"SLURM_RESTART_COUNT": restarts}).items():
@@ -81,9 +79,7 @@ def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_a
 
 
 @pytest.mark.child
-def test_a_replaced_launch_leaves_the_files_to_the_later_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., object]
-) -> None:
+def test_a_replaced_launch_leaves_the_files_to_the_later_one(tmp_path, monkeypatch, command):
     (tmp_path / "logs").mkdir()
     program = (
         "import json, os, pathlib, sys\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return requests
 
 
-def test_one_arm_is_measured_alone(command: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+def test_one_arm_is_measured_alone(command, asked):
     answer = command(*DEMO, "--steps", "60", "--trim", "12", "--rounds", "3", "--data", "own")
     assert answer.code == EXIT_OK
     request = asked[0]
@@ -70,9 +68,7 @@ def test_one_arm_is_measured_alone(command: Callable[..., Any], asked: list[dict
     assert "b is" not in answer.out
 
 
-def test_overrides_of_b_are_named_differences(
-    command: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_overrides_of_b_are_named_differences(command, asked):
     answer = command(*DEMO, "--b-set", "model.num_hidden_layers=3", "--trainer.max_steps", "99")
     assert asked[0]["differences"] == {"model.num_hidden_layers": [1, 3]}
     assert [arm["trainer"]["max_steps"] for arm in asked[0]["arms"].values()] == [99, 99]
@@ -81,9 +77,7 @@ def test_overrides_of_b_are_named_differences(
     assert "b is slower: 0.5000 times" in answer.out
 
 
-def test_profiles_that_differ_are_refused_by_key(
-    command: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_profiles_that_differ_are_refused_by_key(command, asked):
     answer = command(*DEMO, "--against", "gpu-smoke", "--differing", "model,trainer")
     assert answer.code == EXIT_USAGE
     assert not asked
@@ -94,18 +88,14 @@ def test_profiles_that_differ_are_refused_by_key(
     assert "optimizer.name" in asked[0]["differences"]
 
 
-def test_a_run_file_may_be_the_second_arm(
-    command: Callable[..., Any], run_file: Callable[[str], Path], asked: list[dict[str, Any]]
-) -> None:
+def test_a_run_file_may_be_the_second_arm(command, run_file, asked):
     file = run_file("profile: cpu-demo\ntrainer:\n  output_dir: elsewhere\n  gradient_clipping: null\n")
     assert command(*DEMO, "--against", file).code == EXIT_USAGE
     assert command(*DEMO, "--against", file, "--differing", "trainer.gradient_clipping").code == EXIT_OK
     assert asked[0]["differences"] == {"trainer.gradient_clipping": [1.0, None]}
 
 
-def test_equal_arms_may_be_compared_on_purpose_only(
-    command: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_equal_arms_may_be_compared_on_purpose_only(command, asked):
     answer = command(*DEMO, "--b-set", "model.num_hidden_layers=1")
     assert (answer.code, asked) == (EXIT_USAGE, [])
     assert "changes nothing" in answer.err
@@ -114,9 +104,7 @@ def test_equal_arms_may_be_compared_on_purpose_only(
     assert "b differs in nothing" in answer.out
 
 
-def test_a_rule_that_fails_is_told_and_stops_nothing(
-    command: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_a_rule_that_fails_is_told_and_stops_nothing(command, asked):
     answer = command("bench", "-p", "h200-prod", "--set", "trainer.save_steps=0", *JSON)
     assert answer.code == EXIT_OK
     assert "CKP001" in answer.err
@@ -133,18 +121,14 @@ def test_a_rule_that_fails_is_told_and_stops_nothing(
         ([], "no profile or run file is given"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(
-    command: Callable[..., Any], asked: list[dict[str, Any]], words: list[str], told: str
-) -> None:
+def test_what_cannot_be_measured_is_refused(command, asked, words, told):
     answer = command("bench", *words)
     assert (answer.code, asked) == (EXIT_USAGE, [])
     assert told in answer.err
 
 
 @pytest.mark.parametrize("name", ["missing/report.json", "."])
-def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(
-    command: Callable[..., Any], asked: list[dict[str, Any]], tmp_path: Path, name: str
-) -> None:
+def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(command, asked, tmp_path, name):
     answer = command(*DEMO, "--output", tmp_path / name, *JSON)
     assert answer.code == 1
     (finding,) = answer.json["findings"]
@@ -155,9 +139,7 @@ def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "neobert-bench", "version": 9}'])
-def test_a_baseline_that_is_no_report_is_refused(
-    command: Callable[..., Any], tmp_path: Path, text: str
-) -> None:
+def test_a_baseline_that_is_no_report_is_refused(command, tmp_path, text):
     path = tmp_path / "baseline.json"
     path.write_text(text, encoding="utf-8")
     assert command(*DEMO, "--baseline", path).code == EXIT_USAGE
@@ -165,9 +147,7 @@ def test_a_baseline_that_is_no_report_is_refused(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_two_real_arms_and_a_planted_slowdown(
-    run_child: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_real_arms_and_a_planted_slowdown(run_child, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     kept = tmp_path / "report.json"
     slow = settings(["model.num_hidden_layers=16", "trainer.timing_breakdown=true"], "--b-set")
@@ -191,7 +171,7 @@ def test_two_real_arms_and_a_planted_slowdown(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_an_arm_that_cannot_be_built_says_why(run_child: Callable[..., Any]) -> None:
+def test_an_arm_that_cannot_be_built_says_why(run_child):
     broken = ("--b-set", "model.attn_backend=flash_attn_varlen", "--steps", "16", "--trim", "4")
     answer = run_child(*DEMO, *broken)
     assert answer.code == 1

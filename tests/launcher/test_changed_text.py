@@ -38,7 +38,7 @@ def config() -> RunConfig:
     return config
 
 
-def test_files_that_were_read_are_compared(config: RunConfig) -> None:
+def test_files_that_were_read_are_compared(config):
     assert changed_files(config, Path("run")) == []
     Path("notes", "test.txt").write_text("Not read.\n", encoding="utf-8")
     assert changed_files(config, Path("run")) == []
@@ -49,7 +49,7 @@ def test_files_that_were_read_are_compared(config: RunConfig) -> None:
 
 
 @pytest.mark.parametrize("absent", [STATE, PREPARED])
-def test_without_a_record_or_the_text_nothing_is_known(config: RunConfig, absent: str) -> None:
+def test_without_a_record_or_the_text_nothing_is_known(config, absent):
     Path("notes").rename("moved")
     assert changed_files(config, Path("run")) == []
     Path("notes").mkdir()

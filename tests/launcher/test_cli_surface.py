@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def surface(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
         yield from surface(child, (*words, name))
 
 
-def test_the_surface_is_the_one_in_the_snapshot() -> None:
+def test_the_surface_is_the_one_in_the_snapshot():
     now = [f"{line}\n" for line in surface(typer.main.get_command(whole_app()))]
     if os.environ.get("NEOBERT_UPDATE_SNAPSHOT"):
         SNAPSHOT.write_text("".join(now), encoding="utf-8")
@@ -38,7 +38,7 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60])
-def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
+def test_a_narrow_terminal_gets_the_whole_of_each_line(width):
     text = CliRunner().invoke(whole_app(), ["-h"], terminal_width=width).output
     assert "..." not in text.partition("Config:")[2]
     assert "Check run files and profiles with the static rules." in " ".join(text.split())
@@ -55,7 +55,7 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
         "evaluate retrieval", "evaluate mteb",
     ],
 )  # fmt: skip
-def test_every_command_has_help(words: str, command: Callable[..., Any]) -> None:
+def test_every_command_has_help(words, command):
     answer = command(*words.split(), "--help")
     assert answer.code == 0
     assert answer.out.startswith("Usage: ")
@@ -64,7 +64,7 @@ def test_every_command_has_help(words: str, command: Callable[..., Any]) -> None
     assert "list[" not in answer.out
 
 
-def test_help_lists_the_options_of_several_runs_apart(command: Callable[..., Any]) -> None:
+def test_help_lists_the_options_of_several_runs_apart(command):
     page = command("train", "-h").out
     before, title, after = page.partition("\n\nSeveral runs:\n")
     assert title
@@ -79,7 +79,7 @@ def test_help_lists_the_options_of_several_runs_apart(command: Callable[..., Any
         ("status", "[OPTIONS] [RUN]..."), ("rule", "[OPTIONS] [CODE]"), ("runs list", "[OPTIONS] [DIR]"),
     ],
 )  # fmt: skip
-def test_usage_names_arguments_as_other_tools_do(words: str, usage: str, command: Callable[..., Any]) -> None:
+def test_usage_names_arguments_as_other_tools_do(words, usage, command):
     first = command(*words.split(), "-h").out.splitlines()[0]
     assert first.endswith(f" {words} {usage}")
 
@@ -91,11 +91,11 @@ def test_usage_names_arguments_as_other_tools_do(words: str, usage: str, command
         ["bench"], ["bench", "speedrun"], ["report"],
     ],
 )  # fmt: skip
-def test_help_has_an_example(words: list[str], command: Callable[..., Any]) -> None:
+def test_help_has_an_example(words, command):
     page = command(*words, "-h").out
     assert f"Example: neobert-launch {' '.join(words)}" in page
 
 
-def test_version(command: Callable[..., Any]) -> None:
+def test_version(command):
     answer = command("--version")
     assert (answer.code, answer.out) == (0, f"neobert-launch {__version__}\n")

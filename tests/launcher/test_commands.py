@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +19,13 @@ from validators.rule import RETIRED, RULES
 JSON = ("--output-format", "json")
 
 
-def test_profiles_are_listed(command: Callable[..., Any]) -> None:
+def test_profiles_are_listed(command):
     listed = command("profiles", "list", *JSON).json["profiles"]
     assert {profile["name"] for profile in listed} == set(list_profiles())
     assert "a100-prod" in command("profiles", "list").out
 
 
-def test_a_profile_s_values_have_origins(command: Callable[..., Any]) -> None:
+def test_a_profile_s_values_have_origins(command):
     shown = command("profiles", "show", "a100-prod", *JSON).json
     others = {key for key in all_keys() if not key.startswith("model.")}
     assert set(shown["values"]) == others | {f"model.{each.name}" for each in fields(ModelConfig)}
@@ -37,14 +36,14 @@ def test_a_profile_s_values_have_origins(command: Callable[..., Any]) -> None:
     assert "wandb.project" in command("profiles", "show", "a100-prod", "--verbose").out
 
 
-def test_profiles_are_compared(command: Callable[..., Any]) -> None:
+def test_profiles_are_compared(command):
     changed = command("profiles", "diff", "a100-prod", "2xa100-prod", *JSON).json["keys"]
     assert changed["distributed.nproc_per_node"] == {"a100-prod": 1, "2xa100-prod": 2}
     assert "optimizer.lr" not in changed
     assert command("profiles", "diff", "a100-prod", "a100-prod").out == "no key differs\n"
 
 
-def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
+def test_every_rule_has_a_page(command):
     listed = command("rule", "--all", *JSON).json["rules"]
     assert [rule["code"] for rule in listed] == sorted(RULES)
     assert all(command("rule", rule["code"]).out.startswith(rule["code"]) for rule in listed)
@@ -52,13 +51,13 @@ def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RETIRED))
-def test_a_retired_code_leads_to_the_rule_that_replaces_it(code: str, command: Callable[..., Any]) -> None:
+def test_a_retired_code_leads_to_the_rule_that_replaces_it(code, command):
     answer = command("rule", code)
     assert answer.out.startswith(RETIRED[code].successor)
     assert answer.err == f"{code} is retired: {RETIRED[code].successor} reports its findings\n"
 
 
-def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
+def test_a_prefix_lists_its_family(command):
     for prefix in ("CKP", "ckp"):
         listed = [rule["code"] for rule in command("rule", prefix, *JSON).json["rules"]]
         assert listed == sorted(code for code in RULES if code.startswith("CKP"))
@@ -80,17 +79,17 @@ def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
         ("mask", 2, "datacollator.mlm_probability, "),
     ],
 )
-def test_a_name_is_found_in_its_section(name: str, code: int, said: str, command: Callable[..., Any]) -> None:
+def test_a_name_is_found_in_its_section(name, code, said, command):
     answer = command("explain", name)
     assert (answer.code, said in answer.out + answer.err) == (code, True), answer.out + answer.err
 
 
-def test_the_committed_schema_is_current(command: Callable[..., Any]) -> None:
+def test_the_committed_schema_is_current(command):
     committed = Path(__file__).parents[2] / "docs" / "neobert.schema.json"
     assert committed.read_text(encoding="utf-8") == command("schema").out, "run `make docs`"
 
 
-def test_explain_says_value_origin_and_meaning(command: Callable[..., Any]) -> None:
+def test_explain_says_value_origin_and_meaning(command):
     shown = command("explain", "trainer.save_steps", "-p", "a100-prod", *JSON).json
     assert shown["origin"]["kind"] == "profile"
     assert shown["description"]
@@ -101,7 +100,7 @@ def test_explain_says_value_origin_and_meaning(command: Callable[..., Any]) -> N
     assert "trainer.save_steps" in command("explain", "trainer").out
 
 
-def test_plan_has_reasons(command: Callable[..., Any]) -> None:
+def test_plan_has_reasons(command):
     plan = command("plan", "-p", "a100-prod", *JSON).json["plan"]
     assert plan["world_size"]["value"] == 1
     assert all(item["reason"] for item in plan.values())
@@ -110,7 +109,7 @@ def test_plan_has_reasons(command: Callable[..., Any]) -> None:
         assert f"\n  {name}: " in text
 
 
-def test_plan_shows_the_rates_of_both_rules_of_muon(command: Callable[..., Any]) -> None:
+def test_plan_shows_the_rates_of_both_rules_of_muon(command):
     words = ("plan", "-p", "cpu-demo", "--optimizer.lr=0.001")
     muon = command(*words, "--optimizer.name=muon", "--optimizer.muon_lr=0.02").out
     assert re.search(r"rate, Muon +2e-06 -> peak 0.02 -> .* \(matrices of the blocks\)\n", muon)
@@ -127,9 +126,7 @@ def test_plan_shows_the_rates_of_both_rules_of_muon(command: Callable[..., Any])
         ({"pooling": "avg"}, "avg"),
     ],
 )
-def test_plan_states_pooling_and_prompts(
-    settings: dict[str, str] | None, pooling: str, command: Callable[..., Any]
-) -> None:
+def test_plan_states_pooling_and_prompts(settings, pooling, command):
     words = ["plan", "-p", "contrastive-demo"]
     if settings is not None:
         Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
@@ -139,7 +136,7 @@ def test_plan_states_pooling_and_prompts(
     assert "prompts query 'query: ', document none" in rows
 
 
-def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
+def test_plan_refuses_what_lint_refuses(command):
     words = ("plan", "-p", "cpu-demo", "--set", "model.num_attention_heads=7")
     refused = command(*words)
     assert refused.code == 1
@@ -151,9 +148,7 @@ def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
     assert "MOD" not in command("plan", "-p", "cpu-demo").out
 
 
-def test_a_run_file_trains_with_the_published_recipe_in_one_line(
-    command: Callable[..., Any], run_file: Callable[[str], Path]
-) -> None:
+def test_a_run_file_trains_with_the_published_recipe_in_one_line(command, run_file):
     recipe = " ".join(command("plan", "-p", "h100-prod").out.split())
     assert "peak 0.002" in recipe
     assert "was measured with" not in recipe
@@ -191,7 +186,7 @@ sys.exit(1)
 
 
 @pytest.mark.child
-def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretended: Any) -> None:
+def test_prepare_prints_the_child_s_report(command, pretended):
     pretended(REPORTS)
     answer = command("data", "prepare", "-p", "cpu-demo", *JSON)
     assert (answer.code, answer.json["profile"]) == (0, "cpu-demo")
@@ -199,7 +194,7 @@ def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretende
 
 
 @pytest.mark.child
-def test_text_is_prepared_without_a_run_file(command: Callable[..., Any], pretended: Any) -> None:
+def test_text_is_prepared_without_a_run_file(command, pretended):
     pretended("import json, sys\nprint(json.dumps(json.load(open(sys.argv[1])) | {'rest': sys.argv[2:]}))")
     Path("novels").mkdir()
     words = ("data", "prepare", "--dataset", "novels", "--max-length", "64", "--dataset.eval_samples", "9")
@@ -215,7 +210,7 @@ def test_text_is_prepared_without_a_run_file(command: Callable[..., Any], preten
 
 
 @pytest.mark.child
-def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretended: Any) -> None:
+def test_a_tokenizer_goes_into_a_new_folder(command, pretended):
     pretended(REPORTS)
     words = ("tokenizer", "train", "-p", "cpu-demo", "--output", "tok")
     assert command(*words, *JSON).json["rest"] == ["tok"]
@@ -248,9 +243,7 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
     ],
 )
 @pytest.mark.child
-def test_what_the_child_refuses_is_told_once(
-    program: str, code: int, says: str, command: Callable[..., Any], pretended: Any
-) -> None:
+def test_what_the_child_refuses_is_told_once(program, code, says, command, pretended):
     """A child leaves its error to the launcher, whose errors all look alike."""
     pretended(program)
     answer = command("data", "prepare", "-p", "cpu-demo")
@@ -263,7 +256,7 @@ def test_what_the_child_refuses_is_told_once(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None:
+def test_prepare_for_true(run_child, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(["some words of a short text"] * 200), encoding="utf-8")
     words = [
         "dataset.name=null",
@@ -278,7 +271,7 @@ def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None
     assert json.loads(answer.out)["folder"] == str(tmp_path / "prepared")
 
 
-def test_commands_write_json_through_the_function_that_adds_the_version() -> None:
+def test_commands_write_json_through_the_function_that_adds_the_version():
     """Results of long commands too: a command that calls `to_json` itself would lack the version."""
     files = sorted(Path(data.__file__).parent.glob("*.py"))
     assert [file.name for file in files if re.search(r"\bto_json\b", file.read_text())] == []

@@ -48,9 +48,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
 FALLING = {step: 10.0 - step for step in range(1, 9)}
 
 
-def test_keys_are_named_with_values_and_origins(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_keys_are_named_with_values_and_origins(make, command):
     runs = make("a", FALLING), make("b", FALLING, optimizer={"lr": 0.2}, extra=1)
     shown = command("runs", "compare", *runs)
     assert shown.code == 0
@@ -66,9 +64,7 @@ def test_keys_are_named_with_values_and_origins(
     assert [each["is_set"] for each in found["config"]["extra"]] == [False, True]
 
 
-def test_metrics_stand_side_by_side_at_equal_steps(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_metrics_stand_side_by_side_at_equal_steps(make, command):
     higher = {step: loss + 0.5 for step, loss in FALLING.items()}
     shown = command("runs", "compare", make("a", FALLING), make("b", higher | {9: 0.0, 10: 0.0}))
     assert "config: 0 of 3 keys differ" in shown.out
@@ -81,9 +77,7 @@ def test_metrics_stand_side_by_side_at_equal_steps(
     assert losses[1].split() == ["2", "8.5000", "9.0000", "+0.5000"]
 
 
-def test_runs_of_unequal_batches_compare_at_equal_tokens(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_runs_of_unequal_batches_compare_at_equal_tokens(make, command):
     runs = make("a", FALLING), make("b", FALLING, tokens=200)
     shown = command("runs", "compare", *runs).out
     table = shown.partition("eval loss at equal tokens\n")[2].splitlines()
@@ -94,7 +88,7 @@ def test_runs_of_unequal_batches_compare_at_equal_tokens(
     assert "eval loss at equal steps" in command("runs", "compare", *runs, "--by", "step").out
 
 
-def test_an_evaluation_between_training_lines_is_at_its_own_tokens(tmp_path: Path) -> None:
+def test_an_evaluation_between_training_lines_is_at_its_own_tokens(tmp_path):
     rows: list[dict[str, float]] = [
         {"step": 0, "eval/loss": 9.0},
         {"step": 15, "eval/loss": 8.0},
@@ -110,7 +104,7 @@ def test_an_evaluation_between_training_lines_is_at_its_own_tokens(tmp_path: Pat
     assert losses.values == [9.0, 8.0, 7.0, 6.0]
 
 
-def test_what_is_interpolated_is_marked(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_what_is_interpolated_is_marked(make, command):
     longer = {step: 20.0 - step for step in range(1, 13)}
     shown = command("runs", "compare", make("a", longer, every=4), make("b", longer, every=3)).out
     table = shown.partition("eval loss at equal steps\n")[2].splitlines()
@@ -122,9 +116,7 @@ def test_what_is_interpolated_is_marked(make: Callable[..., Path], command: Call
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_narrow_terminal_gets_a_block_for_each_key(
-    columns: int, make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_narrow_terminal_gets_a_block_for_each_key(columns, make, command, monkeypatch):
     name = "a" * 30
     monkeypatch.setattr(console, "width", lambda: columns)
     shown = command(
@@ -135,9 +127,7 @@ def test_a_narrow_terminal_gets_a_block_for_each_key(
     assert ("  optimizer.lr\n" in config) == (columns == 80)
 
 
-def test_a_run_that_failed_at_once_leaves_the_others_comparable(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_a_run_that_failed_at_once_leaves_the_others_comparable(make, command):
     runs = make("a", FALLING), make("b", FALLING), make("failed", {0: 9.0})
     table = command("runs", "compare", *runs).out.partition("eval loss at equal steps\n")[2].splitlines()
     assert [line.split() for line in table[:2]] == [
@@ -147,7 +137,7 @@ def test_a_run_that_failed_at_once_leaves_the_others_comparable(
     assert "at equal" not in command("runs", "compare", runs[0], runs[2]).out
 
 
-def test_several_runs_one_run_and_none(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_several_runs_one_run_and_none(make, command):
     first = make("a", FALLING)
     shown = command("runs", "compare", first, make("b", FALLING), make("c", {1: 1.0}, task="classification"))
     assert "difference" not in shown.out
@@ -157,7 +147,7 @@ def test_several_runs_one_run_and_none(make: Callable[..., Path], command: Calla
     assert command("runs", "compare", first, "absent").code == 2
 
 
-def test_nan_is_shown_and_is_null_in_json(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_nan_is_shown_and_is_null_in_json(make, command):
     runs = make("a", FALLING), make("b", FALLING | {8: float("nan")})
     assert "nan" in command("runs", "compare", *runs).out
     assert command("runs", "compare", *runs, "--json").json["metrics"]["eval/loss"][-1]["values"] == [
@@ -170,9 +160,7 @@ sorted_steps = st.lists(st.integers(1, 50), unique=True, max_size=20).map(sorted
 
 
 @given(st.lists(sorted_steps, min_size=1, max_size=3), st.integers(0, 60), st.integers(1, 12))
-def test_positions_are_few_ascending_and_within_every_run(
-    steps: list[list[int]], last: int, most: int
-) -> None:
+def test_positions_are_few_ascending_and_within_every_run(steps, last, most):
     found = common_positions([Series(each, [0.0] * len(each)) for each in steps], last, most)
     assert found == sorted(set(found))
     assert len(found) <= most
@@ -180,7 +168,7 @@ def test_positions_are_few_ascending_and_within_every_run(
 
 
 @given(sorted_steps.filter(len), st.integers(0, 60))
-def test_a_straight_line_is_interpolated_exactly(steps: list[int], position: int) -> None:
+def test_a_straight_line_is_interpolated_exactly(steps, position):
     value, is_estimate = Series(steps, [3.0 * step for step in steps]).at(position)
     if steps[0] <= position <= steps[-1]:
         assert value == pytest.approx(3 * position)
@@ -189,7 +177,7 @@ def test_a_straight_line_is_interpolated_exactly(steps: list[int], position: int
         assert value is None
 
 
-def test_a_long_history_keeps_its_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_keeps_its_evaluations(tmp_path, monkeypatch):
     monkeypatch.setattr(run_history, "PARSED_BYTES", 2**19)
     path = tmp_path / "metrics.jsonl"
     with path.open("w", encoding="utf-8") as file:

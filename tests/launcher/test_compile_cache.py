@@ -22,13 +22,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "neobert" / "compiled"
 
 
-def test_every_child_gets_a_folder_that_only_the_user_can_open(folder: Path) -> None:
+def test_every_child_gets_a_folder_that_only_the_user_can_open(folder):
     given = child_environment(Path(os.devnull))
     assert given[FOLDER_ENV] == str(folder / code_digest())
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_graphs_of_versions_that_were_not_used_for_a_month_are_removed(folder: Path) -> None:
+def test_graphs_of_versions_that_were_not_used_for_a_month_are_removed(folder):
     ages_days = {"0" * 16: 31, "1" * 16: 29, code_digest(): 365, "mine": 365}
     for name, age_days in ages_days.items():
         (folder / name / "triton").mkdir(parents=True)
@@ -40,7 +40,7 @@ def test_graphs_of_versions_that_were_not_used_for_a_month_are_removed(folder: P
     assert (folder / code_digest()).is_dir(), "its launch made it new"
 
 
-def test_a_link_in_the_place_of_a_version_is_not_followed(folder: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_version_is_not_followed(folder, tmp_path):
     others = tmp_path / "others"
     (others / "kept").mkdir(parents=True)
     folder.mkdir(parents=True, mode=0o700)
@@ -50,7 +50,7 @@ def test_a_link_in_the_place_of_a_version_is_not_followed(folder: Path, tmp_path
     assert (others / "kept").is_dir()
 
 
-def test_a_folder_that_the_user_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_folder_that_the_user_names_is_left_alone(monkeypatch, folder):
     monkeypatch.setenv(FOLDER_ENV, "/scratch/graphs")
     assert compile_cache_environment() == {}
     assert child_environment(Path(os.devnull))[FOLDER_ENV] == "/scratch/graphs"
@@ -81,24 +81,20 @@ def is_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (is_of_another_user, r"belongs to user \d+, not to \d+"),
     ],
 )
-def test_a_folder_that_another_user_could_have_filled_is_refused(
-    plant: Any, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_user_could_have_filled_is_refused(plant, reason, folder, monkeypatch):
     plant(folder, monkeypatch)
     with pytest.raises(ProjectError, match=reason) as raised:
         compile_cache_environment()
     assert str(folder) in raised.value.hint
 
 
-def test_without_a_home_that_can_be_written_torch_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_home_that_can_be_written_torch_decides(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert compile_cache_environment() == {}
 
 
-def test_another_gradient_is_another_folder(tmp_path: Path) -> None:
+def test_another_gradient_is_another_folder(tmp_path):
     """torch's key has the operator's name only: with one folder, the graph with the old gradient is found."""
     kernel = tmp_path / "kernels" / "pointwise.py"
     kernel.parent.mkdir()

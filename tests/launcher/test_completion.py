@@ -31,15 +31,15 @@ def offered(line: str) -> list[str]:
         ("neobert-launch train --unguarded why --dry", ["--dry-run"]),
     ],
 )
-def test_a_last_word_is_completed(line: str, last_words: list[str]) -> None:
+def test_a_last_word_is_completed(line, last_words):
     assert offered(line) == last_words
 
 
-def test_keys_do_not_bury_the_options() -> None:
+def test_keys_do_not_bury_the_options():
     assert "--profile" in offered("neobert-launch train --")
     assert not [word for word in offered("neobert-launch train --") if "." in word]
 
 
-def test_what_makes_no_sense_offers_nothing() -> None:
+def test_what_makes_no_sense_offers_nothing():
     assert offered("neobert-launch train -p no-such") == []
     assert offered("neobert-launch no-such-command --set") == []

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from launcher.cli import app
 pytestmark = pytest.mark.e2e
 
 
-def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Callable[..., Any]) -> None:
+def test_a_reader_that_goes_away_changes_no_code(run_file, start_child):
     path = run_file("profile: cpu-demo\ntrainer:\n  save_step: 5\n")
     for words, code in ((("--help",), 0), (("lint", path), 1)):
         read, write = os.pipe()
@@ -32,7 +30,7 @@ def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Cal
     "words",
     [("--help",), ("plan", "-p", "cpu-demo", "--output-format", "json")],
 )
-def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: Callable[..., Any]) -> None:
+def test_a_full_standard_output_is_an_error(words, run_child):
     with open("/dev/full", "w", encoding="utf-8") as full:
         answer = run_child(*words, stdout=full)
     assert answer.code == 1
@@ -44,16 +42,14 @@ def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: C
     ("closed", "words", "code"),
     [(">&-", "lint {}.none", 2), ("2>&-", "lint {}.none", 2), ("<&- >&- 2>&-", "plan -c {}", 0)],
 )
-def test_closed_streams_are_null_devices(
-    closed: str, words: str, code: int, run_file: Callable[[str], Path]
-) -> None:
+def test_closed_streams_are_null_devices(closed, words, code, run_file):
     shell = f"{sys.executable} -m launcher {words.format(run_file('profile: cpu-demo'))} {closed}"
     answer = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
     assert answer.returncode == code
     assert "failed" not in answer.stderr
 
 
-def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_any_encoding(run_child, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     name = os.fsdecode(b"l\xc3\xa4ufe-\xff.yaml")
     Path(name).write_text("trainer: [", encoding="utf-8")
@@ -62,9 +58,7 @@ def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytes
         assert (answer.code, answer.err) == (2, ""), output_format
 
 
-def test_a_fault_of_ours_is_a_line_and_a_file(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fault_of_ours_is_a_line_and_a_file(capsys, monkeypatch, tmp_path):
     def fail(*_: object, **__: object) -> int:
         raise ZeroDivisionError("a fault")
 
@@ -84,9 +78,7 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
 
 
 @pytest.mark.parametrize(("choice", "is_coloured"), [("always", True), ("never", False), ("auto", False)])
-def test_the_choice_of_colour_overrides_the_environment(
-    choice: str, is_coloured: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_choice_of_colour_overrides_the_environment(choice, is_coloured, capsys, monkeypatch):
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.setenv(name, "")
     assert app.run(["--color", choice, "rule", "CKP001"]) == 0

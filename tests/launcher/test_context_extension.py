@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,11 @@ def write_text(*documents: str) -> Path:
         (160_000, 8192, 1_400_000),
     ],
 )
-def test_base_of_longer_rows(trained: float, length: int, base: float) -> None:
+def test_base_of_longer_rows(trained, length, base):
     assert extended_base(trained, 1024, length, 64) == base
 
 
-def test_a_run_file_of_longer_rows_keeps_the_tokens_of_a_step(command: Callable[..., Any]) -> None:
+def test_a_run_file_of_longer_rows_keeps_the_tokens_of_a_step(command):
     write_neobert(Path("model"))
     write_text(*[LONG] * 120)
     answer = command(
@@ -65,14 +64,14 @@ def test_a_run_file_of_longer_rows_keeps_the_tokens_of_a_step(command: Callable[
     assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
 
 
-def test_short_documents_stay_in_a_text_that_has_mostly_these(command: Callable[..., Any]) -> None:
+def test_short_documents_stay_in_a_text_that_has_mostly_these(command):
     write_neobert(Path("model"))
     write_text(LONG, *[SHORT] * 2000)
     assert command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").code == 0
     assert resolve_run(None, ["run.yaml"]).config.dataset.min_length == 1
 
 
-def test_weights_of_a_run_bring_its_batch_and_evaluation(command: Callable[..., Any]) -> None:
+def test_weights_of_a_run_bring_its_batch_and_evaluation(command):
     folder = write_neobert(Path("model"))
     sections = {
         "dataset": {"max_seq_length": 1024},
@@ -103,9 +102,7 @@ def test_weights_of_a_run_bring_its_batch_and_evaluation(command: Callable[..., 
         ("neobert", {"rope": False}, "exceeds the 1,024 learned positions", "pass --context 1024"),
     ],
 )
-def test_positions_that_cannot_be_extended_are_refused(
-    command: Callable[..., Any], kind: str, settings: dict[str, Any], problem: str, hint: str
-) -> None:
+def test_positions_that_cannot_be_extended_are_refused(command, kind, settings, problem, hint):
     if kind == "neobert":
         write_neobert(Path("model"), **settings)
     else:
@@ -117,7 +114,7 @@ def test_positions_that_cannot_be_extended_are_refused(
     assert hint in answer.err
 
 
-def test_rows_that_are_no_longer_than_before_are_refused(command: Callable[..., Any]) -> None:
+def test_rows_that_are_no_longer_than_before_are_refused(command):
     write_neobert(Path("model"))
     write_text(LONG)
     answer = command("init", "--from", "model", "--text", "long.jsonl", "--context", "512")
@@ -126,7 +123,7 @@ def test_rows_that_are_no_longer_than_before_are_refused(command: Callable[..., 
     assert "set --dataset.max_seq_length 512" in answer.err
 
 
-def test_a_context_without_weights_is_an_error(command: Callable[..., Any]) -> None:
+def test_a_context_without_weights_is_an_error(command):
     answer = command("init", "--text", str(write_text(LONG)), "--context", "2048")
     assert (answer.code, "--context is given without --from" in answer.err) == (2, True)
     answer = command("train", "-p", "cpu", "--from", "model", "--context", "2048")
@@ -143,7 +140,7 @@ def test_a_context_without_weights_is_an_error(command: Callable[..., Any]) -> N
         (10_000, 4096, "set model.rope_theta to 160000"),
     ],
 )
-def test_another_base_needs_longer_rows(tmp_path: Path, base: float, length: int, hint: str | None) -> None:
+def test_another_base_needs_longer_rows(tmp_path, base, length, hint):
     folder = write_neobert(tmp_path / "model", rope_theta=160_000)
     sections = {"model": SIZES | {"rope_theta": base}, "dataset": {"max_seq_length": length}}
     with nullcontext() if hint is None else pytest.raises(ProjectError) as caught:
@@ -151,7 +148,7 @@ def test_another_base_needs_longer_rows(tmp_path: Path, base: float, length: int
     assert (None if hint is None else caught.value.hint) == hint
 
 
-def test_from_keeps_the_base_of_the_weights(command: Callable[..., Any]) -> None:
+def test_from_keeps_the_base_of_the_weights(command):
     write_neobert(Path("model"), rope_theta=160_000)
     write_text(*[SHORT] * 400)
     assert command("init", "--from", "model", "--text", "long.jsonl").code == 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,9 +30,7 @@ def folder(run: ResolvedRun, tmp_path: Path) -> Path:
 
 @pytest.mark.child
 @pytest.mark.usefixtures("warm")
-def test_what_is_left_of_a_run_is_planned_and_announced(
-    command: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_what_is_left_of_a_run_is_planned_and_announced(command, launch):
     options = ("-p", "cpu-demo", "--trainer.output_dir", "runs/a", "--guard.price_per_gpu_hour", "1000")
     resumed = (*options, "--trainer.resume_from_checkpoint", "auto")
     save(Path("runs/a"), LAST - 100)
@@ -69,9 +65,7 @@ def test_what_is_left_of_a_run_is_planned_and_announced(
 
 @pytest.mark.child
 @pytest.mark.usefixtures("warm")
-def test_a_run_goes_on_with_the_values_that_its_shipped_profile_had(
-    command: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_a_run_goes_on_with_the_values_that_its_shipped_profile_had(command, launch):
     """The record is that of a version in which these two values were the profile's."""
     options = ("-p", "cpu-demo", "--trainer.output_dir", "runs/a", "--trainer.resume_from_checkpoint=auto")
     was = ("--optimizer.lr=7e-3", "--datacollator.mlm_probability=0.17")
@@ -111,9 +105,7 @@ def save(folder: Path, step: int) -> Path:
     return folder / "checkpoints" / str(step)
 
 
-def test_a_run_that_is_saved_to_its_end_is_finished(
-    run: ResolvedRun, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_saved_to_its_end_is_finished(run, folder, monkeypatch):
     save(folder, LAST - 1)
     with monkeypatch.context() as patch:  # the preflight reads it after this, and it may be of many gibibytes
         patch.setattr(manifest, "file_sha256", lambda _: pytest.fail("a checkpoint was read"))
@@ -122,9 +114,7 @@ def test_a_run_that_is_saved_to_its_end_is_finished(
     assert is_finished(run, folder)
 
 
-def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(
-    run: ResolvedRun, folder: Path
-) -> None:
+def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(run, folder):
     save(folder, LAST)
     config = to_dict(run.config)
     for decay, is_the_same in ((None, True), (0.99, False)):
@@ -133,9 +123,7 @@ def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(
         assert is_finished(run, folder) is is_the_same
 
 
-def test_the_same_command_in_another_working_directory_finds_its_finished_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_command_in_another_working_directory_finds_its_finished_run(tmp_path, monkeypatch):
     def resolved(text: str) -> ResolvedRun:
         keys = ("trainer.resume_from_checkpoint=auto", f"dataset.path={text}", "trainer.output_dir=/runs/a")
         return resolve_run("cpu-demo", (), keys)
@@ -152,13 +140,13 @@ def test_the_same_command_in_another_working_directory_finds_its_finished_run(
 
 
 @pytest.mark.parametrize("name", ["weights", "checkpoint.json"])
-def test_a_damaged_last_checkpoint_says_nothing(name: str, run: ResolvedRun, folder: Path) -> None:
+def test_a_damaged_last_checkpoint_says_nothing(name, run, folder):
     save(folder, LAST - 1)
     damaged = save(folder, LAST) / name
     damaged.write_bytes(b"x" * damaged.stat().st_size)
     assert not is_finished(run, folder)
 
 
-def test_a_checkpoint_under_another_name_does_not_end_a_run(run: ResolvedRun, folder: Path) -> None:
+def test_a_checkpoint_under_another_name_does_not_end_a_run(run, folder):
     save(folder, LAST - 1).rename(folder / "checkpoints" / str(LAST))
     assert not is_finished(run, folder)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -34,9 +32,7 @@ def write_rows(row: object, name: str = "talks.jsonl", number: int = 300) -> Non
         ({"instruction": "Do.", "output": "Done."}, "instruction and output, 300 rows", None),
     ],
 )
-def test_conversations_are_recognized_for_a_causal_model(
-    command: Callable[..., Any], row: object, form: str, column: str | None
-) -> None:
+def test_conversations_are_recognized_for_a_causal_model(command, row, form, column):
     write_rows(row)
     write_model(Path("base"), "llama")
     done = command("init", "--from", "base", "--text", "talks.jsonl", "--output-format", "json", "run.yaml")
@@ -49,7 +45,7 @@ def test_conversations_are_recognized_for_a_causal_model(
     assert command("lint", "run.yaml", "--strict").code == 0
 
 
-def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command: Callable[..., Any]) -> None:
+def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command):
     write_rows({"messages": TALK})
     folder = write_model(Path("chat"), "llama")
     (folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
@@ -64,14 +60,14 @@ def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command: Ca
     assert not Path("other.yaml").exists()
 
 
-def test_text_of_a_causal_model_is_pretraining(command: Callable[..., Any]) -> None:
+def test_text_of_a_causal_model_is_pretraining(command):
     write_model(Path("base"), "llama")
     Path("notes.txt").write_text("A document of some words.\n\n" * 900, encoding="utf-8")
     assert command("init", "--from", "base", "--text", "notes.txt", "run.yaml").code == 0
     assert yaml.safe_load(Path("run.yaml").read_text("utf-8"))["task"] == "causal"
 
 
-def test_a_malformed_row_of_conversations_is_not_read_as_text(command: Callable[..., Any]) -> None:
+def test_a_malformed_row_of_conversations_is_not_read_as_text(command):
     write_rows({"messages": TALK})
     with Path("talks.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"messages": [{"content": "What is it?"}]}) + "\n")
@@ -82,7 +78,7 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command: Callable[
     assert not Path("base-talks.yaml").exists()
 
 
-def test_a_table_with_columns_in_csv_is_read(command: Callable[..., Any]) -> None:
+def test_a_table_with_columns_in_csv_is_read(command):
     with Path("talks.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["messages", "id"], *([json.dumps(TALK), at] for at in range(300))])
     write_model(Path("base"), "llama")
@@ -90,7 +86,7 @@ def test_a_table_with_columns_in_csv_is_read(command: Callable[..., Any]) -> Non
     assert "conversations: messages in column 'messages', 300 rows, 2.0 messages each" in done.out
 
 
-def test_conversations_without_the_assistant_are_refused(command: Callable[..., Any]) -> None:
+def test_conversations_without_the_assistant_are_refused(command):
     write_rows({"messages": TALK[:1]})
     write_model(Path("base"), "llama")
     done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
@@ -99,7 +95,7 @@ def test_conversations_without_the_assistant_are_refused(command: Callable[..., 
     assert (done.code, Path("run.yaml").exists()) == (2, False)
 
 
-def test_a_model_that_is_not_causal_is_refused_with_one_that_is(command: Callable[..., Any]) -> None:
+def test_a_model_that_is_not_causal_is_refused_with_one_that_is(command):
     write_rows({"messages": TALK})
     write_model(Path("base"), "bert")
     done = command("init", "--task", "sft", "--from", "base", "--text", "talks.jsonl", "run.yaml")
@@ -125,9 +121,7 @@ CALL = {"type": "function", "function": {"name": "now", "arguments": {"place": "
         ({"messages": TALK * 600}, 8192, True),
     ],
 )
-def test_the_length_covers_the_conversations(
-    row: dict[str, Any], length: int, is_split: bool, command: Callable[..., Any]
-) -> None:
+def test_the_length_covers_the_conversations(row, length, is_split, command):
     write_rows(row, number=40)
     write_model(Path("base"), "llama", max_position_embeddings=8192)
     assert command("init", "--from", "base", "--text", "talks.jsonl", "--device", "gpu").code == 0
@@ -138,14 +132,14 @@ def test_the_length_covers_the_conversations(
     assert command("lint", "run.yaml", "--strict").code == 0
 
 
-def test_supervised_text_is_marked_and_escaped() -> None:
+def test_supervised_text_is_marked_and_escaped():
     shown = conversation_text(
         [("user\nHi \x1b[31m", False), ("He\tllo\nthere\u200d<end>", True), ("\n", False)]
     )
     assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[He\tllo", "  there\u200d<end>]]"]
 
 
-def test_the_report_of_prepared_text_names_what_was_lost() -> None:
+def test_the_report_of_prepared_text_names_what_was_lost():
     counts = {
         "documents": 9, "segments": 8, "tokens": 800, "source": "talks.jsonl",
         "conversations": {"turns": 12, "supervised": 200, "lost": 30, "without_target": 1, "crossing": 0,

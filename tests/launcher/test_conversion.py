@@ -57,9 +57,7 @@ def converted(words: list[str], annotation: Any, *, plainly: bool, **options: An
 @pytest.mark.parametrize(
     "words", [[], ["--value"], ["--value", "text"], ["--value", "1"], ["--value", "1", "--value", "b"]]
 )
-def test_a_value_is_what_typer_makes_of_it(
-    words: list[str], annotation: Any, options: dict[str, Any]
-) -> None:
+def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
     expected = converted(words, annotation, plainly=False, **options)
     assert converted(words, annotation, plainly=True, **options) == expected
 
@@ -68,7 +66,7 @@ def test_a_value_is_what_typer_makes_of_it(
     ("annotation", "options"),
     [(Path, {}), (Path | None, {}), (list[Path], {}), (list[Path] | None, {}), (Path, {"exists": True})],
 )
-def test_an_empty_path_is_not_the_current_folder(annotation: Any, options: dict[str, Any]) -> None:
+def test_an_empty_path_is_not_the_current_folder(annotation, options):
     words = ["--value", ""] if annotation in (Path, Path | None) else ["--value", "a", "--value", ""]
     kind, message = converted(words, annotation, plainly=True, **options)
     assert (kind, message) == ("BadParameter", "the path is empty; a variable of the shell may be unset")
@@ -86,16 +84,14 @@ def test_an_empty_path_is_not_the_current_folder(annotation: Any, options: dict[
         ["preflight", "--profile", "cpu-demo", "--output", ""],
     ],
 )
-def test_no_command_writes_to_an_empty_path(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_writes_to_an_empty_path(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert app.run(words) == EXIT_USAGE
     assert "the path is empty; a variable of the shell may be unset [usage]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_comparison_sees_what_is_converted() -> None:
+def test_the_comparison_sees_what_is_converted():
     assert converted(["--value", "1"], int | None, plainly=True) == [1]
     assert converted(["--value", "a"], Path | None, plainly=True) == [Path("a")]
     kind, message = converted(["--value", "html"], Literal["text", "json"], plainly=True)

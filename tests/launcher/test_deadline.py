@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,13 +30,7 @@ A100, SMOKE = "a100-prod", "gpu-smoke"
         (SMOKE, None, "5000", 4600),
     ],
 )
-def test_the_earliest_end_counts(
-    profile: str,
-    hours: float | None,
-    job_end: str,
-    expected: float | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_earliest_end_counts(profile, hours, job_end, expected, monkeypatch):
     monkeypatch.setattr("launcher.run.launch_context.since_boot_s", lambda: 1000.0)
     monkeypatch.setattr("launcher.run.launch_context.time", SimpleNamespace(time=lambda: 1000.0))
     limit = "null" if hours is None else str(hours)
@@ -48,9 +41,7 @@ def test_the_earliest_end_counts(
 
 
 @pytest.mark.child
-def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(command, monkeypatch):
     now_s, told, check = [1000.0], [], train.examine
 
     def examine(*arguments: Any, **named: Any) -> Any:

@@ -15,9 +15,7 @@ from profiles.registry import resolve_run
     ("profile", "given", "seen"),
     [("cpu-demo", "0,1", ""), ("cpu-demo", None, ""), ("gpu-smoke", "0,1", "0,1"), ("a100-prod", None, None)],
 )
-def test_gpus_are_hidden_from_a_run_for_a_cpu(
-    profile: str, given: str | None, seen: str | None, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_are_hidden_from_a_run_for_a_cpu(profile, given, seen, tmp_path, monkeypatch):
     if given is not None:
         monkeypatch.setenv(VISIBLE_ENV, given)
     keep_to_its_device(resolve_run(profile, (), ()))
@@ -26,7 +24,7 @@ def test_gpus_are_hidden_from_a_run_for_a_cpu(
 
 
 @pytest.mark.parametrize("words", [("preflight", "--level", "static"), ("train", "--dry-run")])
-def test_commands_keep_a_run_to_its_device(words, command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_keep_a_run_to_its_device(words, command, monkeypatch):
     monkeypatch.setenv(VISIBLE_ENV, "0")
     command(*words, "-p", "cpu-demo", "--trainer.output_dir=run")
     assert os.environ[VISIBLE_ENV] == ""

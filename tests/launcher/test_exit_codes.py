@@ -52,7 +52,7 @@ def bad(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Bad, Path]:
     return case, path
 
 
-def test_lint_exits_alike_in_every_format(bad: tuple[Bad, Path], command: Callable[..., Any]) -> None:
+def test_lint_exits_alike_in_every_format(bad, command):
     case, path = bad
     for output_format in FORMATS:
         answer = command("lint", path, "--output-format", output_format)
@@ -76,23 +76,17 @@ def exits_like_lint(case: Bad, path: Path, words: list[str], command: Callable[.
 
 @pytest.mark.parametrize("bad", ["unknown-key", "empty", "failing-rule"], indirect=True)
 @pytest.mark.parametrize("words", [["preflight", "--level", "static"], ["train", "--dry-run"]])
-def test_what_launches_exits_like_lint(
-    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
-) -> None:
+def test_what_launches_exits_like_lint(words, bad, command):
     exits_like_lint(*bad, words, command)
 
 
 @pytest.mark.parametrize("words", [["plan"], ["data", "prepare"], ["explain", "seed"]])
 @pytest.mark.parametrize("bad", ["unknown-key", "empty", "circular-variables"], indirect=True)
-def test_what_judges_nothing_still_refuses_what_cannot_be_read(
-    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
-) -> None:
+def test_what_judges_nothing_still_refuses_what_cannot_be_read(words, bad, command):
     exits_like_lint(*bad, words, command)
 
 
-def test_profiles_in_a_circle(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiles_in_a_circle(command, tmp_path, monkeypatch):
     about = "about:\n  name: {0}\n  kind: smoke\n  intent: A circle.\nextends: {1}\n"
     folder = tmp_path / "own"
     folder.mkdir()
@@ -106,7 +100,7 @@ def test_profiles_in_a_circle(
     assert (Path(finding["file"]).name, finding["line"], finding["column"]) == ("second.yaml", 5, 10)
 
 
-def test_unreadable_outweighs_failed_outweighs_passed(command: Callable[..., Any], run_file: Any) -> None:
+def test_unreadable_outweighs_failed_outweighs_passed(command, run_file):
     good = run_file("profile: cpu-demo\n", "good.yaml")
     failed = run_file("profile: cpu-demo\ntrainer: {save_step: 5}\n", "failed.yaml")
     unreadable = run_file("", "unreadable.yaml")
@@ -127,9 +121,7 @@ USAGE = {
 
 @pytest.mark.parametrize("spelling", [["--output-format", "json"], ["--output_format=json"]])
 @pytest.mark.parametrize("words", USAGE.values(), ids=USAGE)
-def test_a_command_that_cannot_be_understood_is_one_object_too(
-    words: list[str], spelling: list[str], command: Callable[..., Any]
-) -> None:
+def test_a_command_that_cannot_be_understood_is_one_object_too(words, spelling, command):
     answer = command(*words, *spelling)
     assert (answer.code, answer.json["exit_code"], answer.err) == (2, 2, "")
     (finding,) = answer.json["findings"]
@@ -143,18 +135,16 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
 
 
 @pytest.mark.parametrize("words", [[], ["profiles"]])
-def test_a_group_without_a_command_prints_its_help(words: list[str], command: Callable[..., Any]) -> None:
+def test_a_group_without_a_command_prints_its_help(words, command):
     assert command(*words).err.split() == command(*words, "--help").out.split()
 
 
-def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any]) -> None:
+def test_a_format_that_torchrun_is_told_is_not_ours(command):
     assert command("train", "--nnodes", "two", "--", "--output-format", "json").out == ""
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
-def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
-    output_format: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_that_nobody_foresaw_is_told_in_every_format(output_format, command, tmp_path, monkeypatch):
     from launcher.commands import lint
 
     def broken(*_: Any) -> int:
@@ -171,7 +161,7 @@ def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
 @pytest.mark.parametrize(
     "place", ["~nobody-of-this-name/run", "x" * 400, "a\0b"], ids=["no-home", "too-long", "null"]
 )
-def test_a_place_that_cannot_be(place: str, command: Callable[..., Any], run_file: Any) -> None:
+def test_a_place_that_cannot_be(place, command, run_file):
     path = run_file(json.dumps({"profile": "cpu-demo", "trainer": {"output_dir": place}}))
     for words in (["train"], ["preflight"], ["validate-gpu"]):
         answer = command(*words, "-c", path, "--output-format", "json")
@@ -180,21 +170,19 @@ def test_a_place_that_cannot_be(place: str, command: Callable[..., Any], run_fil
 
 
 @pytest.mark.child
-def test_text_in_a_home_of_nobody_is_not_there(command: Callable[..., Any], run_file: Any) -> None:
+def test_text_in_a_home_of_nobody_is_not_there(command, run_file):
     path = run_file("profile: cpu-demo\ndataset: {name: null, path: ~nobody-of-this-name/text}\n")
     answer = command("preflight", "-c", path, "--level", "host")
     assert (answer.code, "DAT001 failed" in answer.out) == (1, True)
 
 
-def test_a_path_that_the_file_system_refuses_is_told(command: Callable[..., Any]) -> None:
+def test_a_path_that_the_file_system_refuses_is_told(command):
     answer = command("status", "x" * 400)
     assert answer.code == 1
     assert "cannot be used: File name too long [unusable-path]" in answer.err
 
 
-def test_a_folder_that_was_removed_under_the_command(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_was_removed_under_the_command(command, tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -205,7 +193,7 @@ def test_a_folder_that_was_removed_under_the_command(
         assert (answer.code, "working directory was removed: No such file" in answer.err) == (1, True)
 
 
-def test_a_link_to_a_disk_that_was_purged(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_link_to_a_disk_that_was_purged(command, tmp_path):
     (tmp_path / "runs").symlink_to(tmp_path / "scratch")
     for words in (["train"], ["preflight", "--level", "host"]):
         answer = command(*words, "-p", "cpu-demo", "trainer.output_dir=runs/new", "--output-format", "json")
@@ -216,22 +204,20 @@ def test_a_link_to_a_disk_that_was_purged(command: Callable[..., Any], tmp_path:
     assert command("train", "-p", "cpu-demo", "trainer.output_dir=runs/new", "--dry-run").code == 0
 
 
-def test_a_file_that_cannot_be_looked_at_keeps_no_other_from_being_judged(
-    command: Callable[..., Any], run_file: Any
-) -> None:
+def test_a_file_that_cannot_be_looked_at_keeps_no_other_from_being_judged(command, run_file):
     answer = command("lint", "x" * 400, run_file("profile: cpu-demo\ntrainer: {save_step: 5}\n"))
     assert (answer.code, "CFG011" in answer.out, "CFG001" in answer.out) == (2, True, True)
 
 
 @pytest.mark.child
-def test_what_cannot_be_said_at_all_still_has_its_code(run_child: Callable[..., Any]) -> None:
+def test_what_cannot_be_said_at_all_still_has_its_code(run_child):
     with Path("/dev/full").open("wb") as full:
         assert run_child("plann", stdout=full, stderr=full).code == 2
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])
 @pytest.mark.child
-def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path: Path) -> None:
+def test_a_foreign_module_in_place_of_ours_is_named(output_format, tmp_path):
     foreign = tmp_path / "elsewhere" / "validators" / "__init__.py"
     foreign.parent.mkdir(parents=True)
     foreign.touch()
@@ -263,9 +249,7 @@ type("Section", (), {"field": Interrupted()})
         (15, "validators.rules", 143, f"SIGTERM: {STOPPED} [terminated]"),
     ],
 )
-def test_a_stop_during_imports_is_reported_as_one(
-    number: int, imports: str, code: int, message: str, interrupts: str
-) -> None:
+def test_a_stop_during_imports_is_reported_as_one(number, imports, code, message, interrupts):
     """Python 3.11 raises RuntimeError for what interrupts the creation of a class."""
     program = f"""if True:
         import signal, sys

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,14 +38,14 @@ def names(folders: list[Path]) -> list[str]:
     return [folder.name for folder in folders]
 
 
-def test_a_run_gives_its_newest_checkpoint(run_dir: Path) -> None:
+def test_a_run_gives_its_newest_checkpoint(run_dir):
     checkpoints = run_dir / "checkpoints"
     assert names(choose_folders(run_dir, "")) == names(choose_folders(checkpoints, "")) == ["300"]
     assert names(choose_folders(checkpoints / "200", "")) == ["200"]
 
 
 @pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
-def test_a_run_gives_its_best_checkpoint_if_it_has_one(run_dir: Path, use: Callable[[Path], Path]) -> None:
+def test_a_run_gives_its_best_checkpoint_if_it_has_one(run_dir, use):
     (run_dir / "checkpoints" / "best").symlink_to("200")
     assert use(run_dir).name == "200"
     (run_dir / "checkpoints" / "200" / "config.json").write_text("{ }")
@@ -55,9 +54,7 @@ def test_a_run_gives_its_best_checkpoint_if_it_has_one(run_dir: Path, use: Calla
 
 
 @pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
-def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
-    run_dir: Path, use: Callable[[Path], Path]
-) -> None:
+def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(run_dir, use):
     """An older checkpoint is another model: `export` used it silently, where `encode` refused."""
     checkpoints = run_dir / "checkpoints"
     assert use(run_dir) == checkpoints / "300"
@@ -73,7 +70,7 @@ def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
     assert caught.value.hint == DAMAGED_HINT
 
 
-def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir: Path) -> None:
+def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir):
     (run_dir / "checkpoints" / "300" / "notes.txt").touch()
     with pytest.raises(ProjectError, match=r"does not list notes\.txt") as caught:
         choose_folders(run_dir, "")
@@ -93,13 +90,8 @@ def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir: Path) ->
     ],
 )
 def test_figures_that_no_card_would_have_are_refused_before_the_model_is_loaded(
-    run_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    formats: tuple[str, ...],
-    name: str,
-    message: str,
-    hint: str,
-) -> None:
+    run_dir, monkeypatch, formats, name, message, hint
+):
     monkeypatch.setattr(export, "ask", lambda *_, **__: pytest.fail("the model is loaded"))
     (run_dir / "figures.json").write_text("{}")
     with pytest.raises(ProjectError, match=message) as caught:
@@ -111,7 +103,7 @@ def test_figures_that_no_card_would_have_are_refused_before_the_model_is_loaded(
 @pytest.mark.parametrize(
     ("average", "steps"), [("2", ["200", "300"]), ("3", ["100", "200", "300"]), ("100,300", ["100", "300"])]
 )
-def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -> None:
+def test_checkpoints_to_average(run_dir, average, steps):
     assert names(choose_folders(run_dir, average)) == steps
 
 
@@ -125,20 +117,20 @@ def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -
         ("²", "is not a number"), ("9" * 5000, "is not a number"),
     ],
 )  # fmt: skip
-def test_an_average_of_nothing_is_refused(run_dir: Path, average: str, reason: str) -> None:
+def test_an_average_of_nothing_is_refused(run_dir, average, reason):
     with pytest.raises(ProjectError) as caught:
         steps_to_average(run_dir / "checkpoints", average)
     assert reason in caught.value.message
     assert caught.value.hint == "available checkpoints: 100, 200, 300"
 
 
-def test_a_damaged_checkpoint_is_never_averaged(run_dir: Path) -> None:
+def test_a_damaged_checkpoint_is_never_averaged(run_dir):
     (run_dir / "checkpoints" / "100" / "config.json").write_text("{ }")
     with pytest.raises(ProjectError, match=r"config\.json has 3 bytes"):
         choose_folders(run_dir, "3")
 
 
-def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
+def test_a_folder_of_transformers_needs_no_manifest(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ProjectError, match=r"contains no checkpoint, and no config\.json with weights"):
         choose_folders(tmp_path, "")
@@ -148,7 +140,7 @@ def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
         choose_folders(tmp_path, "2")
 
 
-def test_an_adapter_names_the_folder_of_the_merged_weights(tmp_path: Path) -> None:
+def test_an_adapter_names_the_folder_of_the_merged_weights(tmp_path):
     (tmp_path / "100" / "adapter").mkdir(parents=True)
     (tmp_path / "100" / "config.json").touch()
     (tmp_path / "100" / "adapter" / "adapter_config.json").touch()
@@ -156,7 +148,7 @@ def test_an_adapter_names_the_folder_of_the_merged_weights(tmp_path: Path) -> No
         choose_folders(tmp_path / "100" / "adapter", "")
 
 
-def test_a_source_without_a_checkpoint_is_named(tmp_path: Path) -> None:
+def test_a_source_without_a_checkpoint_is_named(tmp_path):
     (tmp_path / "run.yaml").touch()
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "resolved.json").touch()
@@ -174,16 +166,14 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("formats", "reason"), [(("hf", "pickle"), "no export format: pickle"), ((), "no export format")]
 )
-def test_unknown_formats_are_refused(run_dir: Path, formats: tuple[str, ...], reason: str) -> None:
+def test_unknown_formats_are_refused(run_dir, formats, reason):
     with pytest.raises(ProjectError, match=reason) as caught:
         export.run(arguments(run_dir, *formats), "text")
     assert caught.value.exit_code == EXIT_USAGE
     assert all(name in caught.value.hint for name in FORMATS)
 
 
-def test_a_missing_package_is_one_line_with_the_command(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_one_line_with_the_command(run_dir, monkeypatch):
     absent = ExportFormat("onnx", "onnx", "", ("json", "not_there"), ("not-there>=1", "other>=2"))
     monkeypatch.setitem(FORMATS, "onnx", absent)
     with pytest.raises(ProjectError) as caught:
@@ -193,9 +183,7 @@ def test_a_missing_package_is_one_line_with_the_command(
     assert caught.value.exit_code == EXIT_CHECK_UNKNOWN
 
 
-def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_that_are_missing(
-    run_dir: Path,
-) -> None:
+def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_that_are_missing(run_dir):
     for name in ("onnx", "hf"):
         (run_dir.parent / "out" / name).mkdir(parents=True)
         (run_dir.parent / "out" / name / CONVERSION).write_text('{"source": [{"step": 300}]}')
@@ -208,7 +196,7 @@ def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_th
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"source": [7]}', '{"source": 7}'])
-def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir: Path, content: str) -> None:
+def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir, content):
     (run_dir.parent / "out" / "hf").mkdir(parents=True)
     (run_dir.parent / "out" / "hf" / CONVERSION).write_text(content)
     with pytest.raises(ProjectError, match=r"already contains hf \[occupied") as caught:
@@ -219,9 +207,7 @@ def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir: Path, con
 @pytest.mark.parametrize(
     ("steps", "shown"), [([20], "20"), ([10, 20], "mean of 10, 20"), ([None], "-")], ids=str
 )
-def test_the_table_names_folders_as_the_command_line_did_and_the_step(
-    steps: list[int | None], shown: str
-) -> None:
+def test_the_table_names_folders_as_the_command_line_did_and_the_step(steps, shown):
     report = {
         "source": [{"step": step} for step in steps],
         "max_difference": {"logits": 2e-7},
@@ -236,7 +222,7 @@ def test_the_table_names_folders_as_the_command_line_did_and_the_step(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_the_command_prints_one_json_object_for_any_end(run_dir: Path) -> None:
+def test_the_command_prints_one_json_object_for_any_end(run_dir):
     command = [sys.executable, "-m", "launcher", "export", str(run_dir), "--to", "hf", "-o", "out"]
     done = subprocess.run(
         [*command, "--output-format", "json"], cwd=run_dir.parent, capture_output=True, text=True, check=False

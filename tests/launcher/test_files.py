@@ -22,7 +22,7 @@ from neobert.errors import ProjectError
         (errno.EISDIR, "choose another folder"),
     ],
 )
-def test_space_is_suggested_for_a_full_disk_only(number: int, hint: str) -> None:
+def test_space_is_suggested_for_a_full_disk_only(number, hint):
     with pytest.raises(ProjectError) as refusal, writing(Path("embeddings.npy")):
         raise OSError(number, os.strerror(number))
     assert refusal.value.hint == hint
@@ -34,9 +34,7 @@ def write_in_vain() -> None:
     raise KeyError
 
 
-def test_a_folder_of_results_stays_if_anything_is_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_results_stays_if_anything_is_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyError):
         write_in_vain()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -97,17 +96,17 @@ REPORTS = st.builds(
 )
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_one():
     VALIDATOR.check_schema(REPORT_SCHEMA)
 
 
 @given(REPORTS)
-def test_json_has_the_published_shape(report: Report) -> None:
+def test_json_has_the_published_shape(report):
     VALIDATOR.validate(json.loads(render(report, "json")))
 
 
 @given(REPORTS)
-def test_junit_is_xml_with_true_counts(report: Report) -> None:
+def test_junit_is_xml_with_true_counts(report):
     root = ElementTree.fromstring(render(report, "junit").encode())
     (suite,) = root
     assert int(suite.get("tests", "")) == len(suite)
@@ -116,33 +115,33 @@ def test_junit_is_xml_with_true_counts(report: Report) -> None:
 
 
 @given(REPORTS)
-def test_github_has_one_line_a_finding(report: Report) -> None:
+def test_github_has_one_line_a_finding(report):
     lines = render(report, "github").split("\n") if report.findings else []
     assert len(lines) == len(report.findings)
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
 
 
 @given(REPORTS)
-def test_text_says_the_verdict(report: Report) -> None:
+def test_text_says_the_verdict(report):
     assert render(report, "text").splitlines()[-1].startswith(report.verdict)
 
 
 @pytest.mark.parametrize(
     ("hint", "is_told"), [("shorten the warm-up", True), ("lower scheduler.warmup_steps", False)]
 )
-def test_text_says_the_key_where_the_hint_does_not(hint: str, is_told: bool) -> None:
+def test_text_says_the_key_where_the_hint_does_not(hint, is_told):
     finding = Finding("SCH001", "beyond", Severity.FAIL, "scheduler.warmup_steps", "too long", hint)
     assert ("= key: scheduler.warmup_steps" in finding_text(finding)) == is_told
 
 
-def test_every_rule_is_in_sarif_with_its_page() -> None:
+def test_every_rule_is_in_sarif_with_its_page():
     sarif = json.loads(render(Report(0, "", "", (), ()), "sarif"))
     rules = {rule["id"]: rule for rule in sarif["runs"][0]["tool"]["driver"]["rules"]}
     assert rules.keys() == RULES.keys()
     assert all("Why is this bad" in rule["help"]["markdown"] for rule in rules.values())
 
 
-def test_github_escapes_what_would_end_a_field() -> None:
+def test_github_escapes_what_would_end_a_field():
     finding = Finding(
         "CKP001", "x", Severity.FAIL, "", "50 %\nof it", "", file="a,b:c.yaml", line=3, column=2
     )
@@ -150,7 +149,7 @@ def test_github_escapes_what_would_end_a_field() -> None:
     assert line == "::error file=a%2Cb%3Ac.yaml,line=3,col=2,title=CKP001 x::50 %25%0Aof it"
 
 
-def test_an_argument_has_no_file_for_github_and_sarif() -> None:
+def test_an_argument_has_no_file_for_github_and_sarif():
     finding = Finding(
         "CKP001", "x", Severity.WARN, "trainer", "m", "", file="<command line>", line=2, column=1
     )
@@ -160,7 +159,7 @@ def test_an_argument_has_no_file_for_github_and_sarif() -> None:
     assert "physicalLocation" not in result["locations"][0]
 
 
-def test_waived_findings_are_suppressed() -> None:
+def test_waived_findings_are_suppressed():
     finding = Finding("CKP001", "x", Severity.FAIL, "trainer", "m", "", waived=True)
     report = Report(0, "", "", (finding,), ())
     assert render(report, "github").startswith("::notice ")
@@ -177,8 +176,6 @@ def test_waived_findings_are_suppressed() -> None:
         ("runs", "."), ("status", "absent"),
     ],
 )  # fmt: skip
-def test_every_object_in_json_has_the_version_of_its_schema(
-    arguments: tuple[str, ...], command: Callable[..., Any]
-) -> None:
+def test_every_object_in_json_has_the_version_of_its_schema(arguments, command):
     Path("run.yaml").write_text("profile: cpu-demo\n", encoding="utf-8")
     assert command(*arguments, "--json").json["schema_version"] == 1

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ def in_charge(child: subprocess.Popen[bytes]) -> Iterator[Forwarder]:
         yield forwarder
 
 
-def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None:
+def test_one_that_came_before_the_first_child_reaches_it(tmp_path):
     with forwarding() as forwarder:
         forwarder.keep_for_trainer(has_agent=False)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -77,9 +77,7 @@ def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [*STOPS, signal.SIGINT])
-def test_when_the_run_has_ended_none_changes_how(
-    number: int, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_run_has_ended_none_changes_how(number, tmp_path, command, monkeypatch):
     """A scheduler's second signal may come while we say how the run ended; 93 must not become 75."""
     write, child = train.console.write, sleeper(tmp_path, "")
     child.wait()
@@ -100,7 +98,7 @@ def test_when_the_run_has_ended_none_changes_how(
     assert "failed at step 500 of 900" in answer.out
 
 
-def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_asks_a_run_to_stop_is_answered_once(capsys):
     forwarder = Forwarder()
     forwarder.keep_for_trainer(has_agent=False)
     answers = []
@@ -115,14 +113,14 @@ def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[s
     assert effect_text([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
 
 
-def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
+def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path):
     child = sleeper(tmp_path, SLEEPS)
     with in_charge(child):
         os.kill(os.getpid(), signal.SIGUSR1)
         assert wait(child, lambda: None) == -signal.SIGTERM
 
 
-def test_handlers_are_put_back(tmp_path: Path) -> None:
+def test_handlers_are_put_back(tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     child = sleeper(tmp_path, "")
     with in_charge(child):
@@ -131,7 +129,7 @@ def test_handlers_are_put_back(tmp_path: Path) -> None:
     child.wait()
 
 
-def test_the_third_ctrl_c_kills(tmp_path: Path) -> None:
+def test_the_third_ctrl_c_kills(tmp_path):
     child = sleeper(tmp_path, OUTLIVES_SIGNALS)
     forwarder = forwarder_of(child)
     for _ in range(2):
@@ -161,9 +159,7 @@ class Worker:
 @pytest.mark.parametrize(
     "gone", [Worker(asked=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
 )
-def test_a_worker_that_ends_keeps_no_signal_from_the_others(
-    gone: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_ends_keeps_no_signal_from_the_others(gone, tmp_path, monkeypatch):
     child = sleeper(tmp_path, SLEEPS)
     other = Worker()
     monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [gone, other])
@@ -175,7 +171,7 @@ def test_a_worker_that_ends_keeps_no_signal_from_the_others(
     child.wait()
 
 
-def test_many_sigterms_do_not_cut_a_save_short(tmp_path: Path) -> None:
+def test_many_sigterms_do_not_cut_a_save_short(tmp_path):
     child = sleeper(tmp_path, OUTLIVES_SIGNALS)
     forwarder = forwarder_of(child)
     for _ in range(5):

@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -67,9 +67,7 @@ def without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         ("modernbert", "tagged.jsonl", "gpu"),
     ],
 )
-def test_a_file_lints_clean_and_needs_each_of_its_keys(
-    kind: str, text: str, device: str, command: Callable[..., Any]
-) -> None:
+def test_a_file_lints_clean_and_needs_each_of_its_keys(kind, text, device, command):
     write_model(Path("model"), kind)
     task = TASKS[text]
     answer = command("init", "--from", "model", "--task", task, "--text", text, "--device", device)
@@ -116,9 +114,7 @@ IS_CAUSAL = {kind: CAUSAL in ARCHITECTURES[kind].heads for kind in KINDS}
         if text == "notes" or not IS_CAUSAL[kind]
     ],
 )
-def test_each_architecture_in_the_table_has_a_run_file(
-    kind: str, text: str, command: Callable[..., Any]
-) -> None:
+def test_each_architecture_in_the_table_has_a_run_file(kind, text, command):
     write_model(Path("model"), kind)
     stated = () if text == "notes" else ("--task", TASKS[text])
     answer = command("init", "--from", "model", *stated, "--text", text, "--device", "gpu")
@@ -128,7 +124,7 @@ def test_each_architecture_in_the_table_has_a_run_file(
     assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
 
 
-def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> None:
+def test_a_wider_model_learns_at_a_lower_rate(command):
     rates = {}
     for width in (64, 512):
         write_model(Path(f"w{width}"), "modernbert", hidden_size=width)
@@ -141,12 +137,12 @@ def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> No
 
 
 @pytest.mark.parametrize(("width", "rate"), [(192, 3e-4), (384, 2e-4), (768, 4e-5), (1024, 2e-5)])
-def test_the_rate_for_labels_is_a_published_one(width: int, rate: float) -> None:
+def test_the_rate_for_labels_is_a_published_one(width, rate):
     shape = cast("ModelShape", SimpleNamespace(hidden_size=width))
     assert rate_from_weights(SPECS["classification"], Path(), shape, 2048) == rate
 
 
-def test_a_model_of_this_program_keeps_its_sizes(command: Callable[..., Any]) -> None:
+def test_a_model_of_this_program_keeps_its_sizes(command):
     write_model(Path("model"), "neobert", norm_eps=1.25e-5, tie_word_embeddings=True, num_attention_heads=4)
     assert command("init", "--from", "model", "--text", "notes", "--device", "cpu").code == 0
     assert command("lint", "run.yaml", "--strict").code == 0
@@ -160,7 +156,7 @@ def test_a_model_of_this_program_keeps_its_sizes(command: Callable[..., Any]) ->
     assert (config.model.pretrained_checkpoint, config.tokenizer.path) == ("model", "model")
 
 
-def test_paths_are_relative_to_the_file(command: Callable[..., Any]) -> None:
+def test_paths_are_relative_to_the_file(command):
     write_model(Path("model"))
     assert command("init", "configs/mine.yaml", "--from", "model", "--text", "notes").code == 0
     config = resolve_run(None, ["configs/mine.yaml"]).config
@@ -169,7 +165,7 @@ def test_paths_are_relative_to_the_file(command: Callable[..., Any]) -> None:
     assert Path(config.trainer.output_dir).resolve() == Path("configs/runs/mine").resolve()
 
 
-def test_labels_without_weights_are_trained_from_random_ones(command: Callable[..., Any]) -> None:
+def test_labels_without_weights_are_trained_from_random_ones(command):
     answer = command("init", "--task", "classification", "--text", "reviews.csv", "--device", "cpu", "--json")
     assert answer.json["inferred"] == [
         "text: column 'review'",
@@ -180,7 +176,7 @@ def test_labels_without_weights_are_trained_from_random_ones(command: Callable[.
     assert config.classification.label_names == ("negative", "positive")
 
 
-def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> None:
+def test_the_column_of_the_label_may_be_named(command):
     rows = [f"some words {number},{number % 3},{'xy'[number % 2]}" for number in range(30)]
     Path("table.csv").write_text("\n".join(["text,rating,Kind of text", *rows]), encoding="utf-8")
     write_model(Path("model"))
@@ -208,7 +204,7 @@ def test_the_column_of_the_label_may_be_named(command: Callable[..., Any]) -> No
     assert "init takes columns and adapter.type, not trainer.max_steps" in refused.err
 
 
-def test_an_adapter_gets_its_rate_in_the_file(command: Callable[..., Any]) -> None:
+def test_an_adapter_gets_its_rate_in_the_file(command):
     write_model(Path("model"), "modernbert", hidden_size=768, num_attention_heads=4)
     run = ("--from", "model", "--task", "classification", "--text", "reviews.csv", "--device", "cpu")
     for name, given in (("all", ()), ("lora", ("--adapter.type", "lora"))):
@@ -218,7 +214,7 @@ def test_an_adapter_gets_its_rate_in_the_file(command: Callable[..., Any]) -> No
     assert (lora.adapter.type, lora.optimizer.lr) == ("lora", 4e-4)
 
 
-def test_names_of_any_characters_are_written_as_they_are(command: Callable[..., Any]) -> None:
+def test_names_of_any_characters_are_written_as_they_are(command):
     names = ["null", "1e3", "a: b", "#x", "'q'", "z\u0085z", "\u2028", "\U0001f600", "[b]", "<<", "*c"]
     rows = [json.dumps({"~ t": f"some words {number}", "@\tl": names[number % 11]}) for number in range(110)]
     Path("odd.jsonl").write_text("\n".join(rows), encoding="utf-8")
@@ -263,9 +259,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_anything_is_written(
-    arguments: list[str], problem: str, command: Callable[..., Any]
-) -> None:
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(arguments, problem, command):
     write_model(Path("bert"))
     write_model(Path("mamba"), "mamba")
     write_model(Path("list"))
@@ -310,9 +304,7 @@ def _without_weights(folder: Path, start: str) -> None:
 
 
 @pytest.mark.child
-def test_train_writes_the_file_once_and_trains_it(
-    launch: Callable[..., Any], command: Callable[..., Any]
-) -> None:
+def test_train_writes_the_file_once_and_trains_it(launch, command):
     write_model(Path("model"))
     train = ("train", "--from", "model", "--text", "notes/", "--trainer.max_steps", "200", "--resume", "auto")
     first = launch(*train, fake="finish")
@@ -345,18 +337,14 @@ def test_train_writes_the_file_once_and_trains_it(
         ("models/model", "tagged.jsonl.gz", "model-tagged.yaml"),
     ],
 )
-def test_the_file_is_named_after_model_and_text(
-    weights: str, text: str, file: str, command: Callable[..., Any]
-) -> None:
+def test_the_file_is_named_after_model_and_text(weights, text, file, command):
     write_model(Path(weights))
     Path("tagged.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": "some words"}).encode()))
     answer = command("train", "--from", weights, "--text", text, "--dry-run")
     assert f"wrote {file}" in answer.err
 
 
-def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, monkeypatch):
     write_model(Path("model"))
     reads, read = list[Path](), labelled_table.read_table
     monkeypatch.setattr(
@@ -370,7 +358,7 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(
     assert new["inferred"] == ["reviews.csv is read as text; for its labels: --task classification"]
 
 
-def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command: Callable[..., Any]) -> None:
+def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command):
     write_model(Path("model"), "llama")
     Path("faq.csv").write_text("Question,response\n" + "some words,other words\n" * 9, encoding="utf-8")
     new = command(
@@ -390,9 +378,7 @@ def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command: C
         (200, "a text of some words\n\n", {}),
     ],
 )
-def test_a_text_of_few_documents_can_be_evaluated(
-    number: int, line: str, expected: dict[str, Any], command: Callable[..., Any]
-) -> None:
+def test_a_text_of_few_documents_can_be_evaluated(number, line, expected, command):
     write_model(Path("model"))
     Path("few").mkdir()
     Path("few", "a.txt").write_text(line * number, encoding="utf-8")
@@ -406,9 +392,7 @@ def test_a_text_of_few_documents_can_be_evaluated(
 @pytest.mark.parametrize(
     ("device", "repeats", "is_compiled"), [("gpu", 150, True), ("gpu", 1, False), ("cpu", 150, False)]
 )
-def test_a_run_that_repays_the_compilation_is_compiled(
-    device: str, repeats: int, is_compiled: bool, command: Callable[..., Any]
-) -> None:
+def test_a_run_that_repays_the_compilation_is_compiled(device, repeats, is_compiled, command):
     write_model(
         Path("model"),
         "modernbert",
@@ -423,19 +407,19 @@ def test_a_run_that_repays_the_compilation_is_compiled(
 
 
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
-def test_another_run_file_is_refused(other: tuple[str, ...], command: Callable[..., Any]) -> None:
+def test_another_run_file_is_refused(other, command):
     answer = command("train", "--from", "model", "--text", "notes", *other)
     assert (answer.code, "another one or a profile is given" in answer.err) == (2, True)
 
 
 @pytest.mark.parametrize(("given", "missing"), [("--from", "--text"), ("--text", "--from")])
-def test_weights_and_text_go_together(given: str, missing: str, command: Callable[..., Any]) -> None:
+def test_weights_and_text_go_together(given, missing, command):
     answer = command("train", given, "notes")
     assert (answer.code, f"{given} is given without {missing}" in answer.err) == (2, True)
 
 
 @pytest.mark.child
-def test_weights_that_are_new_or_not_used_are_named(launch: Callable[..., Any]) -> None:
+def test_weights_that_are_new_or_not_used_are_named(launch):
     write_model(Path("model"))
     train = ("train", "--from", "model", "--text", "reviews.csv", "--task", "classification")
     answer = launch(*train, "--unguarded", "the reviews are copies", fake="finish")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,9 +25,7 @@ def write_bert(folder: Path) -> None:
     BertForMaskedLM(config).save_pretrained(folder)
 
 
-def test_a_run_starts_from_the_weights_of_the_hub(
-    run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_starts_from_the_weights_of_the_hub(run_child, monkeypatch, tmp_path):
     from safetensors.torch import load_file
 
     write_bert(Path("bert"))

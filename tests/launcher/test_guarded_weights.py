@@ -41,7 +41,7 @@ def settings(**changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
-def test_special_tokens_of_another_tokenizer(findings: Callable[..., dict[str, str]]) -> None:
+def test_special_tokens_of_another_tokenizer(findings):
     write_model(Path("model"), "modernbert", mask_token_id=103, cls_token_id=2, pad_token_id=10**6)
     assert findings()["DAT036"] == (
         "put the tokenizer of the weights into model, or correct mask_token_id in its config.json"
@@ -54,7 +54,7 @@ def test_special_tokens_of_another_tokenizer(findings: Callable[..., dict[str, s
     assert "bos_token_id" in findings()["DAT036"]
 
 
-def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings: Callable[..., dict[str, str]]) -> None:
+def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings):
     """As in Qwen2: `<s>` is a word of its vocabulary, and bos of config.json is <|endoftext|>."""
     write_model(Path("model"), "modernbert", bos_token_id=7)
     file = Path("model", "tokenizer.json")
@@ -68,14 +68,14 @@ def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings: Callable[
     assert findings() == {}
 
 
-def test_a_declared_token_is_not_the_usual_spelling(findings: Callable[..., dict[str, str]]) -> None:
+def test_a_declared_token_is_not_the_usual_spelling(findings):
     write_model(Path("model"), "modernbert", mask_token_id=9)
     declared = {"mask_token": {"content": "word4"}}
     Path("model", "tokenizer_config.json").write_text(json.dumps(declared), encoding="utf-8")
     assert findings() == {}
 
 
-def test_rows_longer_than_the_weights_were_trained_for(findings: Callable[..., dict[str, str]]) -> None:
+def test_rows_longer_than_the_weights_were_trained_for(findings):
     write_model(Path("model"), "modernbert")
     more = {"max_position_embeddings": 256}
     hint = findings(model=more, dataset={"max_seq_length": 256})["MOD007"]
@@ -83,9 +83,7 @@ def test_rows_longer_than_the_weights_were_trained_for(findings: Callable[..., d
     assert findings(model=more, dataset={"max_seq_length": 128}) == {}
 
 
-def test_rows_longer_than_those_of_this_programs_own_weights(
-    findings: Callable[..., dict[str, str]],
-) -> None:
+def test_rows_longer_than_those_of_this_programs_own_weights(findings):
     write_model(Path("model"), "neobert")
     Path("model", "model.safetensors").touch()
     sizes = {name: SIZES[name] for name in SIZES if name not in ("vocab_size", "max_position_embeddings")}
@@ -95,7 +93,7 @@ def test_rows_longer_than_those_of_this_programs_own_weights(
 
 
 @pytest.mark.parametrize("kind", ["bert", "modernbert"])
-def test_a_head_for_other_classes(kind: str, findings: Callable[..., dict[str, str]]) -> None:
+def test_a_head_for_other_classes(kind, findings):
     write_model(Path("model"), kind)
     fine_tuned = {
         "task": "classification",

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,9 +27,7 @@ def refuse_with(code: int) -> Any:
 
 
 @pytest.mark.child
-def test_a_preflight_finds_the_quota_the_clock_and_the_file(
-    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preflight_finds_the_quota_the_clock_and_the_file(command, tmp_path, monkeypatch):
     """A quota refuses the space that is free, the clock is 20 years late, accelerate is set up for FSDP 1."""
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(
@@ -49,9 +46,7 @@ def test_a_preflight_finds_the_quota_the_clock_and_the_file(
     assert "HST009" not in chosen
 
 
-def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(tmp_path, monkeypatch):
     sizes = []
     allocate = disk.allocate
 
@@ -75,9 +70,7 @@ def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(
         (errno.EFBIG, "unsupported"),
     ],
 )
-def test_a_reservation_that_is_refused(
-    code: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reservation_that_is_refused(code, status, tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "allocate", refuse_with(code))
     found = reserve(tmp_path, 1.0, "nfs")
     assert (found.status, found.error) == (status, os.strerror(code))
@@ -85,7 +78,7 @@ def test_a_reservation_that_is_refused(
     assert reserve(tmp_path, 1.0, "tmpfs").status == "not tried"
 
 
-def test_a_limit_on_files_refuses_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_on_files_refuses_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "allocate", refuse_with(errno.EFBIG))
     monkeypatch.setattr("resource.getrlimit", lambda _: (5 * 2**20, resource.RLIM_INFINITY))
     assert reserve(tmp_path, 6.0, "ext4").status == "refused"
@@ -94,9 +87,7 @@ def test_a_limit_on_files_refuses_a_checkpoint(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("share", "status"), [(0.5, "done"), (0.51, "not tried"), (1.0, "not tried"), (1.01, "refused")]
 )
-def test_a_disk_is_never_filled_to_see_whether_it_has_room(
-    share: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_is_never_filled_to_see_whether_it_has_room(share, status, tmp_path, monkeypatch):
     reserved = []
     monkeypatch.setattr(disk, "free_mib_of", lambda _: 1000)
     monkeypatch.setattr(disk, "allocate", lambda _, size_bytes: reserved.append(size_bytes))
@@ -118,7 +109,7 @@ def test_a_disk_is_never_filled_to_see_whether_it_has_room(
     ],
     ids=["fsdp2", "fsdp", "deepspeed", "no text", "list", "code", "deep", "large"],
 )
-def test_accelerates_file_is_data(content: str, expected: tuple[str, str, str], tmp_path: Path) -> None:
+def test_accelerates_file_is_data(content, expected, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(content, encoding="utf-8")
     found = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": str(path)})
@@ -126,7 +117,7 @@ def test_accelerates_file_is_data(content: str, expected: tuple[str, str, str], 
     assert (found.distributed_type, found.fsdp_version, found.error) == expected
 
 
-def test_where_accelerates_file_is_looked_for(tmp_path: Path) -> None:
+def test_where_accelerates_file_is_looked_for(tmp_path):
     home = {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert probe_accelerate_file(home) is None
     missing = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": str(tmp_path / "none.yaml")})
@@ -142,7 +133,7 @@ def test_where_accelerates_file_is_looked_for(tmp_path: Path) -> None:
     assert found == AccelerateFileFacts(path=str(path), is_named=False, distributed_type="MEGATRON_LM")
 
 
-def test_the_clock_against_the_newest_file(tmp_path: Path) -> None:
+def test_the_clock_against_the_newest_file(tmp_path):
     file = tmp_path / "a.py"
     file.touch()
     os.utime(file, (0, time.time() + 7200))
@@ -155,7 +146,7 @@ def test_the_clock_against_the_newest_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "expected"), [(0, True), (5, False), (-1, None)], ids=["kept", "not kept", "refused"]
 )
-def test_the_state_of_the_clock(state: int, expected: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_the_clock(state, expected, monkeypatch):
     monkeypatch.setattr(host.ctypes, "CDLL", lambda _: SimpleNamespace(adjtimex=lambda _: state))
     assert is_clock_synchronized() is expected
 
@@ -169,7 +160,7 @@ def test_the_state_of_the_clock(state: int, expected: bool | None, monkeypatch: 
         ("cuda_version = '9.9'", ""),
     ],
 )
-def test_the_cuda_of_torch_is_read_as_text(line: str, expected: str, tmp_path: Path) -> None:
+def test_the_cuda_of_torch_is_read_as_text(line, expected, tmp_path):
     file = tmp_path / "version.py"
     file.write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = '6.0'\n", encoding="utf-8")
     assert software.read_cuda_version(file) == expected
@@ -178,9 +169,7 @@ def test_the_cuda_of_torch_is_read_as_text(line: str, expected: str, tmp_path: P
 
 
 @pytest.mark.child
-def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(
-    command: Any, tmp_path: Path
-) -> None:
+def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(command, tmp_path):
     for step in ("500", "1000", "notes"):
         (tmp_path / "run" / "model_checkpoints" / step).mkdir(parents=True)
     for step in ("500", "notes"):

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import tracemalloc
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -169,9 +168,7 @@ def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
     ],
     ids=["running", "died", "elsewhere"],
 )
-def test_a_run_without_an_outcome_is_running_or_not(
-    hostname: str, pid: int, shown: str, of_launch: str, run_dir: Path
-) -> None:
+def test_a_run_without_an_outcome_is_running_or_not(hostname, pid, shown, of_launch, run_dir):
     (run_dir / "outcome.json").unlink()
     started_s = after_boot_s(psutil.Process(pid)) if pid else 0
     trainer = {"hostname": hostname, "trainer_pid": pid, "trainer_started_after_boot_s": started_s}
@@ -181,7 +178,7 @@ def test_a_run_without_an_outcome_is_running_or_not(
     assert f">{of_launch}</td>" in launches(run)
 
 
-def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> None:
+def test_the_page_shows_the_run(command, run_dir):
     answer = command("report", run_dir)
     assert (answer.code, answer.err) == (0, "")
     assert Path(answer.out.strip()) == run_dir / "report.html"
@@ -209,7 +206,7 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
 
 
 @pytest.mark.parametrize("has_evaluation", [True, False])
-def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir: Path, *, has_evaluation: bool) -> None:
+def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir, *, has_evaluation):
     write(run_dir, "continued.json", {"step": 1000, "tokens_total": 100_000})
     begun = {"step": 1000, "eval/loss": 8.0, "time/evaluation_ms": 5000.0}
     write_rows(run_dir, [*([begun] if has_evaluation else []), row(1010), row(1020)])
@@ -229,15 +226,13 @@ def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir: Path, *, h
         ("pass", "launched with --unguarded, and all required checks passed: why"),
     ],
 )
-def test_an_unguarded_launch_is_shown_with_its_verdict(run_dir: Path, verdict: str, shown: str) -> None:
+def test_an_unguarded_launch_is_shown_with_its_verdict(run_dir, verdict, shown):
     write(run_dir, "manifest.json", {"argv": ["x", "train"], "unguarded": "why"})
     write(run_dir, "preflight.json", {"verdict": verdict})
     assert f">{shown}<" in heading(read_run(run_dir))
 
 
-def test_nothing_is_loaded_and_only_the_own_script_may_run(
-    command: Callable[..., Any], run_dir: Path
-) -> None:
+def test_nothing_is_loaded_and_only_the_own_script_may_run(command, run_dir):
     command("report", run_dir)
     page = Page((run_dir / "report.html").read_text(encoding="utf-8"))
     assert not {"src", "href", "style", "action"} & set(page.attributes)
@@ -249,7 +244,7 @@ def test_nothing_is_loaded_and_only_the_own_script_may_run(
         assert f"{kind}-src 'sha256-{digest}'" in policy
 
 
-def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -> None:
+def test_two_runs_share_the_charts(command, run_dir):
     other = run_dir.with_name("other")
     shutil.copytree(run_dir, other)
     trainer = {"max_steps": 50, "output_dir": "other", "resume_from_checkpoint": "auto"}
@@ -271,7 +266,7 @@ def samples_of(word: str, num_evaluations: int) -> dict[str, Any]:
     return {"texts": [{"before": "x", "word": word, "after": "y"}], "evaluations": evaluations}
 
 
-def test_the_page_shows_guesses_at_masked_words(command: Callable[..., Any], run_dir: Path) -> None:
+def test_the_page_shows_guesses_at_masked_words(command, run_dir):
     write(run_dir, "samples.json", samples_of(BREAKOUT, 60))
     command("report", run_dir)
     text = (run_dir / "report.html").read_text(encoding="utf-8")
@@ -290,15 +285,13 @@ def test_the_page_shows_guesses_at_masked_words(command: Callable[..., Any], run
 @pytest.mark.parametrize(
     ("accuracy", "is_shown"), [([0.18, 0.1, 0.05, 0.04, 0.07], True), ([0.1, 0.18, 0.05, 0.04, 0.07], False)]
 )
-def test_a_best_accuracy_in_the_first_steps_is_explained(
-    run_dir: Path, accuracy: list[float], *, is_shown: bool
-) -> None:
+def test_a_best_accuracy_in_the_first_steps_is_explained(run_dir, accuracy, *, is_shown):
     write(run_dir, "resolved.json", {"task": "pretrain"})
     write_rows(run_dir, [{"step": 10 * at, "eval/accuracy": value} for at, value in enumerate(accuracy)])
     assert ("accuracy falls before it rises" in results(read_run(run_dir))) is is_shown
 
 
-def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir: Path) -> None:
+def test_the_folder_of_a_sweep_is_compared(command, run_dir):
     sweep = run_dir.with_name("sweep")
     for number in range(34):
         point = sweep / f"lr={number}"
@@ -319,7 +312,7 @@ def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir:
 
 
 @pytest.mark.parametrize("name", ["constructor", "__proto__", "memory/gpu_rankX", "data/share/", ""])
-def test_a_metric_may_have_any_name(run_dir: Path, name: str) -> None:
+def test_a_metric_may_have_any_name(run_dir, name):
     write_rows(run_dir, [{"step": step, name: step} for step in range(5)])
     page = Page(write_page([read_run(run_dir)]))
     assert page.data["runs"][0]["series"][name]["values"] == [0, 1, 2, 3, 4]
@@ -330,7 +323,7 @@ def hostile(value: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("value", [BREAKOUT, CONTROLS, "<!--<script>", "${title}", "a" * 10_000])
-def test_text_from_a_run_stays_text(run_dir: Path, value: str) -> None:
+def test_text_from_a_run_stays_text(run_dir, value):
     expected = Page(write_page([read_run(run_dir)]))
     write_rows(run_dir, hostile(value))
     for name in ("resolved", "provenance", "manifest", "preflight", "facts", "outcome"):
@@ -359,7 +352,7 @@ def poisoned(content: Any, value: str) -> Any:
     return f"{content}{value}" if isinstance(content, str) else content
 
 
-def test_values_that_are_not_numbers_leave_gaps(run_dir: Path) -> None:
+def test_values_that_are_not_numbers_leave_gaps(run_dir):
     lines = [
         '{"step": 1, "train/loss": NaN}',
         '{"step": 2, "train/loss": -Infinity}',
@@ -399,9 +392,7 @@ def test_values_that_are_not_numbers_leave_gaps(run_dir: Path) -> None:
         ([(-1, 5), (20, "4")], "2 GPU-hours = 4.00"),
     ],
 )
-def test_each_launch_is_priced_with_its_own_ranks(
-    run_dir: Path, launches: list[tuple[Any, Any]], cost: str
-) -> None:
+def test_each_launch_is_priced_with_its_own_ranks(run_dir, launches, cost):
     for scale in (1, 100):  # one row for each pixel of a chart, and several
         write_rows(run_dir, [{**row(step), "time/step_ms": 9e4 / scale} for step in range(40 * scale + 1)])
         entries = [
@@ -416,13 +407,13 @@ def test_each_launch_is_priced_with_its_own_ranks(
     "content",
     ["", "{", "[]", '{"a": ' * 500 + "1" + "}" * 500, '{"findings": 1, "verdict": 2, "earlier": [1]}'],
 )
-def test_damaged_files_are_left_out(command: Callable[..., Any], run_dir: Path, content: str) -> None:
+def test_damaged_files_are_left_out(command, run_dir, content):
     for path in run_dir.iterdir():
         path.write_text(content, encoding="utf-8")
     assert command("report", run_dir).code == 0
 
 
-def test_a_run_that_has_only_begun_has_a_page(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_run_that_has_only_begun_has_a_page(command, tmp_path):
     (tmp_path / "run").mkdir()
     write(tmp_path / "run", "manifest.json", {})
     answer = command("report", "run")
@@ -430,7 +421,7 @@ def test_a_run_that_has_only_begun_has_a_page(command: Callable[..., Any], tmp_p
     assert "metrics.jsonl has no metrics yet" in Path("run/report.html").read_text(encoding="utf-8")
 
 
-def test_links_and_pipes_are_not_read(command: Callable[..., Any], run_dir: Path, tmp_path: Path) -> None:
+def test_links_and_pipes_are_not_read(command, run_dir, tmp_path):
     (tmp_path / "secret.jsonl").write_text(
         '{"step": 1, "secret/metric": 1}\n{"step": 2, "secret/metric": 2}\n'
     )
@@ -446,9 +437,7 @@ def test_links_and_pipes_are_not_read(command: Callable[..., Any], run_dir: Path
     assert "secret" not in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_place_that_cannot_be_written_is_named_before_the_run_is_read(
-    command: Callable[..., Any], run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_cannot_be_written_is_named_before_the_run_is_read(command, run_dir, monkeypatch):
     monkeypatch.setattr("launcher.commands.report.read_run", lambda folder: pytest.fail("read"))
     answer = command("report", run_dir, "--output", "absent/page.html")
     assert (answer.code, "cannot be written" in answer.err) == (1, True)
@@ -458,7 +447,7 @@ NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-5, 5), st.none(), st.just
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), NUMBERS), max_size=200), st.integers(1, 40))
-def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: int) -> None:
+def test_each_pixel_keeps_its_extremes(points, pixels):
     last = max((step for step, _ in points), default=0)
     decimator = Decimator(0, last, pixels)
     for step, value in points:
@@ -476,7 +465,7 @@ def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: in
         assert (series.first, series.last) == (min(numbers), max(numbers))
 
 
-def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
+def test_memory_does_not_grow_with_the_history(run_dir):
     peaks = []
     for num_rows in (2_000, 8_000):
         write_rows(run_dir, [row(step) for step in range(num_rows)])
@@ -496,7 +485,7 @@ EXTREMES = st.one_of(st.floats(), st.integers(-(2**64), 2**64), st.sampled_from(
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), EXTREMES), max_size=8))
 @example([{"time/step_ms": 1.7e308}, {"time/step_ms": 1.7e308}])
 @example([{"train/loss": 1.7e308}] * 3)
-def test_any_number_has_a_page(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+def test_any_number_has_a_page(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("run")
     write_rows(folder, [{"step": step, **values} for step, values in enumerate(rows)])
     (run,) = Page(write_page([read_run(folder)])).data["runs"]  # json.dumps refuses NaN and infinities
@@ -533,7 +522,7 @@ CURVES: dict[str, list[float]] = {
 
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_every_axis_can_be_read(run_dir: Path, tmp_path: Path) -> None:
+def test_every_axis_can_be_read(run_dir, tmp_path):
     rows: dict[int, dict[str, Any]] = {}
     for name, values in CURVES.items():
         for step, value in enumerate(values):
@@ -560,7 +549,7 @@ def test_every_axis_can_be_read(run_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_a_browser_draws_ten_runs_in_each_chart(run_dir: Path, tmp_path: Path) -> None:
+def test_a_browser_draws_ten_runs_in_each_chart(run_dir, tmp_path):
     shown, reported = browser_shows(write_page([read_run(run_dir)] * 10), tmp_path, 1280)
     (loss,) = re.findall(r'<svg [^>]*aria-label="Loss: evaluation;.*?</svg>', shown, re.DOTALL)
     styles = re.findall(r'<polyline class="line (c\d d\d)"', loss)
@@ -573,7 +562,7 @@ def test_a_browser_draws_ten_runs_in_each_chart(run_dir: Path, tmp_path: Path) -
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -> None:
+def test_a_browser_draws_the_charts(run_dir, tmp_path, width):
     write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(2000)])
     shown, reported = browser_shows(write_page([read_run(run_dir), read_run(run_dir)]), tmp_path, width)
     page = Page(shown)

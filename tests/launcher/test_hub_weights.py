@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -47,7 +46,7 @@ def push_again(hub: Hub) -> str:
     return hub.push(NAME, Path("source"))
 
 
-def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub: Hub, command: Callable[..., Any]) -> None:
+def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub, command):
     (commit,) = hub.commits[NAME]
     answer = command(*INIT, "configs/run.yaml")
     assert answer.code == 0, answer.err
@@ -66,9 +65,7 @@ def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub: Hub, command:
 
 
 @pytest.mark.parametrize("revision", ["v1", "refs/pr/1"])
-def test_another_revision_is_named_after_the_name(
-    revision: str, hub: Hub, command: Callable[..., Any]
-) -> None:
+def test_another_revision_is_named_after_the_name(revision, hub, command):
     commit = hub.push(NAME, Path("source"), revision)
     newest = push_again(hub)
     assert command("init", "--from", f"{NAME}@{revision}", "--text", "notes").code == 0
@@ -77,9 +74,7 @@ def test_another_revision_is_named_after_the_name(
     assert runs == [commit, newest]
 
 
-def test_a_download_that_was_killed_keeps_complete_files(
-    hub: Hub, command: Callable[..., Any], start_child: Callable[..., Any]
-) -> None:
+def test_a_download_that_was_killed_keeps_complete_files(hub, command, start_child):
     hub.held = "model.safetensors"
     killed = start_child(*INIT)
     deadline = time.monotonic() + 60
@@ -94,9 +89,7 @@ def test_a_download_that_was_killed_keeps_complete_files(
     assert (hub.reads("config.json"), hub.reads("tokenizer.json")) == (1, 1)
 
 
-def test_a_branch_that_moved_is_said_and_the_commit_kept(
-    hub: Hub, command: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_a_branch_that_moved_is_said_and_the_commit_kept(hub, command, launch):
     train = ("train", "--from", NAME, "--text", "notes", "--trainer.max_steps", "200")
     (pinned,) = hub.commits[NAME]
     first = launch(*train, fake="finish")
@@ -114,9 +107,7 @@ def test_a_branch_that_moved_is_said_and_the_commit_kept(
     assert hub.reads("config.json") == 1
 
 
-def test_without_a_connection_the_cache_is_used(
-    hub: Hub, command: Callable[..., Any], launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_connection_the_cache_is_used(hub, command, launch, monkeypatch):
     (commit,) = hub.commits[NAME]
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     absent = command(*INIT)
@@ -137,9 +128,7 @@ def test_without_a_connection_the_cache_is_used(
     assert len(hub.requests) == num_requests
 
 
-def test_train_downloads_what_lint_reports(
-    hub: Hub, command: Callable[..., Any], launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train_downloads_what_lint_reports(hub, command, launch, monkeypatch):
     (commit,) = hub.commits[NAME]
     assert command(*INIT).code == 0
     monkeypatch.setenv("HF_HUB_CACHE", "elsewhere")
@@ -167,9 +156,7 @@ def test_train_downloads_what_lint_reports(
         ("owner/albert", "architecture albert is not supported", "pass as --from a model of one of them"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
-    name: str, problem: str, way: str, hub: Hub, command: Callable[..., Any]
-) -> None:
+def test_what_cannot_be_used_is_refused(name, problem, way, hub, command):
     pickled = write_model(Path("pickled"))
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     hub.push("owner/pickled", pickled)
@@ -190,9 +177,7 @@ def test_what_cannot_be_used_is_refused(
     assert hub.reads("pytorch_model.bin") == 0
 
 
-def test_a_name_without_a_commit_is_a_warning(
-    command: Callable[..., Any], run_file: Callable[..., Path]
-) -> None:
+def test_a_name_without_a_commit_is_a_warning(command, run_file):
     path = run_file(f"profile: cpu\nmodel: {{pretrained_checkpoint: {NAME}, revision: main}}\n")
     answer = command("lint", path)
     assert "DAT034" in answer.out

@@ -54,14 +54,14 @@ def refused(command: str, folder: str, data: str, capsys: pytest.CaptureFixture[
     return re.sub(r"\S*/", "", capsys.readouterr().err.splitlines()[0])
 
 
-def test_a_model_that_is_left_out_is_the_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_is_left_out_is_the_missing_argument(capsys):
     assert app.run(["evaluate", "blimp", "--data", "texts.txt"]) == EXIT_USAGE
     assert "missing argument 'FOLDER'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt"])
-def test_missing_data_is_refused_at_once(command: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_refused_at_once(command, data, capsys):
     assert refused(command, "model", data, capsys) == (
         "error: absent.txt: no such file or folder [unusable-path]"
     )
@@ -78,13 +78,11 @@ def test_missing_data_is_refused_at_once(command: str, data: str, capsys: pytest
         ("run", "the run has no checkpoint yet"),
     ],
 )
-def test_a_folder_without_a_model_is_refused_at_once(
-    command: str, folder: str, reason: str, begun_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_a_model_is_refused_at_once(command, folder, reason, begun_run, capsys):
     assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")
 
 
-def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp_path: Path) -> None:
+def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp_path):
     for file in ("hf/model.safetensors", "onnx/model.onnx"):
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).touch()
@@ -93,16 +91,14 @@ def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp
     assert refusal.value.hint == f"pass a folder in it: {tmp_path / 'hf'}"
 
 
-def test_a_run_without_a_checkpoint_may_have_failed(begun_run: Path) -> None:
+def test_a_run_without_a_checkpoint_may_have_failed(begun_run):
     with pytest.raises(ProjectError) as refusal:
         require_model_folder(begun_run)
     assert f"neobert-launch status {begun_run}" in refusal.value.hint
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(command, tmp_path, capsys):
     (tmp_path / "model" / "adapter").mkdir()
     (tmp_path / "model" / "adapter" / "adapter_config.json").write_text("{}")
     reason = "is an adapter without its base model; pass model, which has both merged"
@@ -113,9 +109,7 @@ def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "encode"])
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_refused_evaluation_leaves_no_empty_folder_behind(
-    command: str, is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_evaluation_leaves_no_empty_folder_behind(command, is_new, tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         assert (tmp_path / "out").is_dir()
         raise ProjectError("blimp-files", "holds no pairs", "pass other files", "texts.txt")
@@ -133,9 +127,7 @@ def test_a_refused_evaluation_leaves_no_empty_folder_behind(
     assert (tmp_path / "out").exists() is not is_new
 
 
-def test_ctrl_c_says_that_the_same_command_continues(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_says_that_the_same_command_continues(capsys, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -145,7 +137,7 @@ def test_ctrl_c_says_that_the_same_command_continues(
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message
 
 
-def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     with pytest.raises(ProjectError) as caught, texts_and_output(Path("-"), None) as (source, _):
         raise ProjectError("unusable-texts", "holds no texts", place=f"{source}:1")

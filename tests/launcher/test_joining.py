@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from neobert.receipt import read_receipt, write_receipt
 TWO = Topology(nnodes=2)
 
 
-def test_a_node_s_number_is_given_or_slurm_s() -> None:
+def test_a_node_s_number_is_given_or_slurm_s():
     assert with_node_rank(Topology(), {}).node_rank is None
     assert with_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
     assert with_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
@@ -42,26 +42,24 @@ def test_a_node_s_number_is_given_or_slurm_s() -> None:
 
 
 @pytest.mark.parametrize("told", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
-def test_a_word_that_is_no_number_names_no_node(told: str) -> None:
+def test_a_word_that_is_no_number_names_no_node(told):
     with pytest.raises(ProjectError, match="the rank of this node is not set"):
         with_node_rank(TWO, {"SLURM_NODEID": told})
 
 
-def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number() -> None:
+def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number():
     given = Topology(nnodes=2, node_rank=0, extra=("--node_rank=1",))
     assert with_node_rank(given, {"PET_NODE_RANK": "0"}).node_rank == 1
 
 
 @pytest.mark.parametrize(("nodes", "number"), [(1, 1), (2, 2), (2, -1)])
-def test_a_node_that_the_run_has_not_waits_for_nobody(
-    nodes: int, number: int, command: Callable[..., Any]
-) -> None:
+def test_a_node_that_the_run_has_not_waits_for_nobody(nodes, number, command):
     answer = command("train", "-p", "cpu-demo", "--nnodes", str(nodes), "--node-rank", str(number))
     assert answer.code == 2
     assert f"--node-rank is {number}" in answer.err
 
 
-def test_slurm_s_number_is_of_this_run_too() -> None:
+def test_slurm_s_number_is_of_this_run_too():
     assert with_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
         "a job has room for several runs"
     )
@@ -82,12 +80,12 @@ def test_slurm_s_number_is_of_this_run_too() -> None:
         (TWO, {"PET_MASTER_ADDR": "a"}),
     ],
 )
-def test_nodes_are_told_where_to_meet(topology: Topology, environment: dict[str, str]) -> None:
+def test_nodes_are_told_where_to_meet(topology, environment):
     require_rendezvous(topology, environment)
 
 
 @pytest.mark.parametrize("topology", [TWO, Topology(nnodes=2, extra=("--max-restarts=1",), master_port=1)])
-def test_nodes_that_were_not_would_wait_each_for_itself(topology: Topology) -> None:
+def test_nodes_that_were_not_would_wait_each_for_itself(topology):
     with pytest.raises(ProjectError, match="no rendezvous endpoint"):
         require_rendezvous(topology, {"MASTER_ADDR": "torchrun does not read it"})
 
@@ -101,9 +99,7 @@ def test_nodes_that_were_not_would_wait_each_for_itself(topology: Topology) -> N
         (("--rdzv-endpoint", "a:0"), {}),
     ],
 )
-def test_nor_are_they_sent_where_numbered_nodes_cannot_meet(
-    extra: tuple[str, ...], environment: dict[str, str]
-) -> None:
+def test_nor_are_they_sent_where_numbered_nodes_cannot_meet(extra, environment):
     with pytest.raises(ProjectError, match=r"--standalone|no port"):
         require_rendezvous(Topology(nnodes=2, extra=extra), environment)
 
@@ -115,9 +111,7 @@ def taken() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_port_that_is_taken_is_told_before_the_checks(
-    taken: int, command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_port_that_is_taken_is_told_before_the_checks(taken, command, tmp_path):
     place = ("--master-addr", "localhost", "--master-port", taken)
     refused = command("train", "-p", "cpu-demo", "--nproc-per-node", 2, *place)
     assert refused.code == 1
@@ -125,7 +119,7 @@ def test_a_port_that_is_taken_is_told_before_the_checks(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_port_is_asked_for_where_torchrun_will_open_it(taken: int) -> None:
+def test_a_port_is_asked_for_where_torchrun_will_open_it(taken):
     endpoint, known = f"first:{taken}", {"PET_MASTER_PORT": str(taken)}
     for sound in (
         Topology(nnodes=2, node_rank=1, rdzv_endpoint=endpoint),
@@ -145,14 +139,14 @@ def test_a_port_is_asked_for_where_torchrun_will_open_it(taken: int) -> None:
         require_free_port(Topology(nnodes=2, node_rank=0, master_addr="first"), known)
 
 
-def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., Any]) -> None:
+def test_a_run_on_two_nodes_is_refused_without_a_place(command):
     answer = command("train", "-p", "cpu-demo", "--nnodes", "2", "--node-rank", "0", "--dry-run")
     assert answer.code == 2
     assert "--rdzv-endpoint HOST:PORT" in answer.err
 
 
 @pytest.mark.child
-def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_it_waits_for_the_first_node(command, tmp_path):
     with pytest.raises(ProjectError, match="there is no receipt"):
         wait_for_first_node(tmp_path / "run", "0" * 64, timeout_s=0)
     answer = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json")
@@ -167,7 +161,7 @@ def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path
         wait_for_first_node(tmp_path / "run", digest, 0, job)
 
 
-def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch):
     before_s = levels.longest_s()
     assert TIMEOUT_S > before_s > sum(probe.deadline_s for probe in levels.HEAVY_PROBES)
     longer = (*levels.HEAVY_PROBES, Probe("another", lambda _: None, 700.0, is_heavy=True))
@@ -194,7 +188,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.child
-def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], waited: list[Path]) -> None:
+def test_the_second_node_is_as_strict_as_the_first(command, waited):
     assert "nobody came" in command(*JOIN, *WARNED).err
     strict = command(*JOIN, *WARNED, "--strict")
     assert strict.code == 1
@@ -203,9 +197,7 @@ def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], 
 
 
 @pytest.mark.child
-def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
-    command: Callable[..., Any], waited: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(command, waited, monkeypatch):
     command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "checked")
     assert "nobody came" in command(*JOIN, "--receipt", "checked").err
     other = command(*JOIN, "--set", "seed=8", "--receipt", "checked")
@@ -256,8 +248,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.child
 def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked_and_no_outcome_with_it(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
-) -> None:
+    command, monkeypatch, seen
+):
     left = []
     write = launch_records.write_results
 
@@ -277,18 +269,14 @@ def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked_and_no_ou
 
 @pytest.mark.parametrize("named", ["run/receipt.json", "../{here}/run"])
 @pytest.mark.child
-def test_a_receipt_that_the_launch_goes_by_stays(
-    named: str, command: Callable[..., Any], seen: list[bool], tmp_path: Path
-) -> None:
+def test_a_receipt_that_the_launch_goes_by_stays(named, command, seen, tmp_path):
     command(*FIRST)
     command(*FIRST, "--receipt", named.format(here=tmp_path.name))
     assert seen == [False, True, True, True]
 
 
 @pytest.mark.child
-def test_a_receipt_in_a_folder_that_no_launch_made_stays(
-    command: Callable[..., Any], seen: list[bool]
-) -> None:
+def test_a_receipt_in_a_folder_that_no_launch_made_stays(command, seen):
     same = ("--set", "distributed.nnodes=2", "--set", "trainer.resume_from_checkpoint=auto")
     command("preflight", *TWO_NODES, *same, "--output", "run")
     command(*FIRST)

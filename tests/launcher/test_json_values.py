@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from neobert.runfiles.json_values import is_count, is_number, is_texts, parse_object
@@ -25,14 +23,14 @@ from neobert.runfiles.json_values import is_count, is_number, is_texts, parse_ob
         (None, False, False),
     ],
 )
-def test_counts_and_numbers(value: Any, is_a_count: bool, is_a_number: bool) -> None:
+def test_counts_and_numbers(value, is_a_count, is_a_number):
     assert (is_count(value), is_number(value)) == (is_a_count, is_a_number)
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [({}, True), ({"a": "b"}, True), ({"a": 1}, False), (["a"], False)]
 )
-def test_texts(value: Any, expected: bool) -> None:
+def test_texts(value, expected):
     assert is_texts(value) is expected
 
 
@@ -48,5 +46,5 @@ def test_texts(value: Any, expected: bool) -> None:
     ],
     ids=["text", "bytes", "torn", "list", "no UTF-8", "deep"],
 )
-def test_a_line_is_an_object_or_nothing(line: str | bytes, expected: Any) -> None:
+def test_a_line_is_an_object_or_nothing(line, expected):
     assert parse_object(line) == expected

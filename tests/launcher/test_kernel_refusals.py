@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ def _run_file() -> None:
 @pytest.mark.child
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("name", "kernel"), [("train", "flash_attn_varlen"), ("preflight", "flex")])
-def test_a_kernel_of_gpus_is_refused_on_a_cpu(command: Callable[..., Any], name: str, kernel: str) -> None:
+def test_a_kernel_of_gpus_is_refused_on_a_cpu(command, name, kernel):
     more = ("--set", f"model.attn_backend={kernel}", "--output-format", "json")
     answer = command(name, "-c", "run.yaml", *more)
     assert answer.code == 1
@@ -32,7 +30,7 @@ def test_a_kernel_of_gpus_is_refused_on_a_cpu(command: Callable[..., Any], name:
     assert not Path("run/checkpoints").exists()
 
 
-def test_the_plan_says_which_kernels_and_why(command: Callable[..., Any]) -> None:
+def test_the_plan_says_which_kernels_and_why(command):
     shown = command("plan", "--profile", "h200-prod", "--set", "model.kernel_backend=auto", "--verbose").out
     assert "kernels: fused, attention triton_packed" in shown
     assert "with triton and quack-kernels" in shown

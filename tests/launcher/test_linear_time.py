@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,9 +30,7 @@ CONFIG = "profile: cpu-demo\noptimizer:\n  lr: {}\n"
         pytest.param("run.json", '{"a' * LENGTH, id="open objects"),
     ],
 )
-def test_lint_takes_time_in_proportion_to_the_length_of_a_line(
-    name: str, text: str, command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_lint_takes_time_in_proportion_to_the_length_of_a_line(name, text, command, tmp_path):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     start = time.process_time()

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -32,7 +30,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_files_are_taken_once(tmp_path: Path) -> None:
+def test_files_are_taken_once(tmp_path):
     other = write(tmp_path / "workflow.yaml", "name: ci\n")
     run = write(tmp_path / "run.yaml", PROD)
     found = discover([run, tmp_path, run])
@@ -60,17 +58,15 @@ def test_files_are_taken_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_named_by_a_hook_is_judged_unless_it_is_clearly_another_tool_s(
-    name: str, text: str | None, is_judged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, text, is_judged, tmp_path, monkeypatch
+):
     path = tmp_path / name if text is None else write(tmp_path / name, text)
     assert discover([path]).files == (path,), "named by hand"
     monkeypatch.setenv("PRE_COMMIT", "1")
     assert (discover([path]).files == (path,)) is is_judged
 
 
-def test_a_hook_that_names_only_files_of_other_tools_passes(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_that_names_only_files_of_other_tools_passes(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PRE_COMMIT", "1")
     workflow = write(tmp_path / "ci.yaml", "name: ci\non: push\njobs: {}\n")
     bad = write(tmp_path / "bad.yaml", PROD + "trainer: {save_steps: 0}\n")
@@ -103,7 +99,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_folder_with_runs_and_tokenizers_passes(command: Callable[..., Any], project: Path) -> None:
+def test_a_folder_with_runs_and_tokenizers_passes(command, project):
     answer = command("lint", project)
     assert answer.code == 0, answer.out
     assert discover([project]).files == (project / "run.yaml",)
@@ -111,7 +107,7 @@ def test_a_folder_with_runs_and_tokenizers_passes(command: Callable[..., Any], p
     assert f"left out {project / 'backup' / '20'}: a checkpoint" in answer.err
 
 
-def test_a_bad_run_file_among_them_is_found(command: Callable[..., Any], project: Path) -> None:
+def test_a_bad_run_file_among_them_is_found(command, project):
     bad = write(project / "runs" / "next.json", '{"profile": "a100-prod", "trainer": {"save_steps": 0}}')
     kept = write(project / "kept" / "resolved.json", "{}").with_name("run.toml")
     write(kept, 'profile = "cpu-demo"\n[trainer]\nmax_step = 5\n')
@@ -144,20 +140,18 @@ def test_a_bad_run_file_among_them_is_found(command: Callable[..., Any], project
         ("resolved.json", '{"profile": "a100-prod"}', True),
     ],
 )
-def test_only_what_is_clearly_something_else_is_left_out(
-    name: str, text: str, is_else: bool, tmp_path: Path
-) -> None:
+def test_only_what_is_clearly_something_else_is_left_out(name, text, is_else, tmp_path):
     assert bool(left_out_because(write(tmp_path / name, text))) is is_else
 
 
-def test_a_folder_without_run_files_is_an_error(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_folder_without_run_files_is_an_error(command, tmp_path):
     write(tmp_path / "workflow.yaml", "name: ci\n")
     answer = command("lint", tmp_path)
     assert answer.code == 2
     assert "no run file or profile" in answer.err
 
 
-def test_a_folder_s_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_folder_s_pipe_is_not_waited_for(tmp_path):
     write(tmp_path / "run.yaml", "profile: cpu-demo\n")
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
@@ -166,9 +160,7 @@ def test_a_folder_s_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert [other.path.name for other in found.left_out] == ["pipe.yaml"]
 
 
-def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(command, tmp_path):
     write(tmp_path / "run.yaml", PROD)
     write(tmp_path / "typo.yaml", "trianer: {max_steps: 5}\nmodle: {rope: true}\n")
     for number in range(10):
@@ -183,9 +175,7 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
     assert told[-1] == "left out 1 other path for similar reasons"
 
 
-def test_a_parent_without_data_passes_and_a_run_on_it_does_not(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_without_data_passes_and_a_run_on_it_does_not(command, tmp_path, monkeypatch):
     about = "about: {name: NAME, kind: KIND, intent: To try things.}\nextends: EXTENDED\n"
     for name, kind, extended in (("ours", "development", "cpu"), ("demo", "smoke", "cpu")):
         text = about.replace("NAME", name).replace("KIND", kind).replace("EXTENDED", extended)
@@ -200,9 +190,7 @@ def test_a_parent_without_data_passes_and_a_run_on_it_does_not(
 
 
 @pytest.mark.parametrize("name", ["other.toml", "other.json", "other.yaml"])
-def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(
-    name: str, command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(name, command, tmp_path):
     number = "9" * 5000
     texts = {
         ".toml": f"[tool.x]\nbig = {number}\n",
@@ -217,18 +205,14 @@ def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(
 
 
 @pytest.mark.parametrize("choice", [("--select", "CKP"), ("--ignore", "CFG010")])
-def test_what_is_not_chosen_is_not_told_of_a_folder_either(
-    choice: tuple[str, str], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_is_not_chosen_is_not_told_of_a_folder_either(choice, command, tmp_path):
     write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
     report = command("lint", tmp_path, *choice, "--output-format", "json").json
     assert "CKP001" in {finding["code"] for finding in report["findings"]}
     assert "CFG010" not in {check["id"] for check in report["checks"]}
 
 
-def test_an_inherited_value_is_found_in_the_file_that_inherits_it(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inherited_value_is_found_in_the_file_that_inherits_it(command, tmp_path, monkeypatch):
     """Two files and one profile: an annotation in the profile would tell nobody which file is wrong."""
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path / "profiles"))
     for name in "ab":
@@ -252,9 +236,7 @@ def test_an_inherited_value_is_found_in_the_file_that_inherits_it(
     assert re.search(r"global_batch_size: 256.*\n.*\^{3}\n", text)
 
 
-def test_a_profile_is_read_once_for_all_the_files_that_name_it(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_is_read_once_for_all_the_files_that_name_it(command, tmp_path, monkeypatch):
     read: list[Path] = []
     registry.shipped_profile.cache_clear()
     monkeypatch.setattr(registry, "load_layers", lambda path: read.append(path) or load_layers(path))
@@ -269,9 +251,7 @@ def test_a_profile_is_read_once_for_all_the_files_that_name_it(
     "override",
     [["--set", "trainer.max_stepz=3"], ["--trainer.max_stepz", "3"], ["trainer.max_stepz=3"]],
 )
-def test_overrides_are_linted_with_each_file(
-    override: list[str], command: Callable[..., Any], run_file: Any
-) -> None:
+def test_overrides_are_linted_with_each_file(override, command, run_file):
     path = run_file("profile: cpu-demo\n")
     answer = command("lint", "@", path, *override)
     assert answer.code == 2
@@ -279,7 +259,7 @@ def test_overrides_are_linted_with_each_file(
     assert command("lint", path, "--seed", "9").code == 0
 
 
-def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: Any) -> None:
+def test_select_and_ignore_take_prefixes(command, run_file):
     path = run_file(PROD + "trainer:\n  save_steps: 0\n  mixed_precision: fp32\n")
 
     def codes(*options: str) -> set[str]:
@@ -295,25 +275,23 @@ def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: 
     assert command("lint", path, "--select", "DAT").code == 0
 
 
-def test_a_file_that_cannot_be_judged_cannot_be_deselected(
-    command: Callable[..., Any], run_file: Any
-) -> None:
+def test_a_file_that_cannot_be_judged_cannot_be_deselected(command, run_file):
     path = run_file(PROD + "trainer:\n  save_step: 0\n")
     assert command("lint", path, "--select", "DAT", "--ignore", "CFG001").code == 1
 
 
-def test_warnings_fail_under_strict_only(command: Callable[..., Any], run_file: Any) -> None:
+def test_warnings_fail_under_strict_only(command, run_file):
     path = run_file(PROD + "tokenizer:\n  name: bert-base-uncased\n  path: null\n  revision: null\n")
     assert command("lint", path, "--select", "DAT008").code == 0
     assert command("lint", path, "--select", "DAT008", "--strict").code == 1
 
 
-def test_statistics_count_codes(command: Callable[..., Any], run_file: Any) -> None:
+def test_statistics_count_codes(command, run_file):
     paths = [run_file(PROD + "trainer:\n  save_step: 5\n", f"{name}.yaml") for name in "ab"]
     assert "  2  CFG001  unknown-key" in command("lint", *paths, "--statistics").out
 
 
-def test_the_order_does_not_depend_on_the_arguments(command: Callable[..., Any], run_file: Any) -> None:
+def test_the_order_does_not_depend_on_the_arguments(command, run_file):
     paths = [run_file(PROD + "trainer:\n  save_step: 5\n  save_stes: 4\n", f"{name}.yaml") for name in "ab"]
     assert command("lint", *paths).out == command("lint", *reversed(paths)).out
 
@@ -340,7 +318,7 @@ optimizer: {lr: 5e-4}  # inline
 """
 
 
-def test_fix_mends_what_is_safe_and_keeps_the_rest(command: Callable[..., Any], run_file: Any) -> None:
+def test_fix_mends_what_is_safe_and_keeps_the_rest(command, run_file):
     path = run_file(UNTIDY)
     path.chmod(0o640)
     answer = command("lint", path, "--fix")
@@ -353,7 +331,7 @@ def test_fix_mends_what_is_safe_and_keeps_the_rest(command: Callable[..., Any], 
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path):
     target = tmp_path / "target.yaml"
     target.write_bytes(b"\xef\xbb\xbfprofile: cpu-demo\r\ntrainer:\r\n  tf32: no\r\n")
     link = tmp_path / "link.yaml"
@@ -390,7 +368,7 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
         "trainer:\n  output_dir: 5\n",
     ],
 )
-def test_fix_leaves_alone_what_it_could_get_wrong(text: str, run_file: Any) -> None:
+def test_fix_leaves_alone_what_it_could_get_wrong(text, run_file):
     """Taken names, other sections, shares for percents, values that the new key would not take, guesses."""
     path = run_file("profile: cpu-demo\n" + text)
     assert fix_file(path).done == ()
@@ -444,7 +422,7 @@ dataset:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("text", MIGRATED)
-def test_fix_moves_keys_to_their_counterparts(text: str, end: str, tmp_path: Path) -> None:
+def test_fix_moves_keys_to_their_counterparts(text, end, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_bytes(text.replace("\n", end).encode())
     fix_file(path)
@@ -452,7 +430,7 @@ def test_fix_moves_keys_to_their_counterparts(text: str, end: str, tmp_path: Pat
     assert fix_file(path).done == (), "nothing is left that a second time would fix"
 
 
-def test_fix_leaves_a_file_of_another_tool_alone(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_fix_leaves_a_file_of_another_tool_alone(command, tmp_path):
     text = "site_name: x\nstrict: true\nnav: []\nplugins: []\ntheme: {name: y}\n"
     site = write(tmp_path / "mkdocs.yml", text)
     answer = command("lint", "--fix", site)
@@ -460,7 +438,7 @@ def test_fix_leaves_a_file_of_another_tool_alone(command: Callable[..., Any], tm
     assert "[*]" not in answer.out
 
 
-def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -> None:
+def test_fix_says_how_much_is_left(command, run_file):
     partly = command("lint", "--fix", run_file(next(iter(MIGRATED))))
     assert "fixed 7 of 7 problems in keys and values\n" in partly.err
     none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: all}\n"))
@@ -468,15 +446,13 @@ def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -
     assert "fixed 0 of 1 problem in keys and values; fix the rest by hand" in none.err
 
 
-def test_fix_says_why_it_leaves_keys_of_json(command: Callable[..., Any], tmp_path: Path) -> None:
+def test_fix_says_why_it_leaves_keys_of_json(command, tmp_path):
     path = write(tmp_path / "args.json", '{"learning_rate": 5e-5, "report_to": ["wandb"], "do_train": true}')
     reason = "fix the rest by hand: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
     assert f"fixed 1 of 3 problems in keys and values; {reason}" in command("lint", "--fix", path).err
 
 
-def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
-    command: Callable[..., Any], run_file: Any
-) -> None:
+def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command, run_file):
     """Hugging Face's -1 leaves the end to the epochs; here the profile's steps would hold unseen."""
     epochs = "num_train_epochs: 3\n"
     both = "700 (from cpu-demo.yaml:44), or earlier after 3 epochs"
@@ -494,9 +470,7 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
 
 @pytest.mark.parametrize("section", ["", "training:\n  "])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_fix_lets_a_number_of_warm_up_steps_win_over_a_ratio(
-    run_file: Any, section: str, *, is_first: bool
-) -> None:
+def test_fix_lets_a_number_of_warm_up_steps_win_over_a_ratio(run_file, section, *, is_first):
     """As transformers does; here a share would win over the steps."""
     for steps, expected in {90: {"warmup_steps": 90}, 0: {"warmup_steps": 0, "warmup_percent": 6}}.items():
         entries = [f"warmup_steps: {steps}", "warmup_ratio: 0.06"]
@@ -551,7 +525,7 @@ AXOLOTL = {
 
 
 @pytest.mark.parametrize("entries", [HF_TRAINER, AXOLOTL], ids=["transformers", "axolotl"])
-def test_fix_migrates_the_files_of_other_trainers(entries: dict[str, str], tmp_path: Path) -> None:
+def test_fix_migrates_the_files_of_other_trainers(entries, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("\n".join(["profile: gpu", *entries]))
     fixed = fix_file(path)
@@ -583,9 +557,7 @@ LINES = st.lists(
 
 
 @given(st.sampled_from(["trainer", "training", "optimizer"]), LINES, st.sampled_from(["\n", "\r\n"]))
-def test_fix_never_adds_a_problem_or_loses_a_setting(
-    tmp_path_factory: pytest.TempPathFactory, section: str, lines: list[tuple[str, str, str]], end: str
-) -> None:
+def test_fix_never_adds_a_problem_or_loses_a_setting(tmp_path_factory, section, lines, end):
     path = tmp_path_factory.mktemp("fix") / "run.yaml"
     body = [f"  {name}: {value}{comment}" for name, value, comment in lines]
     path.write_bytes(end.join(["# head", "profile: cpu-demo", f"{section}:", *body, ""]).encode())
@@ -600,7 +572,7 @@ def test_fix_never_adds_a_problem_or_loses_a_setting(
     assert sum(": " in line for line in text.splitlines()) >= 1 + len(lines) - num_removed
 
 
-def test_an_edit_needs_the_text_it_replaces() -> None:
+def test_an_edit_needs_the_text_it_replaces():
     assert apply("a: yes\n", Edit(1, 4, "yes", "true")) == "a: true\n"
     assert apply("a: yesterday\n", Edit(1, 4, "yes", "true")) is None
     assert apply("a: no\n", Edit(1, 4, "yes", "true")) is None
@@ -608,7 +580,7 @@ def test_an_edit_needs_the_text_it_replaces() -> None:
 
 
 @given(st.lists(st.sampled_from(["# note", "", "  seed: 1", "key: yes"]), max_size=6), st.integers(1, 8))
-def test_an_edit_changes_one_line_only(lines: list[str], number: int) -> None:
+def test_an_edit_changes_one_line_only(lines, number):
     source = "".join(f"{line}\r\n" for line in lines)
     mended = apply(source, Edit(number, 6, "yes", "true"))
     if mended is not None:
@@ -624,9 +596,7 @@ AS_JSON = ("--output-format", "json")
 
 
 @pytest.mark.parametrize(("family", "codes"), [("neobert", ("DAT034", "warn")), ("hf", ("MOD006", "fail"))])
-def test_weights_named_on_the_hub_are_to_be_downloaded(
-    command: Any, run_file: Any, family: str, codes: tuple[str, str]
-) -> None:
+def test_weights_named_on_the_hub_are_to_be_downloaded(command, run_file, family, codes):
     """One finding, at the key; a folder of that name is not taken for a name on the Hub."""
     path = run_file(f"profile: cpu\nmodel:\n  type: {family}\n  pretrained_checkpoint: owner/bert-x\n")
     findings = command("lint", path, *AS_JSON).json["findings"]
@@ -643,7 +613,7 @@ def test_weights_named_on_the_hub_are_to_be_downloaded(
     assert "DAT034" not in {each["code"] for each in findings}
 
 
-def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any, run_file: Any) -> None:
+def test_an_architecture_that_is_not_supported_is_named_at_its_key(command, run_file):
     path = run_file("profile: cpu\nmodel:\n  type: hf\n  config: albert\n")
     (path.parent / "albert").mkdir()
     (path.parent / "albert" / "config.json").write_text('{"model_type": "albert"}', encoding="utf-8")

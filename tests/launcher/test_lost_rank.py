@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -58,17 +57,13 @@ def session(code: int, said: str) -> Session:
         (4, -15, ASKED, None),
     ],
 )
-def test_the_lost_rank_is_one_that_torchrun_did_not_end(
-    code: int, other: int, asked: str, expected: tuple[int, int] | None
-) -> None:
+def test_the_lost_rank_is_one_that_torchrun_did_not_end(code, other, asked, expected):
     said = SAID.format(code=code, other=other, asked=asked)
     assert lost_rank(session(1, said), has_agent=True) == expected
 
 
 @pytest.mark.parametrize(("code", "expected"), [(1, None), (4, None), (-9, (None, 9))])
-def test_where_torchrun_says_nothing_of_its_ranks_only_it_can_be_lost(
-    code: int, expected: tuple[None, int] | None
-) -> None:
+def test_where_torchrun_says_nothing_of_its_ranks_only_it_can_be_lost(code, expected):
     assert lost_rank(session(code, "nothing of that kind"), has_agent=True) == expected
 
 
@@ -82,11 +77,11 @@ def test_where_torchrun_says_nothing_of_its_ranks_only_it_can_be_lost(
         (75, "", 75),
     ],
 )
-def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code: int, said: str, expected: int) -> None:
+def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code, said, expected):
     assert session(code, said).trainer_code == expected
 
 
-def test_without_torchrun_it_is_the_only_one() -> None:
+def test_without_torchrun_it_is_the_only_one():
     assert lost_rank(session(-11, ""), has_agent=False) == (0, 11)
     assert lost_rank(session(4, ""), has_agent=False) is None
 
@@ -97,9 +92,7 @@ def test_without_torchrun_it_is_the_only_one() -> None:
     ("end", "expected", "code"),
     [("os.kill(os.getpid(), signal.SIGKILL)", (1, 9), -9), ("raise SystemExit(4)", None, 4)],
 )
-def test_torchrun_says_it_in_these_words(
-    tmp_path: Path, end: str, expected: tuple[int, int] | None, code: int
-) -> None:
+def test_torchrun_says_it_in_these_words(tmp_path, end, expected, code):
     program = tmp_path / "program.py"
     program.write_text(RANKS.format(folder=str(tmp_path), end=end), encoding="utf-8")
     topology, logs = Topology(nproc_per_node=2), tmp_path / "logs"

@@ -41,9 +41,7 @@ def collect(read: int) -> tuple[threading.Thread, list[bytes]]:
     return thread, pieces
 
 
-def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_others(
-    pipe: tuple[int, TextIO],
-) -> None:
+def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_others(pipe):
     read, stream = pipe
     unread = NonblockingStream(stream)
     for number in range(4 * LIMIT_BYTES // len(LINE)):
@@ -62,9 +60,7 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
     assert numbers[-1] + 1 == len(numbers) + num_dropped == 4 * LIMIT_BYTES // len(LINE)
 
 
-def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
-    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_waits_a_bounded_time_and_loses_nothing_else(pipe, monkeypatch):
     monkeypatch.setattr(nonblocking_output, "TIMEOUT_S", 0.1)
     monkeypatch.setattr("sys.stdout", pipe[1])
     with never_blocking():
@@ -72,7 +68,7 @@ def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
     assert os.read(pipe[0], 4).decode() == "xxxx"
 
 
-def test_another_s_non_blocking_pipe_gets_everything(pipe: tuple[int, TextIO]) -> None:
+def test_another_s_non_blocking_pipe_gets_everything(pipe):
     read, stream = pipe
     os.set_blocking(stream.fileno(), False)
     busy = NonblockingStream(stream)
@@ -85,9 +81,7 @@ def test_another_s_non_blocking_pipe_gets_everything(pipe: tuple[int, TextIO]) -
     assert b"".join(pieces).decode() == LINE * 1000
 
 
-def test_a_reader_that_went_away_is_no_error(
-    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_went_away_is_no_error(pipe, monkeypatch):
     os.close(pipe[0])
     monkeypatch.setattr("sys.stdout", pipe[1])
     with never_blocking():
@@ -95,7 +89,7 @@ def test_a_reader_that_went_away_is_no_error(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_full_disk_is_an_error_of_the_next_line_or_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_of_the_next_line_or_of_the_end(monkeypatch):
     with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr("sys.stdout", full)
         with pytest.raises(ProjectError, match="No space left on device"), never_blocking():

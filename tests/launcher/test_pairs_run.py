@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from tests.pairs import pairs
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 
-def test_pairs_become_a_run_and_an_index(run_child: Callable[..., Any]) -> None:
+def test_pairs_become_a_run_and_an_index(run_child):
     rows = pairs(240, 1)
     Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Path("texts.txt").write_text("\n".join(row["positive"] for row in rows[:20]), encoding="utf-8")

@@ -46,30 +46,28 @@ def declare(folder: str) -> None:
 
 @pytest.mark.child
 @pytest.mark.parametrize(("count", "negatives"), [(24, 0), (60, 12)])
-def test_the_pairs_of_a_small_table_fill_a_microbatch(
-    count: int, negatives: int, command: Callable[..., Any]
-) -> None:
+def test_the_pairs_of_a_small_table_fill_a_microbatch(count, negatives, command):
     write_pairs(count, negatives)
     report = prepare(made(command, "run.yaml")).report
     assert report["microbatch"]["tokens"] <= report["train"]["tokens"]
     assert command("preflight", "run.yaml", "--level", "host").code == 0
 
 
-def test_a_step_of_many_negatives_is_several_microbatches(command: Callable[..., Any]) -> None:
+def test_a_step_of_many_negatives_is_several_microbatches(command):
     write_pairs(600, 12)
     trainer = made(command, "run.yaml").trainer
     assert trainer.gradient_accumulation_steps > 1
     assert trainer.per_device_train_batch_size * 32 <= 8192 < FEWEST_PAIRS * 14 * 32 * 4
 
 
-def test_rows_are_no_longer_than_those_of_the_weights(command: Callable[..., Any]) -> None:
+def test_rows_are_no_longer_than_those_of_the_weights(command):
     write_model(Path("model"), "neobert", num_attention_heads=4, max_position_embeddings=32)
     rows = [row | {"positive": "some words " * 40} for row in pairs(60, 1)]
     Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     assert made(command, "run.yaml", "--from", "model").dataset.max_seq_length == 32
 
 
-def test_embeddings_that_are_trained_get_a_lower_rate(command: Callable[..., Any]) -> None:
+def test_embeddings_that_are_trained_get_a_lower_rate(command):
     write_pairs(60)
     for name in ("plain", "trained"):
         write_model(Path(name))
@@ -87,9 +85,7 @@ def test_embeddings_that_are_trained_get_a_lower_rate(command: Callable[..., Any
         ({"pooling": "cls"}, "pooling: cls # as config.json of the weights"),
     ],
 )
-def test_the_pooling_that_weights_do_not_declare_is_in_the_file(
-    declared: dict[str, str], line: str, command: Callable[..., Any]
-) -> None:
+def test_the_pooling_that_weights_do_not_declare_is_in_the_file(declared, line, command):
     write_pairs(60)
     write_model(Path("model"), **declared)
     made(command, "run.yaml", "--from", "model")
@@ -104,7 +100,7 @@ def test_the_pooling_that_weights_do_not_declare_is_in_the_file(
     assert f"{undeclared}, and model declares {declared.get('pooling', 'none')}" in found
 
 
-def test_a_table_of_pairs_without_a_task_names_the_task(command: Callable[..., Any]) -> None:
+def test_a_table_of_pairs_without_a_task_names_the_task(command):
     write_pairs(60)
     write_model(Path("model"))
     before = sorted(os.listdir())
@@ -114,8 +110,6 @@ def test_a_table_of_pairs_without_a_task_names_the_task(command: Callable[..., A
     assert sorted(os.listdir()) == sorted([*before, "run.yaml"])
 
 
-def test_another_name_of_an_option_is_not_taken_for_the_form_of_the_output(
-    command: Callable[..., Any],
-) -> None:
+def test_another_name_of_an_option_is_not_taken_for_the_form_of_the_output(command):
     assert "did you mean --to?" in command("export", "model", "--format", "onnx").err
     assert "have their adapter merged" in command("export", "model", "--merge-adapter").err

@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -48,7 +47,7 @@ WAIT_S = 60.0
 
 
 @given(st.integers(1, 9), st.integers(0, 4), st.integers(0, 40), st.integers(1, 40))
-def test_no_two_points_share_a_device_or_a_core(parallel: int, each: int, devices: int, cores: int) -> None:
+def test_no_two_points_share_a_device_or_a_core(parallel, each, devices, cores):
     gpus = [f"GPU-{index}" for index in range(devices)]
     if parallel * each > devices:
         with pytest.raises(ProjectError, match="visible"):
@@ -67,9 +66,7 @@ def test_no_two_points_share_a_device_or_a_core(parallel: int, each: int, device
     ("profile", "parallel", "words"),
     [("a100-prod", 3, "--parallel 2"), ("a100-prod", 2, ""), ("cpu-demo", 9, "")],
 )
-def test_points_on_gpus_need_one_each(
-    profile: str, parallel: int, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_on_gpus_need_one_each(profile, parallel, words, monkeypatch):
     gpus = [type("Gpu", (), {"uuid": f"GPU-{index}"}) for index in range(2)]
     monkeypatch.setattr("launcher.run.point_slots.probe_gpus", lambda: gpus)
     run = resolve_run(profile, (), ("distributed.nproc_per_node=1",))
@@ -83,7 +80,7 @@ def test_points_on_gpus_need_one_each(
 
 
 @pytest.mark.child
-def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", REPORT))
     selection = Selection("cpu-demo", (), ())
     points = expand(parse_axes(["seed=1,2,3,4"]))
@@ -105,9 +102,7 @@ def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path: Path, monkeypatch
         (("--parallel", "2", "--master-port", "29501"), "--parallel starts several"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
-    options: tuple[str, ...], words: str, command: Callable[..., Any]
-) -> None:
+def test_options_that_do_not_fit_are_refused(options, words, command):
     answer = command(*SWEEP, *options)
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
@@ -115,9 +110,7 @@ def test_options_that_do_not_fit_are_refused(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_points_train_as_they_do_one_after_another(
-    run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_train_as_they_do_one_after_another(run_child, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else a point has fewer threads next to another one
     words = [word for value in BRIEF for word in ("--set", value)]
     train = ("train", "-p", "cpu-demo", *words, "--output-format", "json")
@@ -134,9 +127,7 @@ def test_points_train_as_they_do_one_after_another(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_point_that_cannot_succeed_does_not_end_the_others(
-    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_that_cannot_succeed_does_not_end_the_others(launch, monkeypatch):
     monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
     answer = launch(*SWEEP, "--parallel", "2", fake="refuse")
     assert (answer.code, answer.out.count(" failed ")) == (93, 3)
@@ -145,9 +136,7 @@ def test_a_point_that_cannot_succeed_does_not_end_the_others(
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_trials_of_a_search_train_at_the_same_time(
-    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_of_a_search_train_at_the_same_time(launch, monkeypatch):
     pytest.importorskip("optuna")
     monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
     space = ("--search", "optimizer.lr=log(1e-4,3e-3)", "--trials", "3")
@@ -183,9 +172,7 @@ def outcomes() -> list[str]:
     ("number", "code", "status"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 75, "preempted")],
 )
-def test_a_stop_ends_all_points_after_a_save(
-    number: int, code: int, status: str, sweeping: subprocess.Popen[str]
-) -> None:
+def test_a_stop_ends_all_points_after_a_save(number, code, status, sweeping):
     started = psutil.Process(sweeping.pid).children(recursive=True)
     sweeping.send_signal(number)
     out, err = sweeping.communicate(timeout=2 * WAIT_S)
@@ -197,7 +184,7 @@ def test_a_stop_ends_all_points_after_a_save(
 
 
 @pytest.mark.e2e
-def test_a_preempted_point_stops_the_others(sweeping: subprocess.Popen[str]) -> None:
+def test_a_preempted_point_stops_the_others(sweeping):
     launchers = psutil.Process(sweeping.pid).children()
     assert len(launchers) == 2
     launchers[0].send_signal(signal.SIGTERM)
@@ -208,7 +195,7 @@ def test_a_preempted_point_stops_the_others(sweeping: subprocess.Popen[str]) -> 
 
 
 @pytest.mark.e2e
-def test_points_of_a_killed_sweep_save_and_stop(sweeping: subprocess.Popen[str]) -> None:
+def test_points_of_a_killed_sweep_save_and_stop(sweeping):
     started = psutil.Process(sweeping.pid).children(recursive=True)
     sweeping.kill()
     sweeping.communicate()

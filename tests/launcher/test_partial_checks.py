@@ -28,7 +28,7 @@ def found(command: Callable[..., Any], run_file: Any) -> Found:
     return codes_and_hints
 
 
-def test_a_foreign_file_without_a_profile_is_not_judged_for_an_assumed_cpu(found: Found) -> None:
+def test_a_foreign_file_without_a_profile_is_not_judged_for_an_assumed_cpu(found):
     codes = found(FOREIGN + "  mixed_precision: fp32\n")
     assert {"CFG005", "CFG007", "PRE001"} <= set(codes), "what no device changes is judged"
     assert not {"ATT003", "CKP002"} & set(codes)
@@ -57,12 +57,12 @@ train_loader: {name: text, num_workers: 8}
         "profile: cpu\npretraining_dataset: {path: mine, name: en}\n",
     ],
 )
-def test_no_default_is_judged(text: str, found: Found) -> None:
+def test_no_default_is_judged(text, found):
     """Unknown keys may stand for what the file does not set: its steps, saves, tokenizer, first weights."""
     assert set(found(text)) <= {"CFG001", "CFG005", "CFG007"}
 
 
-def test_a_hint_that_follows_from_defaults_is_left_out(found: Found) -> None:
+def test_a_hint_that_follows_from_defaults_is_left_out(found):
     saves_nothing = "trainer: {max_steps: 50000, save_every: 0}\ndataset: {path: text.txt}\n"
     assert found(saves_nothing)["CKP001"] == "", "the number of steps depends on the speed"
     assert found("profile: a100-prod\n" + saves_nothing)["CKP001"].startswith("set trainer.save_steps to ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from tests.launcher.test_real_run import RUN_FILE, history
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 
-def test_three_parts_train_to_the_losses_of_one_preparation(
-    run_child: Callable[..., Any], command: Callable[..., Any]
-) -> None:
+def test_three_parts_train_to_the_losses_of_one_preparation(run_child, command):
     for number in range(5):
         words = [f"document {number} speaks of {each % 7} things" for each in range(40 + 20 * number)]
         Path("texts").mkdir(exist_ok=True)

@@ -19,8 +19,6 @@ from neobert.plugins.loading import Plugin, PluginError, load_plugins
 from neobert.plugins.time_limit import calls_limited
 from profiles.registry import Begun, resolve_run
 
-Write = Callable[[str], Path]
-
 MASKING = "import helpers\n\n\ndef spans(ids, special, rng, context):\n    return helpers.spans(ids)\n"
 FILES = {
     "masking.py": MASKING,
@@ -124,9 +122,7 @@ def linted(command: Callable[..., Any], text: str) -> Any:
         ),
     ],
 )
-def test_lint_names_what_is_wrong_with_a_plugin(
-    command: Callable[..., Any], section: str, message: str, hint: str
-) -> None:
+def test_lint_names_what_is_wrong_with_a_plugin(command, section, message, hint):
     text = f"plugins: {section}" if section.startswith("{") else f"plugins:\n  {section}"
     found = linted(command, f"{text}\n")
     assert found.code == 1
@@ -137,9 +133,7 @@ def test_lint_names_what_is_wrong_with_a_plugin(
 
 
 @pytest.mark.parametrize("name", ["flexible", "imported"])
-def test_a_function_that_may_take_these_arguments_is_left_to_the_test_before_the_launch(
-    command: Callable[..., Any], name: str
-) -> None:
+def test_a_function_that_may_take_these_arguments_is_left_to_the_test_before_the_launch(command, name):
     assert linted(command, f"plugins:\n  masking: many.py:{name}\n").code == 0
 
 
@@ -162,14 +156,14 @@ def test_a_function_that_may_take_these_arguments_is_left_to_the_test_before_the
         ("trainer: {metric_for_best_model: eval/cost}", "TSK002", "metric_for_best_model is eval/cost"),
     ],
 )
-def test_a_plugin_that_no_task_calls(command: Callable[..., Any], text: str, code: str, message: str) -> None:
+def test_a_plugin_that_no_task_calls(command, text, code, message):
     found = linted(command, f"{text}\n")
     assert found.code == 1
     assert f"fail {code} " in found.out
     assert message in " ".join(found.out.split())
 
 
-def test_the_name_of_a_plugin_is_printed_without_its_control_characters(command: Callable[..., Any]) -> None:
+def test_the_name_of_a_plugin_is_printed_without_its_control_characters(command):
     for key in ('masking: "a\\x1b[31m\\nb.py:spans"', 'hooks: ["\\x1b]0;title\\x07"]', 'loss: "x\\x1b:y\\n"'):
         found = linted(command, f"plugins:\n  {key}\n")
         assert found.code == 1
@@ -178,7 +172,7 @@ def test_the_name_of_a_plugin_is_printed_without_its_control_characters(command:
         assert "\x07" not in found.out + found.err
 
 
-def test_lint_and_plan_run_no_code_of_a_plugin(command: Callable[..., Any]) -> None:
+def test_lint_and_plan_run_no_code_of_a_plugin(command):
     Path("helpers.py").write_text("open('ran', 'w').close()\n", encoding="utf-8")
     assert linted(command, "plugins:\n  masking: masking.py:spans\n").code == 0
     assert command("plan", "run.yaml").code == 0
@@ -192,9 +186,7 @@ def code_of() -> tuple[list[str], str]:
     return [line.partition("  ")[2] for line in run.config.plugins.code], run.digest
 
 
-def test_a_plugin_and_all_that_it_imports_from_its_folder_are_in_the_digest(
-    command: Callable[..., Any],
-) -> None:
+def test_a_plugin_and_all_that_it_imports_from_its_folder_are_in_the_digest(command):
     assert linted(command, "plugins:\n  masking: masking.py:spans\n").code == 0
     files, digest = code_of()
     assert files == ["helpers.py", "masking.py", "package/__init__.py", "package/deep.py"]
@@ -207,7 +199,7 @@ def test_a_plugin_and_all_that_it_imports_from_its_folder_are_in_the_digest(
     assert code_of() == (files, digest)
 
 
-def test_a_path_is_relative_to_the_run_file_and_the_digest_names_no_folder() -> None:
+def test_a_path_is_relative_to_the_run_file_and_the_digest_names_no_folder():
     Path("below").mkdir()
     Path("below/run.yaml").write_text("profile: cpu-demo\nplugins: {masking: ../masking.py:spans}\n")
     run = resolve_run(None, ["below/run.yaml"])
@@ -217,7 +209,7 @@ def test_a_path_is_relative_to_the_run_file_and_the_digest_names_no_folder() -> 
     assert again.config.plugins.code == run.config.plugins.code
 
 
-def test_an_installed_package_is_identified_by_its_version(command: Callable[..., Any]) -> None:
+def test_an_installed_package_is_identified_by_its_version(command):
     found = linted(command, "plugins: {dataset: yaml:load_all}\n")
     assert "load_all takes (stream, Loader), but is called with (split)" in " ".join(found.out.split())
     Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: yaml:safe_load}\n")
@@ -225,9 +217,7 @@ def test_an_installed_package_is_identified_by_its_version(command: Callable[...
     assert line.lower().startswith("pyyaml ")
 
 
-def test_an_environment_below_the_folder_and_a_link_to_a_file_are_imported_as_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_environment_below_the_folder_and_a_link_to_a_file_are_imported_as_ever(monkeypatch):
     """The project's folder with `.venv` in it: none of its packages is a file of the user."""
     inner = Path(".venv/lib/python3/site-packages/inner").absolute()
     inner.mkdir(parents=True)
@@ -248,7 +238,7 @@ def test_an_environment_below_the_folder_and_a_link_to_a_file_are_imported_as_ev
         del sys.modules[name]
 
 
-def test_each_change_between_a_checkpoint_and_a_run_is_named() -> None:
+def test_each_change_between_a_checkpoint_and_a_run_is_named():
     saved = {"masking": "old/a.py:f", "hooks": [], "code": ["1  a.py", "2  b.py", "3  c.py", "package 1.0"]}
     current = {"masking": "new/a.py:f", "metrics": [], "hooks": ["d.py:H"], "dataset": None, "loss": None}
     current["code"] = ["1  a.py", "5  b.py", "4  d.py", "package 2.0"]
@@ -263,15 +253,13 @@ def test_each_change_between_a_checkpoint_and_a_run_is_named() -> None:
 
 
 @pytest.mark.child
-def test_the_interfaces_import_neither_torch_nor_numpy() -> None:
+def test_the_interfaces_import_neither_torch_nor_numpy():
     program = "import sys, neobert.plugins; sys.exit(bool({'torch', 'numpy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("is_editable", [False, True])
-def test_an_entry_point_is_its_package_and_an_editable_one_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_editable: bool
-) -> None:
+def test_an_entry_point_is_its_package_and_an_editable_one_its_files(tmp_path, monkeypatch, is_editable):
     site = tmp_path / "site"
     about = site / "unlisted-1.2.dist-info"
     about.mkdir(parents=True)
@@ -291,7 +279,7 @@ def test_an_entry_point_is_its_package_and_an_editable_one_its_files(
     assert [line.partition("  ")[2] or line for line in lines] == (files if is_editable else ["unlisted 1.2"])
 
 
-def test_a_profile_cannot_name_code(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_cannot_name_code(command, monkeypatch):
     Path("profiles").mkdir()
     Path("profiles/mine.yaml").write_text(
         "extends: cpu-demo\nabout: {name: mine, kind: smoke, intent: a profile that names code}\n"
@@ -304,7 +292,7 @@ def test_a_profile_cannot_name_code(command: Callable[..., Any], monkeypatch: py
     assert "code is named in a run file or an argument, not in a profile" in found.err
 
 
-def test_code_is_never_taken_from_a_run_directory() -> None:
+def test_code_is_never_taken_from_a_run_directory():
     Path("run.yaml").write_text("profile: cpu-demo\n", encoding="utf-8")
     saved = to_dict(resolve_run(None, ["run.yaml"]).config)
     saved["plugins"] |= {"masking": "masking.py:spans", "code": ["0  masking.py"]}
@@ -313,7 +301,7 @@ def test_code_is_never_taken_from_a_run_directory() -> None:
 
 
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(1e6)"])
-def test_a_call_that_does_not_return_is_interrupted_at_its_line(wait: str, tmp_path: Path) -> None:
+def test_a_call_that_does_not_return_is_interrupted_at_its_line(wait, tmp_path):
     file = tmp_path / "stuck.py"
     file.write_text(f"def cost(predictions):\n    try:\n        {wait}\n    except Exception: pass\n")
     scope: dict[str, Any] = {}

@@ -70,9 +70,7 @@ def edit(name: str, before: str, after: str) -> None:
 
 
 @warm
-def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
-    run: Callable[..., Any],
-) -> None:
+def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(run):
     whole = run("train", "pretrain.yaml", trainer__output_dir="whole")
     assert whole.code == 0, whole.out + whole.err
     assert [line.split()[0] for line in Path("best.txt").read_text().splitlines()] == ["0", "4", "8", "12"]
@@ -117,9 +115,7 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
 
 
 @warm
-def test_a_metric_of_a_plugin_selects_the_best_checkpoint_and_is_shown(
-    run: Callable[..., Any], command: Callable[..., Any]
-) -> None:
+def test_a_metric_of_a_plugin_selects_the_best_checkpoint_and_is_shown(run, command):
     trained = run("train", "classify.yaml")
     assert trained.code == 0, trained.out + trained.err
     costs = {row["step"]: row["eval/cost"] for row in rows("runs/classify") if "eval/cost" in row}
@@ -297,9 +293,7 @@ LABELLED = {
 
 @warm
 @pytest.mark.parametrize("file", ["pretrain.yaml", "classify.yaml"])
-def test_a_plugin_that_would_break_a_resume_is_refused_with_the_reason(
-    run: Callable[..., Any], file: str
-) -> None:
+def test_a_plugin_that_would_break_a_resume_is_refused_with_the_reason(run, file):
     for name, content in PLANTED.items():
         Path(name).write_text(content, encoding="utf-8")
     for planted, messages in (PRETRAINING if file == "pretrain.yaml" else LABELLED).items():
@@ -312,7 +306,7 @@ def test_a_plugin_that_would_break_a_resume_is_refused_with_the_reason(
             assert message in output, planted
 
 
-def test_rows_in_the_order_of_a_set_differ_in_another_process(run: Callable[..., Any]) -> None:
+def test_rows_in_the_order_of_a_set_differ_in_another_process(run):
     """Not forks of one interpreter, whose string hashes would be the same."""
     Path("planted.py").write_text(PLANTED["planted.py"], encoding="utf-8")
     refused = run("preflight", "pretrain.yaml", "--level", "host", plugins__dataset="planted.py:in_a_set")

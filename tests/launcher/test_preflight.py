@@ -28,7 +28,6 @@ from validators.finding import Level
 
 pytestmark = pytest.mark.child
 
-Run = Callable[..., Any]
 Measure = Callable[[Any], Any]
 JSON = ("--output-format", "json")
 RECORDED = facts_from_json(
@@ -111,7 +110,7 @@ def checks_of(report: Any) -> dict[str, str]:
     return {check["id"]: check["status"] for check in report["checks"]}
 
 
-def test_production_without_a_gpu_is_unknown_and_never_a_pass(command: Run, machine: Any) -> None:
+def test_production_without_a_gpu_is_unknown_and_never_a_pass(command, machine):
     machine(None)
     answer = command("preflight", "--profile", "a100-prod", *JSON)
     assert (answer.code, answer.json["verdict"], answer.json["exit_code"]) == (3, "unknown", 3)
@@ -123,7 +122,7 @@ def test_production_without_a_gpu_is_unknown_and_never_a_pass(command: Run, mach
     assert command("preflight", "--profile", "a100-prod", "--level", "static").code == 0
 
 
-def test_every_level_can_be_asked_for_and_judges_its_own_checks(command: Run, machine: Any) -> None:
+def test_every_level_can_be_asked_for_and_judges_its_own_checks(command, machine):
     machine(None)
     for name in Level:
         answer = command("preflight", "-p", "cpu-demo", "--level", str(name), *JSON)
@@ -132,7 +131,7 @@ def test_every_level_can_be_asked_for_and_judges_its_own_checks(command: Run, ma
     assert command("preflight", "-p", "cpu-demo", "--level", "rehearsals").code == 2
 
 
-def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, machine: Any) -> None:
+def test_a_production_run_is_checked_in_full_where_nobody_says(command, machine):
     machine((A100,))
     report = command("preflight", "-p", "a100-prod", *JSON).json
     assert {check["level"] for check in report["checks"]} == set(Level)
@@ -140,7 +139,7 @@ def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, mac
     assert {check["level"] for check in report["checks"]} == {"static", "host", "gpu"}
 
 
-def test_a_development_run_without_a_gpu_is_told_the_other_profile(command: Run, machine: Any) -> None:
+def test_a_development_run_without_a_gpu_is_told_the_other_profile(command, machine):
     machine(None)
     hint = "\n  = hint: set profile to cpu to train on the processor\n"
     development = command("preflight", "-p", "gpu", "--set", "dataset.name=builtin:python-docs")
@@ -148,7 +147,7 @@ def test_a_development_run_without_a_gpu_is_told_the_other_profile(command: Run,
     assert "profile to cpu" not in command("preflight", "-p", "a100-prod").out
 
 
-def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: Any) -> None:
+def test_what_was_measured_replaces_what_was_estimated(command, machine):
     slow = replace(RECORDED.rehearsal.speed, step_time_s=60.0, tokens_per_second=4_200.0)
     machine((A100,), rehearsal=lambda _: replace(RECORDED.rehearsal, speed=slow))
     report = command("preflight", "-p", "a100-prod", *JSON).json
@@ -161,7 +160,7 @@ def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: An
     assert "headroom" in text
 
 
-def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: Path) -> None:
+def test_facts_are_kept_and_judged_again(command, machine, tmp_path):
     machine((A100,))
     first = command("preflight", "-p", "a100-prod", "--save-facts", "kept.json", *JSON)
     machine(None)
@@ -171,7 +170,7 @@ def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: P
     assert facts_from_json((tmp_path / "kept.json").read_text(encoding="utf-8")).gpus == (A100,)
 
 
-def test_no_launch_goes_by_recorded_facts(command: Run, machine: Any, tmp_path: Path) -> None:
+def test_no_launch_goes_by_recorded_facts(command, machine, tmp_path):
     machine((A100,))
     command("preflight", "-p", "a100-prod", "--save-facts", "kept.json")
     answer = command("preflight", "-p", "a100-prod", "--facts", "kept.json", "--output", "replay")
@@ -182,7 +181,7 @@ def test_no_launch_goes_by_recorded_facts(command: Run, machine: Any, tmp_path: 
     assert (refused.code, "there is no receipt" in refused.err) == (1, True)
 
 
-def test_what_another_run_s_rehearsal_measured_is_not_told(command: Run, machine: Any) -> None:
+def test_what_another_run_s_rehearsal_measured_is_not_told(command, machine):
     machine((A100,))
     command("preflight", "-p", "a100-prod", "--save-facts", "kept.json")
     other = ("preflight", "-p", "a100-prod", "--facts", "kept.json", "--set", "optimizer.eps=1e-7")
@@ -196,7 +195,7 @@ def test_what_another_run_s_rehearsal_measured_is_not_told(command: Run, machine
 @pytest.mark.parametrize(
     "content", [None, "", "[]", '{"schema_version": 0}', '{"schema_version": 1, "gpus": 5}']
 )
-def test_what_holds_no_facts_is_refused(content: str | None, command: Run, tmp_path: Path) -> None:
+def test_what_holds_no_facts_is_refused(content, command, tmp_path):
     if content is not None:
         (tmp_path / "facts.json").write_text(content, encoding="utf-8")
     answer = command("preflight", "-p", "cpu-demo", "--facts", "facts.json")
@@ -204,9 +203,7 @@ def test_what_holds_no_facts_is_refused(content: str | None, command: Run, tmp_p
     assert "unreadable-facts" in answer.err
 
 
-def test_results_are_written_where_asked(
-    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_are_written_where_asked(command, tmp_path, monkeypatch):
     monkeypatch.setattr("launcher.probes.git._is_tracked", lambda code: False)
     answer = command("preflight", "-p", "cpu-demo", "--output", "results", *JSON)
     folder = tmp_path / "results"
@@ -220,16 +217,14 @@ def test_results_are_written_where_asked(
     assert (receipt.levels, receipt.verdict) == (("static", "host", "gpu"), "pass")
 
 
-def test_results_have_a_place_that_version_control_never_sees(command: Run, tmp_path: Path) -> None:
+def test_results_have_a_place_that_version_control_never_sees(command, tmp_path):
     digest = command("preflight", "-p", "cpu-demo", *JSON).json["config_hash"]
     assert (tmp_path / ".neobert" / "preflight" / digest[:12] / "receipt.json").is_file()
     assert (tmp_path / ".neobert" / ".gitignore").read_text(encoding="utf-8") == "*\n"
 
 
 @pytest.mark.parametrize("keeps_it", [True, False])
-def test_a_receipt_keeps_what_was_measured(
-    keeps_it: bool, command: Run, machine: Any, tmp_path: Path
-) -> None:
+def test_a_receipt_keeps_what_was_measured(keeps_it, command, machine, tmp_path):
     """12.5 minutes of work are at risk by what was measured; by the estimate they would be 12.9."""
     limit = ("guard.max_lost_minutes=12.6", "model.num_hidden_layers=34")
     machine((A100,))
@@ -250,7 +245,7 @@ def test_a_receipt_keeps_what_was_measured(
     assert make_receipt(examination).measured == receipt.measured
 
 
-def test_a_receipt_whose_measurement_is_none_is_refused(command: Run, machine: Any, tmp_path: Path) -> None:
+def test_a_receipt_whose_measurement_is_none_is_refused(command, machine, tmp_path):
     command("preflight", "-p", "cpu-demo", "--output", "r")
     path = tmp_path / "r" / "receipt.json"
     receipt = json.loads(path.read_text(encoding="utf-8")) | {"measured": {"step_time_s": "fast"}}
@@ -259,7 +254,7 @@ def test_a_receipt_whose_measurement_is_none_is_refused(command: Run, machine: A
     assert (refused.code, "cannot be read" in refused.err) == (1, True)
 
 
-def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path) -> None:
+def test_waivers_are_in_the_receipt(command, run_file, tmp_path):
     day = datetime.now(UTC).date() + timedelta(days=2)
     run_file(
         "profile: a100-prod\ntrainer:\n  save_total_limit: 1\nwaivers:\n"
@@ -275,9 +270,7 @@ def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("more", [(), ("--output", "taken/results")])
-def test_a_place_that_takes_no_report_is_told_before_the_checks(
-    more: tuple[str, ...], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_takes_no_report_is_told_before_the_checks(more, command, monkeypatch):
     monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
     Path("taken").touch()
     Path(".neobert").touch()
@@ -287,9 +280,7 @@ def test_a_place_that_takes_no_report_is_told_before_the_checks(
     assert "--output DIR" in answer.err
 
 
-def test_a_folder_of_results_that_can_no_longer_be_written_to(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_results_that_can_no_longer_be_written_to(command, monkeypatch):
     monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
     Path("results", "preflight.json").mkdir(parents=True)
     answer = command("preflight", "-p", "cpu-demo", "--output", "results")
@@ -297,9 +288,7 @@ def test_a_folder_of_results_that_can_no_longer_be_written_to(
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_machine_without_a_gpu_gets_twelve_lines(
-    columns: int, command: Run, machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_a_gpu_gets_twelve_lines(columns, command, machine, monkeypatch):
     """The reasons are whole with --verbose, in the report on disk, and in JSON."""
     monkeypatch.setattr(console, "width", lambda *_: columns)
     machine(None)

@@ -21,9 +21,7 @@ REASON = "data preparation failed: there is no such data set"
         (7, True, " ".join(IDS)),
     ],
 )
-def test_codes_leave_room_for_the_reason(
-    num_checks: int, verbose: bool, codes: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_leave_room_for_the_reason(num_checks, verbose, codes, monkeypatch):
     monkeypatch.setattr(preflight_view.console, "width", lambda: None if verbose else 80)
     checks = [CheckResult(each, "name", Level.DATA, Status.UNKNOWN, True, REASON) for each in IDS]
     (line,) = preflight_view._unjudged(checks[:num_checks], verbose=verbose)

@@ -15,7 +15,7 @@ ZEROS = dict.fromkeys(
 )
 
 
-def test_only_what_happened_to_the_text_is_named() -> None:
+def test_only_what_happened_to_the_text_is_named():
     report = {
         "train": {
             **COUNTS,
@@ -63,13 +63,13 @@ def test_only_what_happened_to_the_text_is_named() -> None:
     assert "accents kept, no start or end tokens\n" in prepared_text(report)
 
 
-def test_a_stream_has_no_total() -> None:
+def test_a_stream_has_no_total():
     report = {"train": COUNTS, "microbatch": {"tokens": 1024, "reason": "16 documents"}}
     assert "microbatch       1,024 tokens" not in prepared_text(report)
     assert "microbatch     1,024 tokens\n" in prepared_text(report)
 
 
-def test_labelled_words_are_counted_in_words() -> None:
+def test_labelled_words_are_counted_in_words():
     words = {"total": 1590, "without_token": 0, "cut": 0}
     assert "                 1,590 labelled words\n" in prepared_text(
         {"train": COUNTS, "eval": COUNTS | {"words": words}, "folder": "/cache/a"}

@@ -13,7 +13,6 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +37,7 @@ from validators.facts import ProbeRecord
 from validators.finding import Level
 
 
-def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) -> None:
+def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject):
     release = threading.Event()
     probes = [Probe("host", lambda _: release.wait(), deadline_s=0.5), Probe("disk", probe_disk)]
     facts = collect(probes, subject)  # which ends before the probe that hangs
@@ -57,7 +56,7 @@ def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) ->
         (ZeroDivisionError("oops"), "incomplete: ZeroDivisionError: oops"),
     ],
 )
-def test_a_probe_that_throws_is_no_fact(error: Exception, record: str, subject: Subject) -> None:
+def test_a_probe_that_throws_is_no_fact(error, record, subject):
     def throw(_: Subject) -> None:
         raise error
 
@@ -67,14 +66,14 @@ def test_a_probe_that_throws_is_no_fact(error: Exception, record: str, subject: 
 
 
 @pytest.mark.child
-def test_every_host_probe_answers_here(configured: Any, subject: Subject) -> None:
+def test_every_host_probe_answers_here(configured, subject):
     facts = collect(HOST_PROBES, configured({"dataset.name": "builtin:python-docs"}))
     assert {record.name: record.status for record in facts.probes} == {
         probe.group: "ok" for probe in HOST_PROBES
     }
 
 
-def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subject: Subject) -> None:
+def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subject):
     def measure(at: Subject) -> int:
         at.request_time(30.0, "reading a large file")
         time.sleep(1.5)
@@ -86,7 +85,7 @@ def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subje
     assert told == ["reading a large file"]
 
 
-def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject: Subject) -> None:
+def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject):
     release = threading.Event()
 
     def measure(at: Subject) -> None:
@@ -100,9 +99,7 @@ def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject: Subje
     assert facts.probes[0].duration_s < 30
 
 
-def test_time_asked_for_too_late_brings_no_probe_back(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_asked_for_too_late_brings_no_probe_back(subject, monkeypatch):
     is_late, has_asked = threading.Event(), threading.Event()
 
     def late(wait: Wait) -> ProbeRecord:
@@ -125,7 +122,7 @@ def test_time_asked_for_too_late_brings_no_probe_back(
     assert (facts.git, facts.host, told) == (None, 6, [])
 
 
-def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subject: Subject) -> None:
+def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subject):
     running: list[str] = []
     seen: dict[str, list[str]] = {}
     told: list[str] = []
@@ -151,7 +148,7 @@ def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subje
     assert told == ["measuring gpu load (0 of 2 done)", "measuring numerics (1 of 2 done)"]
 
 
-def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject: Subject) -> None:
+def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject):
     told: list[str] = []
     both, release = threading.Barrier(2, timeout=60), threading.Event()
 
@@ -176,7 +173,7 @@ def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject
     ]
 
 
-def test_each_probe_gets_its_own_children(subject: Subject) -> None:
+def test_each_probe_gets_its_own_children(subject):
     def having(name: str) -> Probe:
         return Probe(name, lambda at: at.children, is_heavy=True, children=lambda _: nullcontext([name]))
 
@@ -184,12 +181,12 @@ def test_each_probe_gets_its_own_children(subject: Subject) -> None:
     assert (facts.devices, facts.numerics) == (["devices"], ["numerics"])
 
 
-def test_no_heavy_probe_waits_for_one_that_waits_for_it() -> None:
+def test_no_heavy_probe_waits_for_one_that_waits_for_it():
     TopologicalSorter({probe.group: probe.after for probe in HEAVY_PROBES}).prepare()
 
 
 @pytest.mark.child
-def test_no_probe_sees_what_another_one_tries_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_probe_sees_what_another_one_tries_out(tmp_path, monkeypatch):
     """An empty run directory is not occupied, and a clean checkout not dirty, for a trial of the disk."""
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     folder = tmp_path / "runs" / "empty"
@@ -213,7 +210,7 @@ def groups(words: str, needed: tuple[str, ...] = ()) -> list[str]:
     return [probe.group for probe in probes_for(parse_levels(words), needed)]
 
 
-def test_levels_choose_the_probes() -> None:
+def test_levels_choose_the_probes():
     assert groups("static", ("imports",)) == []
     assert groups("gpu") == ["software", "gpus", "gpu_health", "gpu_log"]
     assert "gpus" not in groups("static,host")
@@ -231,9 +228,7 @@ def test_levels_choose_the_probes() -> None:
         ("gpu-smoke", None, (), True),
     ],
 )
-def test_a_small_text_is_prepared_while_the_gpu_is_measured(
-    profile: str, size_bytes: int | None, more: tuple[str, ...], is_read: bool, tmp_path: Path
-) -> None:
+def test_a_small_text_is_prepared_while_the_gpu_is_measured(profile, size_bytes, more, is_read, tmp_path):
     overrides = list(more)
     if size_bytes is not None:
         text = tmp_path / "text.txt"
@@ -244,14 +239,14 @@ def test_a_small_text_is_prepared_while_the_gpu_is_measured(
     assert (Level.DATA in default_levels(run)) == is_read
 
 
-def test_heavy_probes_run_where_a_rule_asks_for_them() -> None:
+def test_heavy_probes_run_where_a_rule_asks_for_them():
     assert groups("gpu", ("gpu_load", "gpus"))[-1] == "gpu_load"
     assert groups("distributed", ("distributed",))[-1] == "distributed"
     assert "distributed" not in groups("distributed")
 
 
 @pytest.mark.child
-def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
+def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path):
     """A grandchild in a session of its own, as torchrun's workers are."""
     grandchild = tmp_path / "grandchild"
     script = "setsid sleep 600 & echo $! > partial; mv partial grandchild; sleep 600"
@@ -292,7 +287,7 @@ subprocess.Popen.__init__ = slow
 
 @pytest.mark.child
 @pytest.mark.parametrize("before", ["", WITH_A_SLOW_START])
-def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before: str, tmp_path: Path) -> None:
+def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before, tmp_path):
     told, script = tmp_path / "pid", before + INTERRUPTED
     ended = subprocess.run([sys.executable, "-c", script, str(told)], capture_output=True, check=False)
     assert b"KeyboardInterrupt" in ended.stderr
@@ -308,19 +303,19 @@ def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before: str, tmp_
             left.kill()
 
 
-def test_versions_are_read_without_importing() -> None:
+def test_versions_are_read_without_importing():
     found = software.installed_versions(("pyyaml", "no-such-distribution"))
     assert found.keys() == {"pyyaml"}
 
 
-def test_pins_are_read(tmp_path: Path) -> None:
+def test_pins_are_read(tmp_path):
     path = tmp_path / "constraints.txt"
     path.write_text("# tested\ntorch==2.13.0\nPy_YAML==6.0.3  # c\nloose>=1\n", encoding="utf-8")
     assert software.read_pins(path) == {"torch": "2.13.0", "py-yaml": "6.0.3"}
     assert software.read_pins(tmp_path / "absent.txt") == {}
 
 
-def test_a_wheel_brings_the_tested_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_brings_the_tested_versions(tmp_path, monkeypatch):
     pyproject = tomllib.loads((shadowed_modules.PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     shared = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
     ((source, place),) = shared.items()
@@ -334,7 +329,7 @@ def test_a_wheel_brings_the_tested_versions(tmp_path: Path, monkeypatch: pytest.
     assert not software.find_constraints(tmp_path / "site-packages").exists()
 
 
-def test_a_foreign_validators_is_seen(tmp_path: Path) -> None:
+def test_a_foreign_validators_is_seen(tmp_path):
     foreign = tmp_path / "validators"
     foreign.mkdir()
     (foreign / "__init__.py").touch()
@@ -353,7 +348,7 @@ def repository(folder: Path) -> Callable[..., None]:
 
 
 @pytest.mark.child
-def test_a_clean_tree_and_a_changed_one(subject: Subject, tmp_path: Path) -> None:
+def test_a_clean_tree_and_a_changed_one(subject, tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()
     run = repository(tree)
@@ -375,7 +370,7 @@ def test_a_clean_tree_and_a_changed_one(subject: Subject, tmp_path: Path) -> Non
 
 
 @pytest.mark.child
-def test_python_files_that_git_does_not_know_are_kept(subject: Subject, tmp_path: Path) -> None:
+def test_python_files_that_git_does_not_know_are_kept(subject, tmp_path):
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     run = repository(tree)
@@ -400,7 +395,7 @@ def test_python_files_that_git_does_not_know_are_kept(subject: Subject, tmp_path
 
 
 @pytest.mark.child
-def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject: Subject, tmp_path: Path) -> None:
+def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject, tmp_path):
     code, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
     for folder in (code, elsewhere):
         (folder / "neobert").mkdir(parents=True)
@@ -415,7 +410,7 @@ def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject: Subject, tmp_p
 
 
 @pytest.mark.child
-def test_code_that_git_ignores_says_nothing_of_its_repository(subject: Subject, tmp_path: Path) -> None:
+def test_code_that_git_ignores_says_nothing_of_its_repository(subject, tmp_path):
     installed = tmp_path / ".venv" / "neobert"
     installed.mkdir(parents=True)
     repository(tmp_path)
@@ -429,7 +424,7 @@ def test_code_that_git_ignores_says_nothing_of_its_repository(subject: Subject, 
 
 
 @pytest.mark.child
-def test_a_tree_without_a_commit(subject: Subject, tmp_path: Path) -> None:
+def test_a_tree_without_a_commit(subject, tmp_path):
     repository(tmp_path)
     (tmp_path / "a.py").touch()
     found = probe_git(subject)
@@ -437,12 +432,12 @@ def test_a_tree_without_a_commit(subject: Subject, tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_no_repository(subject: Subject) -> None:
+def test_no_repository(subject):
     assert probe_git(subject) == git.NO_REPOSITORY
 
 
 @pytest.mark.child
-def test_no_git(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_git(subject, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnsupportedError, match="not installed"):
         probe_git(subject)

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,9 @@ SMI_TABLE = """\
 0, GPU-aaaa1111, NVIDIA A100-SXM4-80GB, 8.0, 81920, 4, 560.35
 1, GPU-bbbb2222, NVIDIA A100-SXM4-80GB, 8.0, 81920, 60000, 560.35
 """
-Bindings = Callable[..., None]
 
 
-def test_the_tool_s_table_is_read() -> None:
+def test_the_tool_s_table_is_read():
     first, second = gpus.parse_smi(SMI_TABLE)
     assert first.compute_capability == (8, 0)
     assert (first.memory_total_mib, second.memory_used_mib) == (81920, 60000)
@@ -38,7 +36,7 @@ def test_the_tool_s_table_is_read() -> None:
     ("wanted", "indices"),
     [(None, [0, 1]), ("1", [1]), ("1,0", [1, 0]), ("", []), ("GPU-bbbb", [1]), ("0,7,1", [0]), ("-1", [])],
 )
-def test_visible_devices(wanted: str | None, indices: list[int]) -> None:
+def test_visible_devices(wanted, indices):
     environment = {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted}
     assert [gpu.index for gpu in gpus.visible(gpus.parse_smi(SMI_TABLE), environment)] == indices
 
@@ -62,12 +60,12 @@ def without_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "_from_nvml", lambda what: None)
 
 
-def test_devices_from_the_tool(tool: Any, without_bindings: None) -> None:
+def test_devices_from_the_tool(tool, without_bindings):
     tool("nvidia-smi", f"cat <<'T'\n{SMI_TABLE}T")
     assert [type(gpu) for gpu in gpus.probe_gpus()] == [GpuFacts, GpuFacts]
 
 
-def test_devices_from_the_bindings(bindings: Bindings) -> None:
+def test_devices_from_the_bindings(bindings):
     bindings()
     (device,) = gpus.probe_gpus()
     assert device == GpuFacts(
@@ -84,7 +82,7 @@ def test_devices_from_the_bindings(bindings: Bindings) -> None:
     )
 
 
-def test_a_foreign_process_is_named(bindings: Bindings) -> None:
+def test_a_foreign_process_is_named(bindings):
     bindings("PROCESSES = [Process(4711, 20 * 2**30), Process(4712, None)]")
     (device,) = gpus.probe_gpus()
     assert device.processes == (
@@ -93,13 +91,13 @@ def test_a_foreign_process_is_named(bindings: Bindings) -> None:
     )
 
 
-def test_what_a_driver_will_not_tell_of_processes_is_none(bindings: Bindings) -> None:
+def test_what_a_driver_will_not_tell_of_processes_is_none(bindings):
     bindings("def nvmlDeviceGetComputeRunningProcesses(handle): raise NVMLError('no permission')")
     (device,) = gpus.probe_gpus()
     assert device.processes is None
 
 
-def test_health_from_the_bindings(bindings: Bindings) -> None:
+def test_health_from_the_bindings(bindings):
     bindings()
     (health,) = gpus.probe_gpu_health()
     assert health == GpuHealthFacts(
@@ -136,52 +134,50 @@ def test_health_from_the_bindings(bindings: Bindings) -> None:
          "throttle_reasons", ("hw_slowdown", "hw_thermal_slowdown")),
     ],
 )  # fmt: skip
-def test_each_sign_of_bad_health_is_read(bindings: Bindings, line: str, field: str, value: Any) -> None:
+def test_each_sign_of_bad_health_is_read(bindings, line, field, value):
     bindings(line)
     (health,) = gpus.probe_gpu_health()
     assert getattr(health, field) == value
 
 
-def test_health_that_cannot_be_read_is_no_health(bindings: Bindings) -> None:
+def test_health_that_cannot_be_read_is_no_health(bindings):
     bindings("def nvmlDeviceGetEccMode(handle): raise NVMLError('GPU is lost')")
     with pytest.raises(UnsupportedError, match="GPU is lost"):
         gpus.probe_gpu_health()
 
 
-def test_health_without_bindings_is_unsupported(without_bindings: None) -> None:
+def test_health_without_bindings_is_unsupported(without_bindings):
     with pytest.raises(UnsupportedError, match="pip install nvidia-ml-py"):
         gpus.probe_gpu_health()
 
 
-def test_bindings_without_a_driver(bindings: Bindings) -> None:
+def test_bindings_without_a_driver(bindings):
     bindings("def nvmlInit(): raise NVMLError('Driver Not Loaded')")
     with pytest.raises(UnsupportedError, match=r"no NVIDIA GPU on this machine \(Driver Not Loaded\)"):
         gpus.probe_gpus()
 
 
-def test_bindings_that_hang_are_killed(bindings: Bindings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bindings_that_hang_are_killed(bindings, monkeypatch):
     bindings("def nvmlInit(): import time; time.sleep(60)")
     monkeypatch.setattr(gpus, "TIMEOUT_S", 1.0)
     with pytest.raises(TimedOutError, match="was killed"):
         gpus.probe_gpus()
 
 
-def test_a_driver_that_hangs_is_killed(
-    tool: Any, without_bindings: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_hangs_is_killed(tool, without_bindings, monkeypatch):
     tool("nvidia-smi", "exec sleep 60")
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
     with pytest.raises(TimedOutError, match="was killed"):
         gpus.probe_gpus()
 
 
-def test_a_driver_that_fails_is_unsupported(tool: Any, without_bindings: None) -> None:
+def test_a_driver_that_fails_is_unsupported(tool, without_bindings):
     tool("nvidia-smi", "echo 'Driver/library version mismatch' >&2; exit 18")
     with pytest.raises(UnsupportedError, match="version mismatch"):
         gpus.probe_gpus()
 
 
-def test_no_driver(tmp_path: Path, without_bindings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver(tmp_path, without_bindings, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
         gpus.probe_gpus()
@@ -197,7 +193,7 @@ LOG = """\
 """
 
 
-def test_errors_are_read_with_their_age() -> None:
+def test_errors_are_read_with_their_age():
     assert gpus.parse_xids(LOG, 200.0) == (
         XidFacts(code=79, pci_bus_id="0000:3b:00", age_s=100.0),
         XidFacts(code=31, pci_bus_id="0000:5e:00", age_s=49.5),
@@ -205,7 +201,7 @@ def test_errors_are_read_with_their_age() -> None:
     assert gpus.parse_xids("kernel: NVRM: Xid (PCI:0000:3b:00): 48, x", 9.0)[0].age_s == 0.0
 
 
-def test_the_first_log_that_shows_a_driver_is_taken(tool: Any) -> None:
+def test_the_first_log_that_shows_a_driver_is_taken(tool):
     tool("journalctl", "echo 'Hint: you are not in group adm' >&2; exit 1")
     tool("dmesg", f"cat <<'T'\n{LOG}T")
     found = gpus.probe_gpu_log()
@@ -213,14 +209,14 @@ def test_the_first_log_that_shows_a_driver_is_taken(tool: Any) -> None:
     assert [xid.code for xid in found.xids] == [79, 31]
 
 
-def test_a_log_that_may_not_be_read_is_unknown(tool: Any) -> None:
+def test_a_log_that_may_not_be_read_is_unknown(tool):
     for name in ("journalctl", "dmesg"):
         tool(name, "echo 'Operation not permitted' >&2; exit 1")
     with pytest.raises(IncompleteError, match="dmesg: Operation not permitted"):
         gpus.probe_gpu_log()
 
 
-def test_the_log_of_a_kernel_without_the_driver_is_unknown(tool: Any) -> None:
+def test_the_log_of_a_kernel_without_the_driver_is_unknown(tool):
     for name in ("journalctl", "dmesg"):
         tool(name, "echo '[ 0.0] Linux version 6.1'")
     with pytest.raises(IncompleteError, match="another kernel's log"):
@@ -245,7 +241,7 @@ print(json.dumps(load.watch(pynvml, [NoLoad()], duration_s=1.0)))
 
 
 @pytest.mark.e2e
-def test_reasons_of_any_moment_under_load_are_kept(bindings: Bindings, warm_python: str) -> None:
+def test_reasons_of_any_moment_under_load_are_kept(bindings, warm_python):
     bindings(
         "seen = iter([0x4, 0x48, 0x4])",
         "def nvmlDeviceGetCurrentClocksEventReasons(handle): return next(seen, 0)",
@@ -256,7 +252,7 @@ def test_reasons_of_any_moment_under_load_are_kept(bindings: Bindings, warm_pyth
     assert device["num_samples"] >= 3
 
 
-def test_there_is_nothing_to_load_without_a_gpu(subject: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_nothing_to_load_without_a_gpu(subject, monkeypatch):
     def no_driver() -> None:
         raise UnsupportedError("no NVIDIA driver here")
 

@@ -48,7 +48,7 @@ def answer(rank: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_two_answers_become_one() -> None:
+def test_two_answers_become_one():
     found = ranks.merge({0: answer(0), 1: answer(1)}, 2, ())
     assert [rank.rank for rank in found.ranks] == [0, 1]
     assert (found.drill_absent, found.bus_bytes_per_s) == ((1,), 2e9 - 1)
@@ -57,7 +57,7 @@ def test_two_answers_become_one() -> None:
     assert found.durations_s == {"start": 3.0, "drill": 5.0}
 
 
-def test_wrong_sums_and_their_senders_are_collected() -> None:
+def test_wrong_sums_and_their_senders_are_collected():
     wrong = [answer(0)["collectives"][0] | {"is_right": False, "wrong_from": [1]}]
     found = ranks.merge({0: answer(0, collectives=wrong), 1: answer(1)}, 2, ())
     assert (found.collectives[0].wrong_at, found.collectives[0].wrong_from) == ((0,), (1,))
@@ -72,14 +72,14 @@ def test_wrong_sums_and_their_senders_are_collected() -> None:
         ([LOSS | {"distributed_loss": 9.0}, LOSS | {"distributed_loss": math.inf}], None),
     ],
 )
-def test_the_worst_loss_counts(losses: list[dict[str, float]], expected: float | None) -> None:
+def test_the_worst_loss_counts(losses, expected):
     answers = {rank: answer(rank, model={"digests": {}, "loss": loss}) for rank, loss in enumerate(losses)}
     loss = ranks.merge(answers, 2, ()).loss
     assert loss is not None
     assert loss.distributed_loss == expected
 
 
-def test_with_a_rank_missing_there_is_only_the_roll() -> None:
+def test_with_a_rank_missing_there_is_only_the_roll():
     roll = {name: answer(0)[name] for name in ("identity", "durations_s")} | {"absent": [1]}
     found = ranks.merge({0: roll}, 2, ranks.absent_ranks({0: roll}, 2))
     assert (found.absent, found.collectives, found.loss) == ((1,), (), None)
@@ -106,7 +106,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch, configured: Any) -> Any:
     return stand_in
 
 
-def test_where_each_rank_was_last_seen_is_told(torchrun: Any) -> None:
+def test_where_each_rank_was_last_seen_is_told(torchrun):
     hung = torchrun({0: answer(0)}, {0: "model", 1: "collectives"}, TimedOutError("no answer within 85 s"))
     with pytest.raises(TimedOutError, match="rank 0 at: model, rank 1 at: collectives"):
         ranks.probe_distributed(hung)
@@ -115,6 +115,6 @@ def test_where_each_rank_was_last_seen_is_told(torchrun: Any) -> None:
         ranks.probe_distributed(broken)
 
 
-def test_no_rank_at_all_is_no_absence(torchrun: Any) -> None:
+def test_no_rank_at_all_is_no_absence(torchrun):
     with pytest.raises(IncompleteError, match="not started"):
         ranks.probe_distributed(torchrun({}, {}, IncompleteError("torchrun is broken")))

@@ -12,7 +12,6 @@ import pytest
 
 from launcher.probes import disk, host, resume
 from launcher.probes.disk import probe_disk, probe_output
-from launcher.probes.probe import Subject
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
@@ -22,7 +21,7 @@ from neobert.training.checkpoint.publish import publish, set_aside_after
 MIB = 2**20
 
 
-def test_secrets_are_not_recorded() -> None:
+def test_secrets_are_not_recorded():
     environment = {
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_TOKEN": "s",
@@ -33,7 +32,7 @@ def test_secrets_are_not_recorded() -> None:
     assert host.recorded_environment(environment) == {"HF_HUB_OFFLINE": "1", "NCCL_DEBUG": "INFO"}
 
 
-def test_a_container_limit_is_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_limit_is_the_memory(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text(str(512 * 2**20), encoding="ascii")
     (tmp_path / "memory.current").write_text(str(12 * 2**20), encoding="ascii")
     monkeypatch.setattr(host, "CGROUP", tmp_path)
@@ -42,7 +41,7 @@ def test_a_container_limit_is_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
     assert host.probe_host().ram_total_mib > 512
 
 
-def test_disk_is_tried_and_left_as_it_was(subject: Subject, tmp_path: Path) -> None:
+def test_disk_is_tried_and_left_as_it_was(subject, tmp_path):
     before = sorted(tmp_path.iterdir())
     found = probe_disk(subject)
     assert (found.is_writable, found.fsync_works, found.rename_works, found.error) == (True, True, True, "")
@@ -51,15 +50,13 @@ def test_disk_is_tried_and_left_as_it_was(subject: Subject, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["system", "job", "disk"])
-def test_a_temporary_folder_is_named(
-    kind: str, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temporary_folder_is_named(kind, subject, tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "TEMPORARY", (str(tmp_path),) if kind == "system" else ())
     monkeypatch.setenv("TMPDIR", str(tmp_path if kind == "job" else tmp_path / "other"))
     assert probe_disk(subject).temporary_folder == ("" if kind == "disk" else str(tmp_path))
 
 
-def test_a_file_in_the_folder_s_place_says_nothing_of_the_disk(subject: Subject) -> None:
+def test_a_file_in_the_folder_s_place_says_nothing_of_the_disk(subject):
     subject.output_dir.parent.mkdir(parents=True)
     subject.output_dir.write_text("a file", encoding="utf-8")
     found = probe_disk(subject)
@@ -75,9 +72,7 @@ def test_a_file_in_the_folder_s_place_says_nothing_of_the_disk(subject: Subject)
         ("rename", (True, True, False)),
     ],
 )
-def test_a_disk_that_breaks_a_promise(
-    broken: str, promises: tuple[bool, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_breaks_a_promise(broken, promises, subject, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -90,9 +85,7 @@ def test_a_disk_that_breaks_a_promise(
     assert found.error == "No space left on device"
 
 
-def test_checkpoints_that_another_user_keeps_are_tried_too(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_that_another_user_keeps_are_tried_too(subject, monkeypatch):
     checkpoints = subject.output_dir / "checkpoints"
     checkpoints.mkdir(parents=True)
     make_folder = tempfile.TemporaryDirectory
@@ -119,7 +112,7 @@ def checkpoint(root: Path, step: int, config: RunConfig, size_bytes: int = 100) 
     return root / str(step)
 
 
-def test_output_of_an_earlier_run(subject: Subject) -> None:
+def test_output_of_an_earlier_run(subject):
     assert (probe_output(subject).exists, probe_output(subject).is_empty) == (False, True)
     subject.output_dir.mkdir(parents=True)
     assert (probe_output(subject).exists, probe_output(subject).is_empty) == (True, True)
@@ -135,7 +128,7 @@ def test_output_of_an_earlier_run(subject: Subject) -> None:
 SELECTOR = "trainer.resume_from_checkpoint"
 
 
-def test_resume_takes_the_newest_that_verifies(configured: Any, subject: Subject) -> None:
+def test_resume_takes_the_newest_that_verifies(configured, subject):
     root = subject.output_dir / "checkpoints"
     auto = configured({SELECTOR: "auto"})
     assert not probe_resume(auto).exists
@@ -153,9 +146,7 @@ def test_resume_takes_the_newest_that_verifies(configured: Any, subject: Subject
 
 
 @pytest.mark.parametrize("name", [".corrupt-10-0", ".superseded-10-0"])
-def test_what_the_trainer_would_not_start_afresh_over_is_no_fresh_start_here(
-    name: str, configured: Any, subject: Subject
-) -> None:
+def test_what_the_trainer_would_not_start_afresh_over_is_no_fresh_start_here(name, configured, subject):
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config).rename(
         subject.output_dir / "checkpoints" / name
     )
@@ -164,9 +155,7 @@ def test_what_the_trainer_would_not_start_afresh_over_is_no_fresh_start_here(
     assert name in found.reason
 
 
-def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(
-    configured: Any, subject: Subject
-) -> None:
+def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(configured, subject):
     root = subject.output_dir / "checkpoints"
     for step, size_mib in ((10, 1), (20, 3), (30, 2)):
         checkpoint(root, step, subject.config, size_mib * MIB)
@@ -184,16 +173,14 @@ def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(
     assert asked[2:] == [(30.02, f"verifying {root / '10'}: 1 MiB")]
 
 
-def test_resume_from_a_path(configured: Any, subject: Subject) -> None:
+def test_resume_from_a_path(configured, subject):
     folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     named = configured({SELECTOR: str(folder)})
     assert (probe_resume(named).step, probe_resume(named).target) == (10, str(folder))
     assert not probe_resume(configured({SELECTOR: str(folder.parent / "99")})).exists
 
 
-def test_a_pointer_to_a_broken_checkpoint_is_there_and_what_could_be_taken_is_named(
-    configured: Any, subject: Subject
-) -> None:
+def test_a_pointer_to_a_broken_checkpoint_is_there_and_what_could_be_taken_is_named(configured, subject):
     root = subject.output_dir / "checkpoints"
     for step in (10, 20):
         checkpoint(root, step, subject.config)
@@ -209,9 +196,7 @@ def test_a_pointer_to_a_broken_checkpoint_is_there_and_what_could_be_taken_is_na
 
 
 @pytest.mark.parametrize("named", ["elsewhere", "elsewhere/checkpoints"])
-def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(
-    named: str, configured: Any, subject: Subject, tmp_path: Path
-) -> None:
+def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(named, configured, subject, tmp_path):
     checkpoint(subject.output_dir / "checkpoints", 30, subject.config)
     root = tmp_path / "elsewhere" / "checkpoints"
     for step in (10, 20):
@@ -221,14 +206,14 @@ def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(
     assert found.reason == "it contains checkpoints but is not a checkpoint"
 
 
-def test_a_pointer_that_is_not_there_is_named_with_its_folder(configured: Any, subject: Subject) -> None:
+def test_a_pointer_that_is_not_there_is_named_with_its_folder(configured, subject):
     found = probe_resume(configured({SELECTOR: "latest"}))
     assert (found.exists, found.target) == (False, str(subject.output_dir / "checkpoints" / "latest"))
 
 
 def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
-    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    configured, subject, monkeypatch
+):
     root = subject.output_dir / "checkpoints"
     for step in (10, 20):
         checkpoint(root, step, subject.config)
@@ -243,9 +228,7 @@ def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
     assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "10"))
 
 
-def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
-    configured: Any, subject: Subject, tmp_path: Path
-) -> None:
+def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(configured, subject, tmp_path):
     root, key = tmp_path / "first" / "checkpoints", "trainer.continue_from"
     source = configured({"scheduler.warmup_steps": 2, "trainer.max_steps": 40, "scheduler.decay_steps": 10})
     checkpoint(root, 30, source.config)
@@ -294,9 +277,7 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
     ],
 )
 @pytest.mark.parametrize("key", [SELECTOR, "trainer.continue_from"])
-def test_a_folder_to_go_on_from_that_is_no_checkpoint(
-    configured: Any, tmp_path: Path, content: str, reason: str, key: str
-) -> None:
+def test_a_folder_to_go_on_from_that_is_no_checkpoint(configured, tmp_path, content, reason, key):
     place = tmp_path / "first"
     file = place / content
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -306,9 +287,7 @@ def test_a_folder_to_go_on_from_that_is_no_checkpoint(
     assert found.reason == reason
 
 
-def test_a_continued_run_needs_the_text_of_its_source(
-    configured: Any, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_continued_run_needs_the_text_of_its_source(configured, subject, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = configured({"dataset.path": "old.txt", "dataset.name": None, "dataset.max_seq_length": 64})
     checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
@@ -323,7 +302,7 @@ def test_a_continued_run_needs_the_text_of_its_source(
     assert own.missing_source_text == ""
 
 
-def test_weights_of_a_mixture_train_no_other_tokenizer(configured: Any, tmp_path: Path) -> None:
+def test_weights_of_a_mixture_train_no_other_tokenizer(configured, tmp_path):
     def mixture(*names: str, weight: float = 1.0) -> dict[str, Any]:
         corpora = [{"path": name, "weight": weight} for name in names]
         return {"trainer.continue_from": str(tmp_path / "first"), "dataset.mixture": corpora}
@@ -334,7 +313,7 @@ def test_weights_of_a_mixture_train_no_other_tokenizer(configured: Any, tmp_path
     assert difference.startswith("dataset.mixture: ")
 
 
-def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
+def test_resume_names_what_differs(configured, subject):
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     numerics = {"optimizer.weight_decay": 0.5, "optimizer.lr": 0.5, "scheduler.warmup_steps": 9}
     other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7} | numerics)
@@ -344,7 +323,7 @@ def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     assert found.numeric_differences == ("optimizer.weight_decay: 0.01 in the checkpoint, 0.5 in this run",)
 
 
-def test_resume_reads_the_configs_of_earlier_versions(configured: Any, subject: Subject) -> None:
+def test_resume_reads_the_configs_of_earlier_versions(configured, subject):
     folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     path = folder / "trainer_state" / "resolved.json"
     for decay, differences in (
@@ -362,7 +341,7 @@ def test_resume_reads_the_configs_of_earlier_versions(configured: Any, subject: 
             assert found.numeric_differences == ()
 
 
-def test_resume_knows_the_keys_of_another_schedule(configured: Any, subject: Subject) -> None:
+def test_resume_knows_the_keys_of_another_schedule(configured, subject):
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     others = {"optimizer.lr": 0.5, "scheduler.warmup_steps": 9, "trainer.max_epochs": 2.0}
     for changed, is_same in [({"trainer.logging_steps": 7, "trainer.early_stopping_patience": 3}, True)] + [

@@ -8,13 +8,12 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launcher.probes import data
 from launcher.probes.data import probe_data
-from launcher.probes.probe import IncompleteError, Subject
+from launcher.probes.probe import IncompleteError
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.launch_context import deadlines_of
@@ -29,9 +28,7 @@ from tests.launcher.model_folders import write_header
 UNREADABLE = "is not a readable safetensors file: the header has 0 bytes (limit 16,777,216)"
 
 
-def test_tracker_credentials(
-    configured: Any, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tracker_credentials(configured, subject, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC"):
         monkeypatch.delenv(name, raising=False)
@@ -43,9 +40,7 @@ def test_tracker_credentials(
     assert probe_tracker(configured({"wandb.mode": "offline"})).is_offline
 
 
-def test_a_server_of_ones_own_has_its_own_login(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_ones_own_has_its_own_login(subject, tmp_path, monkeypatch):
     login = tmp_path / "login"
     login.write_text("machine tracker.example login user password x\n", encoding="utf-8")
     login.chmod(0o600)
@@ -57,9 +52,7 @@ def test_a_server_of_ones_own_has_its_own_login(
 
 
 @pytest.mark.child
-def test_the_trackers_server_is_asked_for_a_connection(
-    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trackers_server_is_asked_for_a_connection(configured, subject, monkeypatch):
     for name in ("WANDB_MODE", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     online = configured({"wandb.enabled": True})
@@ -75,7 +68,7 @@ def test_the_trackers_server_is_asked_for_a_connection(
     assert probe_tracker(online).is_reachable is None
 
 
-def test_scheduler_from_the_environment() -> None:
+def test_scheduler_from_the_environment():
     end = str(int(time.time()) + 3600)
     found = probe_scheduler({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": end, "SBATCH_SIGNAL": "B:TERM@120"})
     assert (found.name, found.job_id, found.signal_lead_s) == ("slurm", "7", 120.0)
@@ -84,16 +77,14 @@ def test_scheduler_from_the_environment() -> None:
     assert (probe_scheduler({}).name, probe_scheduler({}).end_is_known) == ("", False)
 
 
-def test_a_lead_that_is_no_number_is_named() -> None:
+def test_a_lead_that_is_no_number_is_named():
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "99", "NEOBERT_SIGNAL_LEAD_S": "2m"}
     with pytest.raises(IncompleteError, match="NEOBERT_SIGNAL_LEAD_S is '2m'"):
         probe_scheduler(environment)
 
 
 @pytest.mark.child
-def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(tmp_path, monkeypatch):
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho 1:00:00\n", encoding="ascii")
     squeue.chmod(0o755)
@@ -114,8 +105,8 @@ def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
     ],
 )
 def test_the_time_between_the_warning_and_a_preemption_is_that_of_the_partition(
-    step: str, mode: str, kind: str, lead_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    step, mode, kind, lead_s, tmp_path, monkeypatch
+):
     """Slurm warns a step at the start of the grace time, and a batch script at its end."""
     config = f"KillWait                = 30 sec\nPreemptType             = preempt/{kind}"
     partition = f"PartitionName=low GraceTime=40 Hidden=NO PreemptMode={mode} State=UP"
@@ -133,18 +124,18 @@ def test_the_time_between_the_warning_and_a_preemption_is_that_of_the_partition(
     ("text", "seconds"),
     [("1-02:03:04", 93784.0), ("02:03", 123.0), ("1:00:00", 3600.0), ("UNLIMITED", None), ("", None)],
 )
-def test_time_left(text: str, seconds: float | None) -> None:
+def test_time_left(text, seconds):
     assert parse_time_left(text) == seconds
 
 
-def test_data_that_is_not_there(configured: Any, subject: Subject, tmp_path: Path) -> None:
+def test_data_that_is_not_there(configured, subject, tmp_path):
     assert not probe_data(configured({"dataset.path": str(tmp_path / "absent")})).exists
     (tmp_path / "empty").mkdir()
     assert not probe_data(configured({"dataset.path": str(tmp_path / "empty")})).is_readable
     assert not probe_data(subject).exists
 
 
-def test_data_that_cannot_be_read(configured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_cannot_be_read(configured, tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -156,14 +147,14 @@ def test_data_that_cannot_be_read(configured: Any, tmp_path: Path, monkeypatch: 
     assert (found.exists, found.is_readable, found.reason) == (True, False, f"{path}: Permission denied")
 
 
-def test_a_tokenizer_by_path(configured: Any, subject: Subject, tmp_path: Path) -> None:
+def test_a_tokenizer_by_path(configured, subject, tmp_path):
     at = configured({"dataset.name": "builtin:python-docs", "tokenizer.path": str(tmp_path)})
     assert not probe_data(at).tokenizer_exists
     (tmp_path / "tokenizer.json").touch()
     assert probe_data(at).tokenizer_exists
 
 
-def test_hub_names_are_looked_up_in_the_cache_first(tmp_path: Path) -> None:
+def test_hub_names_are_looked_up_in_the_cache_first(tmp_path):
     offline = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     with pytest.raises(IncompleteError, match="offline"):
         data.is_available("datasets", "some/text", offline)
@@ -172,7 +163,7 @@ def test_hub_names_are_looked_up_in_the_cache_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer_is_unknown(tmp_path):
     nobody = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     with pytest.raises(IncompleteError, match="no response from"):
         data.is_available("models", "some/model", nobody)
@@ -208,9 +199,7 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.child
-def test_weights_are_looked_for_where_the_trainer_looks(
-    configured: Any, tmp_path: Path, name: str, files: tuple[str, ...], reason: str
-) -> None:
+def test_weights_are_looked_for_where_the_trainer_looks(configured, tmp_path, name, files, reason):
     from neobert.export import read_weights  # imports torch
 
     for file in files:
@@ -257,8 +246,8 @@ def test_weights_are_looked_for_where_the_trainer_looks(
     ],
 )
 def test_weights_of_another_size_are_found_with_the_values_to_set(
-    configured: Any, tmp_path: Path, content: Any, key: str, reason: str, hint: str
-) -> None:
+    configured, tmp_path, content, key, reason, hint
+):
     (tmp_path / "ckpt").mkdir()
     write_header(tmp_path / "ckpt" / "model.safetensors", {})
     subject = configured({"model.pretrained_checkpoint": "ckpt"})
@@ -280,7 +269,7 @@ def sealed_weights(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("spelling", ["4", "4/model.safetensors"])
-def test_the_weights_of_a_checkpoint_are_verified(configured: Any, tmp_path: Path, spelling: str) -> None:
+def test_the_weights_of_a_checkpoint_are_verified(configured, tmp_path, spelling):
     folder = sealed_weights(tmp_path / "checkpoints" / "4")
     (folder / "optimizer.bin").unlink()
     asked: list[str] = []
@@ -304,9 +293,7 @@ def tokenizer_at(folder: Path, *words: str) -> str:
     return str(folder)
 
 
-def test_the_tokenizer_of_the_weights_is_compared_with_the_files_of_the_run(
-    configured: Any, tmp_path: Path
-) -> None:
+def test_the_tokenizer_of_the_weights_is_compared_with_the_files_of_the_run(configured, tmp_path):
     weights = tokenizer_at(tmp_path / "ckpt", "a", "b", "c")
     moved, renamed = (tokenizer_at(tmp_path / words, *words) for words in ("bac", "abx"))
 
@@ -327,9 +314,7 @@ def test_the_tokenizer_of_the_weights_is_compared_with_the_files_of_the_run(
     assert compared(renamed) == (0, 0)
 
 
-def test_a_run_that_trains_a_tokenizer_is_compared_with_the_run_of_the_weights(
-    configured: Any, tmp_path: Path
-) -> None:
+def test_a_run_that_trains_a_tokenizer_is_compared_with_the_run_of_the_weights(configured, tmp_path):
     weights = tokenizer_at(tmp_path / "ckpt", "a", "b", "c")
     keys = {"model.pretrained_checkpoint": weights, "tokenizer.path": None, "tokenizer.name": None}
     subject = configured(keys)
@@ -349,9 +334,7 @@ def test_a_run_that_trains_a_tokenizer_is_compared_with_the_run_of_the_weights(
     assert probe_data(subject).tokenizer_differences == (), "the trainer compares nothing either"
 
 
-def test_packages_and_folders_of_all_trackers(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_and_folders_of_all_trackers(subject, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "file" / "trackio"))
     monkeypatch.setattr("importlib.metadata.version", {"wandb": "1"}.__getitem__)

@@ -33,7 +33,7 @@ RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
         (Topology(nproc_per_node=2, rdzv_endpoint="a:29400"), {"--rdzv-backend": "c10d"}),
     ],
 )  # fmt: skip
-def test_nodes_meet_in_torchrun_s_words(topology: Topology, expected: dict[str, str]) -> None:
+def test_nodes_meet_in_torchrun_s_words(topology, expected):
     words = trainer_command(RESOLVED, LOGS, topology)
     assert "--standalone" not in words
     assert {name: words[words.index(name) + 1] for name in expected} == expected
@@ -48,9 +48,7 @@ def test_nodes_meet_in_torchrun_s_words(topology: Topology, expected: dict[str, 
         (("--rdzv-backend=static", "--rdzv-backend", "etcd"), [0, 1, 2, 3]),
     ],
 )
-def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
-    extra: tuple[str, ...], expected: list[int]
-) -> None:
+def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(extra, expected):
     topology = Topology(nproc_per_node=2, nnodes=2, node_rank=1, rdzv_endpoint="a:1", extra=extra)
     words = trainer_command(RESOLVED, LOGS, topology)
     end = words.index("launcher.process.child_start") - 1
@@ -59,7 +57,7 @@ def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
 
 
 @pytest.mark.child
-def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path: Path) -> None:
+def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path):
     (tmp_path / "validators").mkdir()
     (tmp_path / "validators" / "__init__.py").touch()
     ask = [sys.executable, "-c", "import validators.finding"]
@@ -104,14 +102,7 @@ ERROR = ProjectError("DAT004", "no text is left", "check the source", "corpus.tx
         (None, None, -9, [signal.SIGINT] * 3, ("interrupted", 130)),
     ],
 )
-def test_what_an_end_means(
-    outcome: tuple[str, int] | None,
-    error: ProjectError | None,
-    code: int,
-    signals: list[int],
-    expected: tuple[str, int],
-    tmp_path: Path,
-) -> None:
+def test_what_an_end_means(outcome, error, code, signals, expected, tmp_path):
     leave(tmp_path, {"status": outcome[0], "exit_code": outcome[1], "step": 3} if outcome else None, error)
     ending = conclude(tmp_path, code, signals, tmp_path / "error.json")
     assert (ending.status, ending.exit_code) == expected
@@ -131,8 +122,8 @@ def test_what_an_end_means(
     ],
 )
 def test_a_trainer_that_had_no_room_for_its_last_word_is_taken_by_what_it_saved(
-    code: int, saved: int | None, has_begun: bool, expected: tuple[str, int], tmp_path: Path
-) -> None:
+    code, saved, has_begun, expected, tmp_path
+):
     leave(tmp_path, None, None)
     (tmp_path / "heartbeat_rank0.jsonl").write_text('{"step": 7, "max_steps": 7}\n', encoding="utf-8")
     if saved is not None:
@@ -141,7 +132,7 @@ def test_a_trainer_that_had_no_room_for_its_last_word_is_taken_by_what_it_saved(
     assert (ending.status, ending.exit_code) == expected
 
 
-def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
+def test_an_error_of_the_child_is_told_once(tmp_path):
     leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
     (tmp_path / "metrics.jsonl").write_text('{"step": 0, "eval/loss": 8.25}\n', encoding="utf-8")
     text = summary_text(conclude(tmp_path, 4, [], tmp_path / "error.json"))
@@ -158,9 +149,7 @@ def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
         (20, "", ": {0}/20"),
     ],
 )
-def test_the_best_evaluation_is_named_with_its_checkpoint(
-    tmp_path: Path, step: int, best: str, expected: str
-) -> None:
+def test_the_best_evaluation_is_named_with_its_checkpoint(tmp_path, step, best, expected):
     losses = {0: 3.0, 20: 3.0, 40: 3.0} | {step: 2.5}
     rows = [json.dumps({"step": at, "eval/loss": loss}) for at, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -174,7 +163,7 @@ def test_the_best_evaluation_is_named_with_its_checkpoint(
     assert f"best: eval loss 2.5000 at step {step}{expected.format(checkpoints)}" in text.splitlines()
 
 
-def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path: Path) -> None:
+def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path):
     folder = tmp_path / "a run"
     folder.mkdir()
     assert "charts:" not in summary_text(conclude(folder, 0, [], None))
@@ -184,7 +173,7 @@ def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path: Path) -> N
     assert f"charts: neobert-launch report '{folder}'" in text.splitlines()
 
 
-def test_checkpoints_that_will_be_removed_are_not_named(tmp_path: Path) -> None:
+def test_checkpoints_that_will_be_removed_are_not_named(tmp_path):
     rows = [json.dumps({"step": step, "eval/loss": loss}) for step, loss in ((0, 3.0), (4, 1.0), (8, 2.0))]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "resolved.json").write_text('{"task": "pretrain"}', encoding="utf-8")
@@ -201,14 +190,14 @@ def test_checkpoints_that_will_be_removed_are_not_named(tmp_path: Path) -> None:
     assert summary_text(stopped, keeps_checkpoints=False) == summary_text(stopped)
 
 
-def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
+def test_a_crash_shows_its_last_line_and_the_log(tmp_path):
     leave(tmp_path, None, None)
     message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
     assert "RuntimeError: a fault" in message
     assert "rank_0.log" in message
 
 
-def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path: Path) -> None:
+def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path):
     leave(tmp_path, None, None)
     (tmp_path / "logs" / "rank_0.log").rename(tmp_path / "logs" / "torchrun.log")
     message = conclude(tmp_path, 2, [], tmp_path / "error.json").message
@@ -216,9 +205,7 @@ def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path: Path) -> 
     assert "torchrun.log" in message
 
 
-def test_a_checkpoint_that_was_refused_is_not_offered_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["neobert-launch", "train"])
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("5")
@@ -237,7 +224,7 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(
     assert "--resume auto" in failed.next_command
 
 
-def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path: Path) -> None:
+def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
     for step in (5, 10):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("10")
@@ -257,7 +244,7 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path: Path) ->
         assert ending.next_command == f"neobert-launch {command}"
 
 
-def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
+def test_a_torn_error_file_is_no_error_of_ours(tmp_path):
     (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
     assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
 
@@ -277,16 +264,14 @@ def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
         (["--receipt", "r", "--resume=auto"], True, "--resume auto --receipt r"),
     ],
 )
-def test_the_next_command_is_this_one_resumed(
-    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, *, has_checkpoint: bool
-) -> None:
+def test_the_next_command_is_this_one_resumed(words, expected, monkeypatch, *, has_checkpoint):
     for verb in ("train", "pretrain"):
         monkeypatch.setattr(sys, "argv", ["x", verb, *words])
         assert resume_command(has_checkpoint=has_checkpoint) == f"neobert-launch {verb} {expected}"
 
 
 @pytest.mark.child
-def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_rank(tmp_path, monkeypatch):
     program = "import sys; print('out'); print('err', file=sys.stderr)"
     command = [
         sys.executable,
@@ -309,7 +294,7 @@ def test_threads_of_a_child_wait_politely_unless_somebody_says_otherwise(tmp_pat
     assert child_environment(tmp_path)["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
-def test_ranks_of_a_node_share_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_a_node_share_its_cores(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     assert "OMP_NUM_THREADS" not in child_environment(tmp_path)
@@ -319,9 +304,7 @@ def test_ranks_of_a_node_share_its_cores(tmp_path: Path, monkeypatch: pytest.Mon
     assert child_environment(tmp_path, ranks=4)["OMP_NUM_THREADS"] == "3"
 
 
-def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(tmp_path, monkeypatch):
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "PMI_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PET_NODE_RANK", "1")
@@ -332,7 +315,7 @@ def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(
 
 @pytest.mark.child
 @pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 0), ("2**22 + 1", -signal.SIGTERM)])
-def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent: str, code: int) -> None:
+def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent, code):
     program = (
         "import os\nfrom launcher.process.child_start import dying_with_parent\n"
         f"dying_with_parent(15, {parent})()"
@@ -341,7 +324,7 @@ def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent: str, cod
 
 
 @pytest.mark.child
-def test_a_module_does_not_run_for_a_parent_that_ended_while_it_started() -> None:
+def test_a_module_does_not_run_for_a_parent_that_ended_while_it_started():
     command = [sys.executable, *RUN_MODULE, "platform"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None

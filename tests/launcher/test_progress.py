@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ class Clock:
         return self.now_s
 
 
-def test_progress_states_the_share_and_the_time_left(reported: io.StringIO) -> None:
+def test_progress_states_the_share_and_the_time_left(reported):
     clock = Clock()
     progress = Progress("encoding", "texts", 5000, clock=clock)
     progress.skip(1000)
@@ -65,7 +64,7 @@ def test_progress_states_the_share_and_the_time_left(reported: io.StringIO) -> N
         (2, "scoring: 4 of 2 texts (100%), 0 s left"),
     ],
 )
-def test_unknown_wrong_and_long_totals(total: int | None, text: str, reported: io.StringIO) -> None:
+def test_unknown_wrong_and_long_totals(total, text, reported):
     clock = Clock()
     progress = Progress("scoring", "texts", total, clock=clock)
     clock.now_s += 10
@@ -73,7 +72,7 @@ def test_unknown_wrong_and_long_totals(total: int | None, text: str, reported: i
     assert reported.getvalue() == f"{MARK}{text}\n"
 
 
-def test_outside_of_a_child_progress_is_a_rare_line_of_the_log(log: logging.Logger) -> None:
+def test_outside_of_a_child_progress_is_a_rare_line_of_the_log(log):
     clock = Clock()
     lines = io.StringIO()
     log.addHandler(logging.StreamHandler(lines))
@@ -98,12 +97,7 @@ print('{{"done": true}}')
 
 @pytest.mark.child
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_progress_of_a_child_is_shown_in_place_on_a_terminal(
-    is_terminal: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_progress_of_a_child_is_shown_in_place_on_a_terminal(is_terminal, tmp_path, monkeypatch, capsys):
     (tmp_path / "counting_child.py").write_text(CHILD, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("NO_COLOR", "1")
@@ -121,7 +115,7 @@ def test_progress_of_a_child_is_shown_in_place_on_a_terminal(
 
 
 @pytest.mark.child
-def test_progress_of_a_probe_is_passed_on_and_no_part_of_its_error(tmp_path: Path) -> None:
+def test_progress_of_a_probe_is_passed_on_and_no_part_of_its_error(tmp_path):
     script = tmp_path / "probe.py"
     script.write_text(f"{CHILD}\nsys.exit(3)\n", encoding="utf-8")
     seen: list[str] = []

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,9 +23,7 @@ THINK = """\
 """
 
 
-def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(
-    run_child: Callable[..., Any],
-) -> None:
+def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(run_child):
     Path("think.jinja").write_text(THINK, encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
     refused = run_child("train", "run.yaml", "--output-format", "json")

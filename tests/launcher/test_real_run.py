@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("step", "train/loss", "eval/loss") if name in row} for row in rows]
 
 
-def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
-    start_child: Callable[..., Any], run_child: Callable[..., Any], command: Callable[..., Any]
-) -> None:
+def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(start_child, run_child, command):
     words = [f"document {number} speaks of {number % 7} things" for number in range(300)]
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
@@ -86,7 +83,7 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     assert '"kind":"resume"' in Path("run/report.html").read_text(encoding="utf-8")
 
 
-def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child: Callable[..., Any]) -> None:
+def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child):
     """The steps after the end of the epoch cost no time and read no text."""
     words = [f"document {number} speaks of {number % 7} things" for number in range(300)]
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
@@ -100,7 +97,7 @@ def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child: Callab
     assert "DAT004" in run_child("preflight", "--level", "data", *one[:3]).out
 
 
-def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child: Callable[..., Any]) -> None:
+def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child):
     """Such a version had neither key; its tokenizer is trained again here, because the cache is lost."""
     words = [f"Document {number} sagt Schönes über {number % 7} Dinge" for number in range(300)]
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
@@ -129,7 +126,7 @@ def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child: 
     assert {name: Path("run/checkpoints/40", name).read_bytes() for name in names} == last
 
 
-def test_a_byte_level_tokenizer_is_trained_exported_and_encodes(run_child: Callable[..., Any]) -> None:
+def test_a_byte_level_tokenizer_is_trained_exported_and_encodes(run_child):
     words = [f"दस्तावेज़ {number} में {number % 7} शब्द" for number in range(300)]
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
@@ -171,7 +168,7 @@ trainer: {output_dir: run, max_steps: 4}
 
 
 @pytest.mark.parametrize("task", ["texts", "words"])
-def test_labels_of_one_class_start_no_run_of_any_profile(run_child: Callable[..., Any], task: str) -> None:
+def test_labels_of_one_class_start_no_run_of_any_profile(run_child, task):
     rows = [{"text": f"text {n} of many", "label": "good"} for n in range(200)]
     Path("texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Path("words.conll").write_text("\n\n".join(f"word{n} O\nof O" for n in range(200)), encoding="utf-8")
@@ -186,9 +183,7 @@ def test_labels_of_one_class_start_no_run_of_any_profile(run_child: Callable[...
     assert not Path("run").exists()
 
 
-def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(
-    run_child: Callable[..., Any],
-) -> None:
+def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(run_child):
     """A Matthews correlation on one class counted as "not better": the run ended early, as finished."""
     rows = [{"text": f"text {n} of {n % 7}", "label": n % 3 == 0} for n in range(240)]
     Path("data").mkdir()
@@ -217,7 +212,7 @@ def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(
     assert run_child("train", "-c", "run.yaml", *other).code == 0
 
 
-def test_a_decoder_is_pretrained_by_one_line(run_child: Callable[..., Any]) -> None:
+def test_a_decoder_is_pretrained_by_one_line(run_child):
     """The run file states the text alone: the architecture decides the task, and the width the rate."""
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 

@@ -36,7 +36,7 @@ def taking(tmp_path: Path):
         child.wait()
 
 
-def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16() -> None:
+def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16():
     config = from_dict({"model": {"kernel_backend": "torch"}, "torchao": {"enable": True}})
     assert requested_kernels(config)[0] == "torch"
     other = without_recipe(config)
@@ -45,7 +45,7 @@ def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16() -> None:
 
 
 @pytest.mark.child
-def test_a_turn_returns_what_the_process_wrote(taking, tmp_path: Path) -> None:
+def test_a_turn_returns_what_the_process_wrote(taking, tmp_path):
     run = taking(SLEEPS)
     (tmp_path / "recipe_turn_0.json").write_text(json.dumps({"seconds": [1.0], "losses": [2.0]}))
     run.begin(0)
@@ -54,7 +54,7 @@ def test_a_turn_returns_what_the_process_wrote(taking, tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_a_process_that_ends_or_takes_too_long_is_an_incomplete_rehearsal(taking) -> None:
+def test_a_process_that_ends_or_takes_too_long_is_an_incomplete_rehearsal(taking):
     with pytest.raises(IncompleteError, match="the run in recipe ended with exit code 3"):
         taking(ENDS).end(0)
     with pytest.raises(TimedOutError, match="took over 300 s and was killed at: recipe, compiling"):
@@ -77,7 +77,7 @@ class FakeRun:
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path: Path, monkeypatch) -> None:
+def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path, monkeypatch):
     events: list[str] = []
 
     @contextmanager

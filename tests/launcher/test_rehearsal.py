@@ -22,7 +22,7 @@ from launcher.preflight.driver_memory import leave_out_others, seen_from_outside
 from launcher.preflight.rehearsal import earlier_pace, probe_rehearsal, remove_abandoned, watch_stall
 from launcher.preflight.rehearsal_children import Stage
 from launcher.preflight.rehearsal_facts import compare, facts_of
-from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
+from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process import process_tree
 from neobert.config import digest
 from neobert.rehearsal import __main__ as parts
@@ -74,7 +74,7 @@ def write_tiny_run(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, tmp_path: Path) -> None:
+def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child, tmp_path):
     write_tiny_run(tmp_path)
     options = ("--level", "rehearsal", "--output-format", "json", "--save-facts", "f.json")
     answer = run_child("preflight", "-c", "run.yaml", *options)
@@ -90,9 +90,7 @@ def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, 
 
 
 @pytest.mark.e2e
-def test_a_launcher_that_is_killed_leaves_no_checkpoints_of_a_rehearsal(
-    start_child: Any, tmp_path: Path
-) -> None:
+def test_a_launcher_that_is_killed_leaves_no_checkpoints_of_a_rehearsal(start_child, tmp_path):
     write_tiny_run(tmp_path)
     # With `fake`, only the child that begins imports torch, and not those that wait for their turn.
     killed = start_child("preflight", "-c", "run.yaml", "--level", "rehearsal", fake="finish")
@@ -114,7 +112,7 @@ def has_begun(folder: Path) -> bool:
         return False
 
 
-def test_only_an_orphan_removes_the_folder_of_its_rehearsal(tmp_path: Path, monkeypatch: Any) -> None:
+def test_only_an_orphan_removes_the_folder_of_its_rehearsal(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "ORPHANED_S", 0.1)
     remove_if_orphaned(tmp_path, os.getppid())
     assert tmp_path.exists()
@@ -123,13 +121,13 @@ def test_only_an_orphan_removes_the_folder_of_its_rehearsal(tmp_path: Path, monk
 
 
 @pytest.mark.child
-def test_a_gpu_that_is_required_is_not_replaced_by_a_processor(subject: Subject) -> None:
+def test_a_gpu_that_is_required_is_not_replaced_by_a_processor(subject):
     with pytest.raises(UnsupportedError, match=r"no NVIDIA GPU|no GPU is visible"):
         probe_rehearsal(replace(subject, requires_gpu=True))
 
 
 @pytest.mark.child
-def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tmp_path: Path) -> None:
+def test_a_child_that_dies_says_where_and_why(subject, planted, tmp_path):
     planted("dies")
     with pytest.raises(IncompleteError, match="ended at: step 3 of 28; exit 5 / the model is not there"):
         probe_rehearsal(subject)
@@ -140,9 +138,7 @@ def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tm
     ("code", "field"), [("NAN001", "diverged"), ("SPK001", "diverged"), ("TRN003", "untrained")]
 )
 @pytest.mark.child
-def test_a_run_that_stops_itself_states_its_reason(
-    subject: Subject, planted: Any, tmp_path: Path, code: str, field: str
-) -> None:
+def test_a_run_that_stops_itself_states_its_reason(subject, planted, tmp_path, code, field):
     planted(code)
     found = probe_rehearsal(subject)
     assert (getattr(found, field), found.num_ranks) == (f"it leapt [{code}]", 1)
@@ -151,16 +147,14 @@ def test_a_run_that_stops_itself_states_its_reason(
 
 
 @pytest.mark.child
-def test_a_run_that_stops_for_another_error_has_told_nothing(subject: Subject, planted: Any) -> None:
+def test_a_run_that_stops_for_another_error_has_told_nothing(subject, planted):
     planted("EXP004")
     with pytest.raises(IncompleteError, match=r"step 3 of 28; it leapt \[EXP004\]; nowhere; give another"):
         probe_rehearsal(subject)
 
 
 @pytest.mark.child
-def test_a_child_that_hangs_is_killed(
-    subject: Subject, planted: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_child_that_hangs_is_killed(subject, planted, monkeypatch, tmp_path):
     planted("hangs")
     monkeypatch.setattr(rehearsal, "REHEARSAL_S", 4.0)
     monkeypatch.setattr(rehearsal_children, "REHEARSAL_S", 4.0)
@@ -178,9 +172,7 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.mark.parametrize("gets_further", [False, True])
 @pytest.mark.child
-def test_a_child_is_given_up_for_its_want_of_progress(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, gets_further: bool
-) -> None:
+def test_a_child_is_given_up_for_its_want_of_progress(stage, monkeypatch, gets_further):
     """It goes on writing heartbeats: those alone are no progress."""
     monkeypatch.setattr(rehearsal, "STALL_S", 0.5 if gets_further else 60.0)  # a tenth of the patience
     limit_s = 3.0 if gets_further else 1.0
@@ -229,23 +221,19 @@ OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
         ((), 20_000),
     ],
 )
-def test_the_driver_is_asked_what_the_process_took(
-    monkeypatch: pytest.MonkeyPatch, processes: Any, expected: int
-) -> None:
+def test_the_driver_is_asked_what_the_process_took(monkeypatch, processes, expected):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000, *processes),))
     found = seen_from_outside(STANDING_STILL, {"GPU-1": gpu(1_000)})
     assert (found["driver_mib"], found["driver_reason"]) == (expected, "")
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
-def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000),))
     assert seen_from_outside(STANDING_STILL, {})["driver_mib"] == 21_000
 
 
-def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(monkeypatch):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: ())
     assert seen_from_outside({"pid": os.getpid()}, {})["system_rss_mib"] > 1
     assert seen_from_outside({"pid": 2**30}, {})["system_rss_mib"] is None
@@ -273,9 +261,7 @@ ANOTHER = replace(OTHER, pid=9)
         (None, None, 20_000),
     ],
 )
-def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(
-    monkeypatch: pytest.MonkeyPatch, before: Any, now: Any, expected: int | None
-) -> None:
+def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(monkeypatch, before, now, expected):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (replace(gpu(21_000), processes=now),))
     found = seen_from_outside(STANDING_STILL, {"GPU-1": replace(gpu(1_000), processes=before)})
     assert found["driver_mib"] == expected
@@ -283,9 +269,7 @@ def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(
 
 
 @pytest.mark.parametrize(("is_own", "expected"), [(True, 700), (False, 0), (None, 0)])
-def test_only_what_is_not_known_to_be_a_rank_s_own_is_cleared_of_others(
-    is_own: bool | None, expected: int
-) -> None:
+def test_only_what_is_not_known_to_be_a_rank_s_own_is_cleared_of_others(is_own, expected):
     rank: dict[str, Any] = {"gpu_uuid": "GPU-1", "is_own_context": is_own, "memory": {"context_mib": 700}}
     leave_out_others([rank, {}], {"GPU-1": gpu(1_000)})
     assert rank["memory"]["context_mib"] == expected
@@ -306,9 +290,7 @@ ROOM = {"total_mib": 140_000, "peak_reserved_mib": 9_400, "context_mib": 600}
         (ROOM, 1_000, None, 1),
     ],
 )
-def test_parts_overlap_where_device_and_host_have_room(
-    monkeypatch: pytest.MonkeyPatch, memory: Any, used_mib: int, rss_mib: Any, expected: int
-) -> None:
+def test_parts_overlap_where_device_and_host_have_room(monkeypatch, memory, used_mib, rss_mib, expected):
     monkeypatch.setattr(rehearsal, "probe_host", lambda: replace(HOST, ram_available_mib=100_000))
     measured = [{"gpu_uuid": "GPU-1", "memory": memory}]
     found = rehearsal.num_processes(measured, {"system_rss_mib": rss_mib}, {"GPU-1": gpu(used_mib)})
@@ -318,12 +300,12 @@ def test_parts_overlap_where_device_and_host_have_room(
 
 
 @pytest.mark.parametrize(("peak_mib", "count"), [(42_000, 3), (60_000, 2), (70_000, 1), (0.0, 0)])
-def test_the_planned_peak_says_how_many_processes_fit(peak_mib: float, count: int) -> None:
+def test_the_planned_peak_says_how_many_processes_fit(peak_mib, count):
     assert rehearsal.num_planned(peak_mib, gpu(1_000)) == count
 
 
 @pytest.mark.child
-def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(stage: Stage) -> None:
+def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(stage):
     helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     stage.helper = helper, time.monotonic() + 600
     stage.helper_file.touch()
@@ -341,7 +323,7 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
 
 
 @pytest.mark.child
-def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(stage: Stage) -> None:
+def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(stage):
     stage.helper = subprocess.Popen(["true"]), time.monotonic() + 600
     stage.helper[0].wait()
     stage.helper_file.touch()
@@ -366,9 +348,7 @@ class Warming:
 
 @pytest.mark.child
 @pytest.mark.parametrize("is_named", [True, False])
-def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
-    stage: Stage, subject: Subject, is_named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_resume_warms_up_before_the_unbroken_run_measures(stage, subject, is_named, monkeypatch):
     """Its memory would count as the other's where the driver names no processes: there it does not."""
     fresh, child = SimpleNamespace(pid=7), Warming()
     listed = (OTHER, GpuProcessFacts(pid=7 if is_named else 9, name="python", memory_mib=900))
@@ -394,7 +374,7 @@ def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
     assert not stage.others.exists()
 
 
-def test_no_resume_warms_up_early_where_graphs_are_cached(stage: Stage, subject: Subject) -> None:
+def test_no_resume_warms_up_early_where_graphs_are_cached(stage, subject):
     stage.waiting = {"resumed": Warming()}
     assert rehearsal.early_warm_up(stage, subject, SimpleNamespace(pid=7)) is None
 
@@ -409,8 +389,8 @@ def test_no_resume_warms_up_early_where_graphs_are_cached(stage: Stage, subject:
     ],
 )
 def test_a_trainer_with_room_does_not_wait_for_memory_of_killed_parts(
-    stage: Stage, room: int, trains_next: bool, waited_for: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stage, room, trains_next, waited_for, monkeypatch
+):
     children: dict[str, subprocess.Popen[bytes]] = {}
     waits: list[str] = []
 
@@ -431,7 +411,7 @@ def test_a_trainer_with_room_does_not_wait_for_memory_of_killed_parts(
     assert [child.wait(60) for child in children.values()] == [-9, -9]
 
 
-def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_launcher_left_is_removed(tmp_path):
     elsewhere = f"ours-{2**22 + 1}-17-e"
     for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d", elsewhere):
         (tmp_path / name / "run").mkdir(parents=True)
@@ -450,8 +430,8 @@ def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("is_beside", [True, False])
 def test_an_earlier_pace_is_that_of_the_same_config_and_device(
-    subject: Subject, tmp_path: Path, config_digest: Any, device_name: str, expected: Any, is_beside: bool
-) -> None:
+    subject, tmp_path, config_digest, device_name, expected, is_beside
+):
     beside = tmp_path / "results"
     folder = beside if is_beside else subject.output_dir
     folder.mkdir(parents=True)
@@ -495,7 +475,7 @@ FRESH = {"trace": [line(step) for step in range(1, 29)], "state": {"w": "1", "m"
         ({"w": "1", "m": "2"}, {23: {"loss": 1.8}}, {"largest_loss_difference": 0.1}),
     ],
 )
-def test_a_resume_is_held_against_the_unbroken_run(state: Any, steps: Any, wanted: Any) -> None:
+def test_a_resume_is_held_against_the_unbroken_run(state, steps, wanted):
     resumed = {"start": 20, "state": state, "trace": [line(n, **steps.get(n, {})) for n in range(21, 25)]}
     found = compare([FRESH], [resumed], [FRESH["state"]], 20)
     same = {
@@ -509,7 +489,7 @@ def test_a_resume_is_held_against_the_unbroken_run(state: Any, steps: Any, wante
         assert found[name] == (pytest.approx(value) if isinstance(value, float) else value)
 
 
-def test_the_fullest_device_counts() -> None:
+def test_the_fullest_device_counts():
     memory = {"total_mib": 10, "context_mib": 1, "peak_allocated_mib": 5}
     memory |= {"alloc_retries": 0, "growth_mib_per_step": 0}
     ranks = [{**ANSWERED, "memory": {**memory, "peak_reserved_mib": peak}} for peak in (6, 8, 7)]
@@ -518,14 +498,14 @@ def test_the_fullest_device_counts() -> None:
     assert (found.memory.peak_reserved_mib, found.memory.peak_mib) == (8, 9)
 
 
-def test_one_rank_without_room_is_enough() -> None:
+def test_one_rank_without_room_is_enough():
     full = {**ANSWERED, "out_of_memory": "running the worst-case microbatch: no room"}
     for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
         found = facts_of(ranks, [], {}, None, 2, 1.0)
         assert (found.out_of_memory, found.device) == ("running the worst-case microbatch: no room", "cuda")
 
 
-def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:
+def test_a_loss_that_is_no_number_is_none_and_can_be_written():
     learning = {"vocab_size": 128, "initial_loss": math.inf}
     learning["overfit"] = {"steps": 10, "first": math.nan, "last": math.nan}
     accumulation = {"num_targets": [0, 0], "relative_difference": math.nan}
@@ -539,13 +519,13 @@ def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("step", [21, 24])
-def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step: int) -> None:
+def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step):
     trace = [line(n, loss=math.nan if n == step else 2.0) for n in range(21, 25)]
     found = compare([FRESH], [{"start": 20, "state": FRESH["state"], "trace": trace}], [FRESH["state"]], 20)
     assert math.isnan(found["largest_loss_difference"])
     assert math.isnan(found["first_loss_difference"]) == (step == 21)
 
 
-def test_an_answer_that_makes_no_sense_is_no_facts() -> None:
+def test_an_answer_that_makes_no_sense_is_no_facts():
     with pytest.raises(IncompleteError, match=r"report is invalid: .* worst_case.longest: field required"):
         facts_of([{**ANSWERED, "worst_case": {"num_tokens": 1}}], [], {}, None, 1, 1.0)

@@ -154,9 +154,7 @@ def differing(before: Inputs, after: Inputs) -> set[str]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_input_that_changed_changes_its_digest_alone(
-    change: str, place: Path, monkeypatch: Patch, limit: None
-) -> None:
+def test_an_input_that_changed_changes_its_digest_alone(change, place, monkeypatch, limit):
     run = a_run(place)
     kind, make = CHANGES[change]
     before = rehearsal_inputs(run)
@@ -165,21 +163,21 @@ def test_an_input_that_changed_changes_its_digest_alone(
     assert differing(before, rehearsal_inputs(run)) == {kind}
 
 
-def test_another_profile_with_the_same_config_is_another_run(place: Path) -> None:
+def test_another_profile_with_the_same_config_is_another_run(place):
     runs = [a_run(place, profile=name) for name in ("a100-prod", "h100-prod")]
     assert differing(*map(rehearsal_inputs, runs)) == {"profile"}
 
 
-def test_every_kind_of_input_is_changed_by_some_test(place: Path) -> None:
+def test_every_kind_of_input_is_changed_by_some_test(place):
     assert {kind for kind, _ in CHANGES.values()} | {"profile"} == rehearsal_inputs(a_run(place)).keys()
 
 
-def test_variables_count_unless_they_are_of_the_terminal_or_of_the_job() -> None:
+def test_variables_count_unless_they_are_of_the_terminal_or_of_the_job():
     given = dict.fromkeys((*REACHING, *OF_A_TERMINAL), "any")
     assert module.environment(given) == dict.fromkeys(REACHING, "any")
 
 
-def test_bytecode_and_files_that_are_no_code_change_nothing(place: Path) -> None:
+def test_bytecode_and_files_that_are_no_code_change_nothing(place):
     before = rehearsal_inputs(a_run(place))
     for folder in ("project/neobert", "source"):
         (place / folder / "__pycache__").mkdir()
@@ -188,7 +186,7 @@ def test_bytecode_and_files_that_are_no_code_change_nothing(place: Path) -> None
     assert rehearsal_inputs(a_run(place)) == before
 
 
-def test_what_cannot_be_told_matches_nothing(place: Path, monkeypatch: Patch) -> None:
+def test_what_cannot_be_told_matches_nothing(place, monkeypatch):
     run = a_run(place)
     with monkeypatch.context() as patch:
         patch.setattr(module, "boot_id", lambda: "")
@@ -202,13 +200,13 @@ def test_what_cannot_be_told_matches_nothing(place: Path, monkeypatch: Patch) ->
 @pytest.mark.parametrize(
     "origin", ["{", "[]", "{}", '{"dir_info": {}}', '{"dir_info": {"editable": true}}', '{"dir_info": 1}']
 )
-def test_a_package_whose_origin_cannot_be_read_is_compared_by_its_record(place: Path, origin: str) -> None:
+def test_a_package_whose_origin_cannot_be_read_is_compared_by_its_record(place, origin):
     before = rehearsal_inputs(a_run(place))
     (place / "site/editable-1.0.dist-info/direct_url.json").write_text(origin)
     assert differing(before, rehearsal_inputs(a_run(place))) == {"packages"}
 
 
-def test_a_package_that_is_not_editable_is_compared_by_its_record(place: Path) -> None:
+def test_a_package_that_is_not_editable_is_compared_by_its_record(place):
     origin = {"url": f"file://{place / 'source'}", "dir_info": {"editable": False}}
     (place / "site/editable-1.0.dist-info/direct_url.json").write_text(json.dumps(origin))
     before = rehearsal_inputs(a_run(place))
@@ -216,7 +214,7 @@ def test_a_package_that_is_not_editable_is_compared_by_its_record(place: Path) -
     assert rehearsal_inputs(a_run(place)) == before
 
 
-def test_the_project_itself_is_compared_by_its_code(place: Path) -> None:
+def test_the_project_itself_is_compared_by_its_code(place):
     origin = {"url": f"file://{place / 'source'}", "dir_info": {"editable": True}}
     installed(place, module.PROJECT, {"direct_url.json": json.dumps(origin)})
     shutil.rmtree(place / "site/editable-1.0.dist-info")
@@ -225,6 +223,6 @@ def test_the_project_itself_is_compared_by_its_code(place: Path) -> None:
     assert rehearsal_inputs(a_run(place)) == before
 
 
-def test_a_record_that_cannot_be_read_matches_nothing(place: Path) -> None:
+def test_a_record_that_cannot_be_read_matches_nothing(place):
     (place / WHEEL / "RECORD").write_bytes(b"caf\xe9")
     assert rehearsal_inputs(a_run(place)) == {}

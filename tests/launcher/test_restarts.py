@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from launcher.run.restart_policy import Failure, Restarts, of_error, of_lost, of_stall
+from launcher.run.restart_policy import Restarts, of_error, of_lost, of_stall
 from launcher.rundir.stalls import Stall
 from neobert.errors import ProjectError
 
@@ -32,12 +32,12 @@ MAY_PASS = [
 ]
 
 
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+def test_a_signal_without_a_name_is_told_by_its_number():
     assert of_lost(2, signal.SIGRTMIN + 1, 7).message == "rank 2 was killed by signal 35"
 
 
 @pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
-def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure: Failure) -> None:
+def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure):
     restarts = Restarts(most=5)
     assert restarts.judge(failure, 0).restarts
     verdict = restarts.judge(failure, 0)
@@ -46,24 +46,24 @@ def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure: Fai
 
 
 @pytest.mark.parametrize("failure", MAY_PASS, ids=str)
-def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure: Failure) -> None:
+def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure):
     restarts = Restarts(most=2)
     assert [restarts.judge(failure, 0).restarts for _ in range(2)] == [True, True]
     verdict = restarts.judge(failure, 0)
     assert (verdict.restarts, verdict.exit_code) == (False, 4)
 
 
-def test_the_same_failure_elsewhere_is_another_one() -> None:
+def test_the_same_failure_elsewhere_is_another_one():
     restarts = Restarts(most=5)
     assert all(restarts.judge(of_error(NAN, step), 0).restarts for step in (7, 8, 9))
 
 
-def test_another_checkpoint_makes_them_few_again() -> None:
+def test_another_checkpoint_makes_them_few_again():
     restarts, lost = Restarts(most=1), of_lost(0, signal.SIGKILL, 7)
     assert all(restarts.judge(lost, saved).restarts for saved in (0, 10, 20, 30))
     assert not restarts.judge(lost, 30).restarts
 
 
-def test_none_is_none() -> None:
+def test_none_is_none():
     verdict = Restarts(most=0).judge(MAY_PASS[0], 0)
     assert (verdict.restarts, verdict.exit_code, verdict.reason) == (False, 4, "")

@@ -49,7 +49,7 @@ def without(*groups: str, probed: tuple[str, ...] = ()) -> Facts:
         (without(), False),
     ],
 )
-def test_only_what_was_not_measured_is_taken_from_the_receipt(facts: Facts, is_reused: bool) -> None:
+def test_only_what_was_not_measured_is_taken_from_the_receipt(facts, is_reused):
     now, earlier = check(TWO_GROUPS.code, Status.UNKNOWN), check(TWO_GROUPS.code, Status.PASS)
     merged = with_reused([now], receipt_of(earlier), facts)
     assert merged == [earlier if is_reused else now]
@@ -58,7 +58,7 @@ def test_only_what_was_not_measured_is_taken_from_the_receipt(facts: Facts, is_r
 
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("earlier", [*Status, None])
-def test_only_a_judged_result_replaces_only_an_unknown_one(status: Status, earlier: Status | None) -> None:
+def test_only_a_judged_result_replaces_only_an_unknown_one(status, earlier):
     now = check(ONE_GROUP.code, status)
     before = () if earlier is None else (check(ONE_GROUP.code, earlier, "earlier"),)
     merged = with_reused([now], receipt_of(*before), without("rehearsal"))
@@ -66,7 +66,7 @@ def test_only_a_judged_result_replaces_only_an_unknown_one(status: Status, earli
     assert merged == [before[0] if is_reused else now]
 
 
-def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order() -> None:
+def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order():
     first, last = sorted([TWO_GROUPS.code, ONE_GROUP.code])
     now, earlier = check(last, Status.PASS), check(first, Status.PASS)
     merged = with_reused([now], receipt_of(earlier), MEASURED)
@@ -78,7 +78,7 @@ def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order() -
     ("status", "message", "count"),
     [(Status.WARN, "slow", 1), (Status.WARN, "waived: known", 0), (Status.PASS, "slow", 0)],
 )
-def test_a_warning_is_shown_again_unless_it_was_waived(status: Status, message: str, count: int) -> None:
+def test_a_warning_is_shown_again_unless_it_was_waived(status, message, count):
     found: list[Any] = [*warnings_of([check(ONE_GROUP.code, status, message)], "2026-01-01T00:00:00+00:00")]
     assert len(found) == count
     for one in found:

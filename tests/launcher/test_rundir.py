@@ -32,9 +32,7 @@ from profiles.registry import ResolvedRun
 from validators.finding import Level
 
 
-def test_a_launch_that_waits_for_another_names_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_launch_that_waits_for_another_names_it_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     with claimed(tmp_path), pytest.raises(ProjectError, match="another command still uses"):
         claimed(tmp_path).__enter__()
@@ -49,9 +47,7 @@ def test_a_launch_that_waits_for_another_names_it_once(
 
 
 @pytest.mark.child
-def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_keeps_the_descriptor_keeps_the_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     with claimed(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
@@ -71,7 +67,7 @@ def is_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path, is_waiting: threading.Event) -> None:
+def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path, is_waiting):
     folder = tmp_path / "run"
     folder.mkdir()
     first = claimed(folder)
@@ -88,9 +84,7 @@ def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path, is_waiting
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
-def test_a_directory_that_vanishes_while_it_is_waited_for(
-    tmp_path: Path, is_waiting: threading.Event
-) -> None:
+def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path, is_waiting):
     folder = tmp_path / "run"
     folder.mkdir()
     first = claimed(folder)
@@ -117,9 +111,7 @@ def earlier_run(folder: Path) -> Path:
 
 
 @pytest.mark.child
-def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
 
@@ -142,7 +134,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])
-def test_a_folder_that_no_launch_made_is_left_alone(tmp_path: Path, *, is_resumed: bool) -> None:
+def test_a_folder_that_no_launch_made_is_left_alone(tmp_path, *, is_resumed):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ProjectError, match="not a run directory"):
         make_room(tmp_path, is_resumed=is_resumed)
@@ -165,7 +157,7 @@ def written(tmp_path: Path, run_file: Any) -> Path:
     return folder
 
 
-def test_all_that_is_promised_is_written(written: Path) -> None:
+def test_all_that_is_promised_is_written(written):
     assert all((written / name).exists() for name in WRITTEN)
     given = (written / "config.yaml").read_text(encoding="utf-8")
     assert given.startswith(f"{launch_records.AS_GIVEN}# mine\n")
@@ -176,7 +168,7 @@ def test_all_that_is_promised_is_written(written: Path) -> None:
     assert {"argv", "hostname", "packages", "python", "code_version", "git_sha"} <= manifest.keys()
 
 
-def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
+def test_several_run_files_are_all_kept(written, tmp_path):
     files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
     for file in files:
         file.write_text(f"# {file.name}\n", encoding="utf-8-sig")
@@ -188,7 +180,7 @@ def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
     assert kept == {"config.yaml": "# c.yaml\n", "config_2.toml": "# b.toml\n", "config_1.yaml": "# a.yaml\n"}
 
 
-def test_every_value_has_its_origin(written: Path) -> None:
+def test_every_value_has_its_origin(written):
     origins = json.loads((written / "provenance.json").read_text(encoding="utf-8"))
     assert origins["seed"]["kind"] == "override"
     assert (origins["trainer.max_steps"]["kind"], origins["trainer.max_steps"]["line"]) == ("file", 4)
@@ -196,7 +188,7 @@ def test_every_value_has_its_origin(written: Path) -> None:
     assert origins["wandb.project"]["kind"] == "default"
 
 
-def test_earlier_launches_are_kept(tmp_path: Path) -> None:
+def test_earlier_launches_are_kept(tmp_path):
     for number in range(3):
         write_manifest(tmp_path, {"number": number}, {"step": number - 1})
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
@@ -204,7 +196,7 @@ def test_earlier_launches_are_kept(tmp_path: Path) -> None:
     assert [(one["number"], one["outcome"]["step"]) for one in manifest["earlier"]] == [(0, 0), (1, 1)]
 
 
-def test_alive_or_not(tmp_path: Path) -> None:
+def test_alive_or_not(tmp_path):
     write_manifest(tmp_path, {"hostname": os.uname().nodename}, {})
     record_trainer(tmp_path, os.getpid())
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
@@ -214,7 +206,7 @@ def test_alive_or_not(tmp_path: Path) -> None:
     assert is_alive({**manifest, "hostname": "elsewhere"}) is None
 
 
-def test_a_clock_that_is_set_anew_ends_no_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_anew_ends_no_trainer(tmp_path, monkeypatch):
     write_manifest(tmp_path, {"hostname": os.uname().nodename}, {})
     record_trainer(tmp_path, os.getpid())
     boot_s = psutil.boot_time()
@@ -222,7 +214,7 @@ def test_a_clock_that_is_set_anew_ends_no_trainer(tmp_path: Path, monkeypatch: p
     assert is_alive(json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))) is True
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -54,7 +54,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_the_table_says_how_each_run_is(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_the_table_says_how_each_run_is(make, command):
     make("done", outcome={"status": "finished", "step": 40})
     make("sweep/lr=3", beat={**BEAT, "ts_utc": "2026-01-01T00:00:00+00:00"})
     make("away", manifest={"hostname": "elsewhere"})
@@ -72,9 +72,7 @@ def test_the_table_says_how_each_run_is(make: Callable[..., Path], command: Call
     assert rows[-1].startswith("sweep/lr=3"), "the newest sign of life comes first"
 
 
-def test_json_has_a_schema_version_and_every_run(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_json_has_a_schema_version_and_every_run(make, command):
     make("a", manifest={"hostname": "elsewhere", "restarts": [{}, {}]})
     (make("b") / "resolved.json").write_text("{", encoding="utf-8")
     shown = command("runs", "--json").json
@@ -85,9 +83,7 @@ def test_json_has_a_schema_version_and_every_run(
     assert (bad["state"], bad["problem"]) == ("unreadable", "resolved.json: not valid JSON")
 
 
-def test_a_missing_run_does_not_hide_the_others(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_a_missing_run_does_not_hide_the_others(make, command):
     shown = command("status", make("a"), "typo", make("b"))
     assert (shown.code, len(shown.out.splitlines())) == (2, 2)
     assert "typo: no such folder" in shown.err
@@ -95,7 +91,7 @@ def test_a_missing_run_does_not_hide_the_others(
     assert (as_json.code, as_json.json["exit_code"]) == (2, 2), "one object"
 
 
-def test_the_newest_run_is_shown_by_default(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_the_newest_run_is_shown_by_default(make, command):
     for words in (("status",), ("watch",), ("report",)):
         refused = command(*words)
         assert (refused.code, refused.out) == (2, "")
@@ -123,9 +119,7 @@ def test_the_newest_run_is_shown_by_default(make: Callable[..., Path], command: 
     assert command("status").err == f"newest run: {Path.cwd()}\n"
 
 
-def test_a_glob_over_a_sweep_includes_its_results(
-    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_glob_over_a_sweep_includes_its_results(make, command, tmp_path):
     folder, results = make("a"), tmp_path / "sweep.json"
     results.write_text("{}", encoding="utf-8")
     for arguments in (("status", folder, results), ("runs", "compare", folder, make("b"), results)):
@@ -145,9 +139,7 @@ def test_a_glob_over_a_sweep_includes_its_results(
         assert f"`neobert-launch runs {tmp_path}` lists those below" in hint
 
 
-def test_a_run_without_a_manifest_is_on_no_other_host(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_a_run_without_a_manifest_is_on_no_other_host(make, command):
     folder = make("killed", beat={}, rows=[])
     (folder / "manifest.json").unlink()
     assert "host unknown (manifest.json is missing or damaged)" in command("status", folder).out
@@ -155,9 +147,7 @@ def test_a_run_without_a_manifest_is_on_no_other_host(
     assert "on another host" in command("status", elsewhere).out
 
 
-def test_a_run_directory_itself_a_link_and_nothing(
-    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_directory_itself_a_link_and_nothing(make, command, tmp_path):
     folder = make("a")
     (tmp_path / "runs" / "newest").symlink_to("a")
     (tmp_path / "runs" / "loop").symlink_to(".")
@@ -204,9 +194,7 @@ def write_hostile(folder: Path, kind: str) -> None:
         ('{"name": "a package.json"}', "not a config of this project"),
     ],
 )
-def test_what_cannot_be_read_is_one_row(
-    kind: str, problem: str, make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_what_cannot_be_read_is_one_row(kind, problem, make, command):
     make("good")
     write_hostile(make("bad"), kind)
     shown = command("runs")
@@ -215,9 +203,7 @@ def test_what_cannot_be_read_is_one_row(
     assert shown.out.splitlines()[1].startswith("good")
 
 
-def test_folders_of_other_commands_are_no_runs(
-    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_folders_of_other_commands_are_no_runs(make, command, tmp_path):
     make("good")
     parts = tmp_path / "runs" / "embeddings.npy.parts"
     parts.mkdir()
@@ -228,9 +214,7 @@ def test_folders_of_other_commands_are_no_runs(
     assert [Path(each["run"]).name for each in command("runs", "--json").json["runs"]] == ["good"]
 
 
-def test_no_permission_is_one_row(
-    make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_permission_is_one_row(make, command, monkeypatch):
     """As seen by a user who is not root."""
     secret, scandir = make("secret"), os.scandir
 
@@ -244,9 +228,7 @@ def test_no_permission_is_one_row(
     assert command("runs", secret.parent).out == "secret  unreadable: Permission denied\n"
 
 
-def test_names_and_values_from_outside_are_shown_as_text(
-    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_names_and_values_from_outside_are_shown_as_text(make, command, tmp_path):
     make("red\x1b[31m\nrow", outcome={"status": "\x1b[2J"}, beat={**BEAT, "phase": "\x1b]0;x\x07"})
     os.mkdir(os.fsencode(tmp_path / "runs") + b"/\xff")
     (tmp_path / "runs" / os.fsdecode(b"\xff") / "metrics.jsonl").write_text("", encoding="utf-8")
@@ -260,7 +242,7 @@ def test_names_and_values_from_outside_are_shown_as_text(
 @pytest.mark.parametrize(
     "line", ["x" * 3 * 2**20, "\0" * 2**20, '{"step": 7, "train/loss": ' + "9" * 5000 + "}"]
 )
-def test_a_long_line_hides_no_run(line: str, make: Callable[..., Path], command: Callable[..., Any]) -> None:
+def test_a_long_line_hides_no_run(line, make, command):
     folder = make("a", beat={})
     (folder / "metrics.jsonl").write_text(lines(*ROWS) + line, encoding="utf-8")
     shown = command("runs").out.splitlines()[1].split()
@@ -268,9 +250,7 @@ def test_a_long_line_hides_no_run(line: str, make: Callable[..., Path], command:
     assert command("status", folder).code == 0
 
 
-def test_a_pipe_instead_of_the_metrics_is_not_waited_for(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_a_pipe_instead_of_the_metrics_is_not_waited_for(make, command):
     folder = make("a")
     for name in ("metrics.jsonl", "heartbeat_rank0.jsonl"):
         (folder / name).unlink()
@@ -298,9 +278,7 @@ records = st.sampled_from(sorted(NAMES)).flatmap(
 
 
 @given(found=st.lists(records, max_size=4))
-def test_no_value_in_a_file_ends_the_command(
-    found: list[tuple[str, Any]], make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_no_value_in_a_file_ends_the_command(found, make, command, tmp_path):
     folder = tmp_path / "runs" / "a"
     if not folder.exists():
         make("a")
@@ -312,9 +290,7 @@ def test_no_value_in_a_file_ends_the_command(
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
-def test_rows_fit_the_terminal(
-    columns: int, make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_fit_the_terminal(columns, make, command, monkeypatch):
     beat = {**BEAT, "step": 123_456, "max_steps": 1_000_000, "tokens_per_second": 623_456.0}
     make("sweeps/optimizer.lr=0.0003,scheduler.warmup_steps=2000,seed=1", beat=beat)
     by_accuracy = {"max_steps": 1_000_000, "metric_for_best_model": "eval/accuracy"}
@@ -328,7 +304,7 @@ def test_rows_fit_the_terminal(
     assert ("best" in shown[0]) == (columns >= 80)
 
 
-def test_the_best_of_a_long_history_is_found(make: Callable[..., Path]) -> None:
+def test_the_best_of_a_long_history_is_found(make):
     folder = make("a", config={**CONFIG, "trainer": {"metric_for_best_model": "eval/loss"}})
     rows = [{"step": step, "train/loss": 1.0, "padding": 0.5, "x": 10**15} for step in range(30_000)]
     (folder / "metrics.jsonl").write_text(lines({"step": 0, "eval/loss": 0.1}, *rows), encoding="utf-8")

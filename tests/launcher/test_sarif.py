@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 
 from launcher.report.formats import render
-from launcher.report.report import Report
 from tests.launcher.test_formats import REPORTS, TEXT, several, thing
 
 COUNT = {"type": "integer", "minimum": 1}
@@ -60,14 +59,14 @@ LOG = thing(
 VALIDATOR = jsonschema.Draft7Validator(LOG)
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_one():
     VALIDATOR.check_schema(LOG)
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate({"version": "2.1.0", "runs": [{"tool": {}}]})
 
 
 @given(REPORTS)
-def test_a_report_is_sarif_whose_results_name_their_rules(report: Report) -> None:
+def test_a_report_is_sarif_whose_results_name_their_rules(report):
     sarif = json.loads(render(report, "sarif"))
     VALIDATOR.validate(sarif)
     (run,) = sarif["runs"]

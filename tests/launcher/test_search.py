@@ -6,7 +6,6 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ BEST = 2e-3
          Parameter("optimizer.betas", CHOICE, ("[0.9, 0.95]", "[0.9, 0.98]"))),
     ],
 )  # fmt: skip
-def test_range_or_choices_of_a_key(argument: str, expected: Parameter) -> None:
+def test_range_or_choices_of_a_key(argument, expected):
     assert parse_space([argument]) == [expected]
 
 
@@ -63,12 +62,12 @@ def test_range_or_choices_of_a_key(argument: str, expected: Parameter) -> None:
         (["trainer.output_dir=a,b"], "set by the sweep"),
     ],
 )
-def test_what_names_no_space_is_refused(arguments: list[str], words: str) -> None:
+def test_what_names_no_space_is_refused(arguments, words):
     with pytest.raises(ProjectError, match=words):
         parse_space(arguments)
 
 
-def test_corners_have_both_ends_and_every_choice() -> None:
+def test_corners_have_both_ends_and_every_choice():
     assert [point.overrides for point in corners(SPACE)] == [
         (f"optimizer.lr={rate}", f"seed={seed}") for rate in ("1e-4", "3e-2") for seed in (1, 2)
     ]
@@ -83,7 +82,7 @@ def test_corners_have_both_ends_and_every_choice() -> None:
         ({"optimizer.lr": None, "seed": 2}, None),
     ],
 )
-def test_values_of_the_run_file_are_a_trial_if_they_are_in_the_space(own: Any, values: Any) -> None:
+def test_values_of_the_run_file_are_a_trial_if_they_are_in_the_space(own, values):
     assert own_values(SPACE, own, {("seed", "1"): 1, ("seed", "2"): 2}) == values
 
 
@@ -91,7 +90,7 @@ def open_study(path: Path, metric: str = "eval/loss") -> Study:
     return Study(path, SPACE, metric, is_higher_better=False, seed=7)
 
 
-def test_tasks_of_an_array_share_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_an_array_share_a_journal(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
     first = open_study(tmp_path / FILE)
     mine = first.ask()
@@ -105,9 +104,7 @@ def test_tasks_of_an_array_share_a_journal(tmp_path: Path, monkeypatch: pytest.M
     assert [(each.state, each.value) for each in first.trials()] == [("running", None), ("complete", 1.5)]
 
 
-def test_tasks_that_ask_at_the_same_moment_get_other_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_that_ask_at_the_same_moment_get_other_values(tmp_path, monkeypatch):
     asked = {}
     for task in ("0", "1"):
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", task)
@@ -117,9 +114,7 @@ def test_tasks_that_ask_at_the_same_moment_get_other_values(
     assert asked[True] != asked[False]
 
 
-def test_no_task_trains_more_than_the_trials(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_task_trains_more_than_the_trials(command, monkeypatch):
     real, trained = Study.ask, list[Request]()
 
     def second(study: Study) -> studies.Trial:
@@ -147,7 +142,7 @@ LINE = '{"op_code":5,"worker_id":"w","trial_id":0,"param_name":"optimizer.lr","p
         '{\\"low\\": 1.0, \\"high\\": 9.0, \\"log\\": false, \\"step\\": null}}"}\n',
     ],
 )
-def test_a_damaged_journal_is_one_sentence(line: str, tmp_path: Path) -> None:
+def test_a_damaged_journal_is_one_sentence(line, tmp_path):
     open_study(tmp_path / FILE).ask()
     lines = (tmp_path / FILE).read_text().splitlines(keepends=True)
     kept = [each for each in lines if '"param_name"' not in each]
@@ -157,7 +152,7 @@ def test_a_damaged_journal_is_one_sentence(line: str, tmp_path: Path) -> None:
     assert line.strip() not in raised.value.message
 
 
-def test_a_line_that_a_crash_cut_short_is_removed(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_short_is_removed(tmp_path):
     study = open_study(tmp_path / FILE)
     asked = study.ask()
     with (tmp_path / FILE).open("a") as journal:
@@ -167,15 +162,13 @@ def test_a_line_that_a_crash_cut_short_is_removed(tmp_path: Path) -> None:
     assert [each.value for each in open_study(tmp_path / FILE).trials()] == [1.5]
 
 
-def test_another_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_another_search_in_the_same_folder_is_refused(tmp_path):
     open_study(tmp_path / FILE)
     with pytest.raises(ProjectError, match="begun with other --search or --metric options"):
         open_study(tmp_path / FILE, "eval/accuracy")
 
 
-def test_without_optuna_the_command_that_installs_it(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_optuna_the_command_that_installs_it(command, monkeypatch):
     monkeypatch.setattr(studies, "find_spec", lambda name: None)
     answer = command(*SEARCH)
     assert answer.code == 2
@@ -184,7 +177,7 @@ def test_without_optuna_the_command_that_installs_it(
     assert not Path("found").exists()
 
 
-def test_a_search_is_listed_and_nothing_is_written(command: Callable[..., Any]) -> None:
+def test_a_search_is_listed_and_nothing_is_written(command):
     price = ("--set", "guard.price_per_gpu_hour=3600", "--trials", "10")
     answer = command(*SEARCH, "--search", "optimizer.name=adamw,lion", *price, "--dry-run")
     assert answer.code == 0, answer.err
@@ -213,9 +206,7 @@ def test_a_search_is_listed_and_nothing_is_written(command: Callable[..., Any]) 
         (("--trials", "5"), 2, "no --search is given"),
     ],
 )
-def test_searches_that_are_refused(
-    options: tuple[str, ...], code: int, words: str, command: Callable[..., Any]
-) -> None:
+def test_searches_that_are_refused(options, code, words, command):
     answer = command(*TRAIN, *options)
     assert answer.code == code
     assert words in answer.err
@@ -241,8 +232,8 @@ def trials_of(answer: Any) -> list[tuple[str, float]]:
 
 
 def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repeating_a_trial(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, monkeypatch
+):
     trained: list[str] = []
 
     def until_seventh(request: Request, output_format: str) -> int:
@@ -271,9 +262,7 @@ def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repea
     assert trials_of(command(*search)) == continued, "as if it had never been stopped"
 
 
-def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(command, monkeypatch):
     trained: list[int] = []
 
     def once(request: Request, output_format: str) -> int:
@@ -292,9 +281,7 @@ def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(
     assert answer.out.count("finished") + answer.out.count("not run") == 8
 
 
-def test_a_trial_without_a_valid_config_is_refused_and_left_alone(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_without_a_valid_config_is_refused_and_left_alone(command, monkeypatch):
     refused = ProjectError("CFG003", "not a value")
 
     def invalid(selection: Any, point: Any, base: Path) -> Any:
@@ -311,9 +298,7 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(
         assert trained == ["trial-1", "trial-3", "trial-4"][: trials - 1]
 
 
-def test_a_trial_that_a_kill_left_without_values_is_not_trained(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_a_kill_left_without_values_is_not_trained(command, monkeypatch):
     def killed(request: Request, output_format: str) -> int:
         raise KeyboardInterrupt
 
@@ -328,9 +313,7 @@ def test_a_trial_that_a_kill_left_without_values_is_not_trained(
     assert [each["point"][:7] for each in answer.json["points"]] == ["trial-2"]
 
 
-def test_a_search_ends_if_the_machine_refuses_its_trials(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_if_the_machine_refuses_its_trials(command, monkeypatch):
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", lambda request, output_format: 1)
     answer = command(*SEARCH)
     assert (answer.code, answer.out.count("not run")) == (1, 3)
@@ -338,7 +321,7 @@ def test_a_search_ends_if_the_machine_refuses_its_trials(
 
 
 @pytest.mark.child
-def test_a_trial_that_fails_does_not_end_a_search(launch: Callable[..., Any]) -> None:
+def test_a_trial_that_fails_does_not_end_a_search(launch):
     answer = launch(*SEARCH, "--trials", "2", "-q", fake="refuse")
     assert (answer.code, answer.out.count(" failed ")) == (93, 2), "no trial has a result"
     states = [line for line in JOURNAL.read_text().splitlines() if '"state":3' in line]
@@ -348,9 +331,7 @@ def test_a_trial_that_fails_does_not_end_a_search(launch: Callable[..., Any]) ->
 
 
 @pytest.mark.e2e
-def test_a_killed_search_continues_with_the_trial_that_it_left(
-    start_child: Callable[..., Any], run_child: Callable[..., Any]
-) -> None:
+def test_a_killed_search_continues_with_the_trial_that_it_left(start_child, run_child):
     child = start_child(*SEARCH, "--trials", "2", fake="stop")
     while not Path("found/trial-1/ready_0").exists():
         assert child.poll() is None

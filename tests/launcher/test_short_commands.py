@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def run_file(**more: Any) -> Path:
     return file
 
 
-def test_every_short_command_trains_known_tasks() -> None:
+def test_every_short_command_trains_known_tasks():
     assert {task for short in SHORT_COMMANDS.values() for task in short.tasks} <= set(SPECS)
 
 
@@ -41,9 +40,7 @@ def test_every_short_command_trains_known_tasks() -> None:
     ("model", "task"), [("llama", "causal"), ("qwen2", "causal"), ("modernbert", "pretrain")]
 )
 @pytest.mark.child
-def test_without_a_task_the_attention_of_the_weights_decides(
-    model: str, task: str, launch: Callable[..., Any]
-) -> None:
+def test_without_a_task_the_attention_of_the_weights_decides(model, task, launch):
     write_model(Path("model"), model)
     answer = launch("pretrain", "@", run_file(), "--model-name", "model", *SHORT, fake="finish")
     assert answer.code == 0, answer.out + answer.err
@@ -56,7 +53,7 @@ def test_without_a_task_the_attention_of_the_weights_decides(
     assert re.search(rf"optimizer.lr is {rate:g}, an estimate for weights of width 64", answer.err)
 
 
-def test_a_rate_of_the_run_file_stays(command: Callable[..., Any]) -> None:
+def test_a_rate_of_the_run_file_stays(command):
     write_model(Path("model"), "llama")
     file = run_file(task="causal", optimizer={"lr": 1e-5})
     answer = command("pretrain", f"@{file}", "--model-name", "model", "--dry-run")
@@ -64,16 +61,14 @@ def test_a_rate_of_the_run_file_stays(command: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("given", "is_found"), [((), False), (("--trainer.eval_steps", "50"), True)])
-def test_intervals_end_with_the_steps(
-    given: tuple[str, ...], is_found: bool, command: Callable[..., Any]
-) -> None:
+def test_intervals_end_with_the_steps(given, is_found, command):
     write_model(Path("model"), "llama")
     file = run_file(trainer={"eval_steps": 50})
     answer = command("pretrain", file, "--model-name", "model", "--steps", "4", *given, "--dry-run", "--json")
     assert ("SCH004" in [each["code"] for each in answer.json["findings"]]) is is_found
 
 
-def test_a_wrong_run_file_is_reported_as_by_train(command: Callable[..., Any]) -> None:
+def test_a_wrong_run_file_is_reported_as_by_train(command):
     write_model(Path("model"), "llama")
     file = run_file(trainer={"max_stepz": 3})
     answer = command("pretrain", file, "--model-name", "model", "--dry-run")

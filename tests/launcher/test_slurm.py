@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,20 +61,20 @@ def requeued() -> str:
 
 @child
 @pytest.mark.parametrize("code", ["75", "143"])
-def test_a_job_whose_run_has_saved_queues_itself_again(run: Any, code: str) -> None:
+def test_a_job_whose_run_has_saved_queues_itself_again(run, code):
     assert run(REQUEST, CODE=code)[0] == 0
     assert requeued() == "requeue 17\n"
 
 
 @child
-def test_a_step_that_a_returned_node_has_killed_starts_again(run: Any) -> None:
+def test_a_step_that_a_returned_node_has_killed_starts_again(run):
     assert run(REQUEST, CODE="137", SLURM_RESTART_COUNT="1", RESTARTS="1")[0] == 0
     assert requeued() == "requeue 17\n"
 
 
 @child
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 93, 137])
-def test_any_other_end_is_the_end_of_the_job(run: Any, code: int) -> None:
+def test_any_other_end_is_the_end_of_the_job(run, code):
     assert run(REQUEST, CODE=str(code))[0] == code
     assert requeued() == ""
 
@@ -84,7 +83,7 @@ def test_any_other_end_is_the_end_of_the_job(run: Any, code: int) -> None:
 @pytest.mark.parametrize(
     ("nodes", "options"), [("1", "--nnodes 1"), ("2", "--nnodes 2 --rdzv-endpoint node-a:21717")]
 )
-def test_one_script_starts_a_launcher_on_each_node(run: Any, nodes: str, options: str) -> None:
+def test_one_script_starts_a_launcher_on_each_node(run, nodes, options):
     run(REQUEST, SLURM_JOB_NUM_NODES=nodes, SLURM_CPUS_PER_TASK="6")
     assert Path("arguments").read_text() == f"train --config run.yaml --resume auto {options}\n"
     step = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --cpus-per-task=6 "
@@ -92,14 +91,14 @@ def test_one_script_starts_a_launcher_on_each_node(run: Any, nodes: str, options
 
 
 @child
-def test_a_job_that_starts_again_meets_at_another_port(run: Any) -> None:
+def test_a_job_that_starts_again_meets_at_another_port(run):
     run(REQUEST, SLURM_JOB_NUM_NODES="2", SLURM_RESTART_COUNT="3")
     assert Path("arguments").read_text().endswith("--rdzv-endpoint node-a:21720\n")
 
 
 @child
 @pytest.mark.parametrize(("given", "used"), [("2", "2"), ("3", "2"), ("4", "4"), ("7", "4")])
-def test_an_elastic_job_uses_the_nodes_that_divide_its_step(run: Any, given: str, used: str) -> None:
+def test_an_elastic_job_uses_the_nodes_that_divide_its_step(run, given, used):
     _, output = run(replace(REQUEST, nodes=2, sizes=(2, 4)), SLURM_JOB_NUM_NODES=given)
     assert f" --nnodes {used} --rdzv" in Path("arguments").read_text()
     assert Path("step").read_text().startswith(f"--nodes={used} --ntasks={used} ")
@@ -107,7 +106,7 @@ def test_an_elastic_job_uses_the_nodes_that_divide_its_step(run: Any, given: str
 
 
 @child
-def test_a_task_of_an_array_trains_its_point_and_queues_only_itself(run: Any) -> None:
+def test_a_task_of_an_array_trains_its_point_and_queues_only_itself(run):
     """The last task of an array has the number of the array: all tasks were killed and requeued."""
     array = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}
     assert run(replace(REQUEST, tasks=4, is_sweep=True), **array)[0] == 0
@@ -117,7 +116,7 @@ def test_a_task_of_an_array_trains_its_point_and_queues_only_itself(run: Any) ->
 
 @child
 @pytest.mark.parametrize("variables", [{"STATE": "PENDING"}, {"RESTARTS": "1"}])
-def test_a_job_that_slurm_has_queued_already_ends_without_an_error(run: Any, variables: Any) -> None:
+def test_a_job_that_slurm_has_queued_already_ends_without_an_error(run, variables):
     """After a preemption; and on a lost node that returns, which must not end the job that replaced it."""
     assert run(REQUEST, **variables) == (0, "job 17: Slurm has queued it again already\n")
     assert requeued() == ""
@@ -127,12 +126,12 @@ def test_a_job_that_slurm_has_queued_already_ends_without_an_error(run: Any, var
 @pytest.mark.parametrize(
     ("refusal", "code"), [("Job is pending execution", 0), ("Requeue is disabled for the job", 75)]
 )
-def test_a_refusal_to_queue_is_reported(run: Any, refusal: str, code: int) -> None:
+def test_a_refusal_to_queue_is_reported(run, refusal, code):
     assert run(REQUEST, REFUSAL=refusal) == (code, f"job 17: {refusal}\n")
 
 
 @child
-def test_a_job_does_not_queue_itself_without_end(run: Any) -> None:
+def test_a_job_does_not_queue_itself_without_end(run):
     counts = {"RESTARTS": "3", "SLURM_RESTART_COUNT": "3"}
     assert run(replace(REQUEST, requeue_limit=4), **counts)[0] == 0
     Path("requeued").unlink()
@@ -146,16 +145,16 @@ def test_a_job_does_not_queue_itself_without_end(run: Any) -> None:
     ("variables", "end"),
     [({"END": "1970-01-01T00:01:40", "TZ": "UTC"}, "100"), ({"SLURM_JOB_END_TIME": "99"}, "99")],
 )
-def test_the_trainer_gets_the_end_of_the_job(run: Any, variables: Any, end: str) -> None:
+def test_the_trainer_gets_the_end_of_the_job(run, variables, end):
     run(REQUEST, **variables)
     assert f"SLURM_JOB_END_TIME={end}\n" in Path("environment").read_text()
 
 
-def test_the_example_is_the_script_of_submit() -> None:
+def test_the_example_is_the_script_of_submit():
     assert EXAMPLE.read_text(encoding="utf-8") == render(REQUEST)
 
 
-def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
+def test_the_lead_that_the_script_declares_is_the_one_it_asks_for():
     text = render(replace(REQUEST, lead_s=45))
     asked, declared = re.search(r"TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
     assert asked
@@ -164,7 +163,7 @@ def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
     assert probe_scheduler(environment).signal_lead_s == float(asked[1]) == 45
 
 
-def test_options_and_paths_survive_the_script() -> None:
+def test_options_and_paths_survive_the_script():
     text = render(replace(REQUEST, log="/a b/%%/%x.log", tasks=4, parallel=2, options=("--qos=q",)))
     assert "#SBATCH --nodes=2\n" in text
     assert "#SBATCH '--output=/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text

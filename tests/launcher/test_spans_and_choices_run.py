@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,7 @@ def choice(number: int) -> dict[str, Any]:
     ],
     ids=["answers", "choices"],
 )
-def test_a_table_becomes_a_run_and_predictions(
-    run_child: Callable[..., Any], task: str, row: Any, inferred: str, predicted: set[str]
-) -> None:
+def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, predicted):
     content = [*map(row, range(240))]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, content)), encoding="utf-8")
     asked = [{name: each[name] for name in each if name not in ("answers", "label")} for each in content[:9]]

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [{name: row[name] for name in row if not name.startswith(TIMES)} for row in rows]
 
 
-def test_killed_and_resumed_it_is_the_run_that_never_stopped(
-    start_child: Callable[..., Any], run_child: Callable[..., Any], command: Callable[..., Any]
-) -> None:
+def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_child, command):
     words = [
         f"document {number} speaks of " + f"{number % 7} things " * (number % 40) for number in range(300)
     ]

@@ -60,11 +60,11 @@ def _weight(place: int, count: int) -> int:
 
 
 @given(st.floats(-12, 12), st.integers(1, 40))
-def test_the_distribution_is_the_integral_of_its_density(t: float, degrees: int) -> None:
+def test_the_distribution_is_the_integral_of_its_density(t, degrees):
     assert student_t_cdf(t, degrees) == pytest.approx(integral(t, degrees), abs=1e-9)
 
 
-def test_a_mean_below_the_limit_is_not_enough() -> None:
+def test_a_mean_below_the_limit_is_not_enough():
     assert p_value_below([3.30, 3.27, 3.28], 3.3) > 0.05
     assert p_value_below([3.29, 3.28, 3.285], 3.3) < 0.05
     assert (p_value_below([1.0, 1.0], 2.0), p_value_below([2.0, 2.0], 2.0)) == (0.0, 1.0)
@@ -133,9 +133,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("entries", WRONG.values(), ids=WRONG)
-def test_rules_that_do_not_hold_are_refused(
-    entries: tuple[dict[str, Any], int, str], write: Callable[..., Path], command: Callable[..., Any]
-) -> None:
+def test_rules_that_do_not_hold_are_refused(entries, write, command):
     changes, code, words = entries
     answer = command("bench", "speedrun", write(**changes))
     assert (answer.code, answer.out) == (code, "")
@@ -143,7 +141,7 @@ def test_rules_that_do_not_hold_are_refused(
     assert not Path("run").exists()
 
 
-def test_the_example_names_its_source(command: Callable[..., Any]) -> None:
+def test_the_example_names_its_source(command):
     rules = yaml.safe_load((EXAMPLES / "speedrun-rules.yaml").read_text(encoding="utf-8"))
     answer = command("bench", "speedrun", EXAMPLES / "speedrun-rules.yaml", "--dry-run")
     assert answer.code == 1
@@ -152,9 +150,7 @@ def test_the_example_names_its_source(command: Callable[..., Any]) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_speedrun_to_its_record_and_again(
-    write: Callable[..., Path], run_child: Callable[..., Any]
-) -> None:
+def test_a_speedrun_to_its_record_and_again(write, run_child):
     rules = write()
     answer = run_child("bench", "speedrun", rules)
     assert answer.code == 0, answer.out + answer.err
@@ -187,7 +183,7 @@ def test_a_speedrun_to_its_record_and_again(
     assert json.loads(Path("run/record.json").read_text(encoding="utf-8"))["seconds_from_command"] is None
 
 
-def test_runs_of_several_commits_are_no_record() -> None:
+def test_runs_of_several_commits_are_no_record():
     run: dict[str, Any] = {"seed": 0, "is_guarded": True, **dict.fromkeys(SHARED, "a")}
     for name in ("code_diff_sha256", "hardware"):
         runs = [run, run | {"seed": 1, name: "b"}]
@@ -205,7 +201,7 @@ def test_runs_of_several_commits_are_no_record() -> None:
     assert list(_objections(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []
 
 
-def test_names_of_untracked_files_are_no_change_of_the_code(tmp_path: Path) -> None:
+def test_names_of_untracked_files_are_no_change_of_the_code(tmp_path):
     """A run directory in the repository of a user is untracked, and the next seed lists it."""
     name, patch = "working-tree-0.diff", b"+++ b/neobert/train.py\n+changed\n"
     digests = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ SOUND = StageData(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.
         ({"pace": 909.0}, "1,000 tokens/s, 909 in the previous stage"),
     ],
 )
-def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
+def test_a_stage_that_fails(change, problem):
     assert problem in problem_with(replace(SOUND, **change))
 
 
@@ -72,11 +71,11 @@ def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
         {"pace": 2000.0, "settled": lines_of(7.0, 6.0)},
     ],
 )
-def test_its_neighbour_that_passes(change: dict[str, Any]) -> None:
+def test_its_neighbour_that_passes(change):
     assert problem_with(replace(SOUND, **change)) == ""
 
 
-def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path: Path) -> None:
+def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
     told: list[str] = []
     stages = Stages(tmp_path, (10, 20, 30), 10, told.append)
     metrics = tmp_path / "metrics.jsonl"
@@ -95,7 +94,7 @@ def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path: Path) -> 
     assert not stages.look()
 
 
-def test_a_run_from_trained_weights_need_not_fall(tmp_path: Path) -> None:
+def test_a_run_from_trained_weights_need_not_fall(tmp_path):
     told: list[str] = []
     fresh = Stages(tmp_path, (100,), -1, told.append)
     trained = Stages(tmp_path, (100,), -1, told.append, has_weights=True)
@@ -106,13 +105,13 @@ def test_a_run_from_trained_weights_need_not_fall(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,x", "10,5", "5,5", "1.5", "-1", "١"])
-def test_what_is_no_list_of_stages(text: str) -> None:
+def test_what_is_no_list_of_stages(text):
     with pytest.raises(ProjectError) as refusal:
         parse_stages(text)
     assert (refusal.value.place, refusal.value.exit_code) == ("--stages", 2)
 
 
-def test_stages_are_read() -> None:
+def test_stages_are_read():
     assert parse_stages(None) == ()
     assert parse_stages("1, 300,1000") == (1, 300, 1000)
     require_stages((), 1)
@@ -123,7 +122,7 @@ def test_stages_are_read() -> None:
 
 @pytest.mark.child
 @pytest.mark.usefixtures("warm")
-def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[..., Any]) -> None:
+def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child):
     answer = run_child(*TRAIN, "--stages", "150,600", "--output-format", "json", fake="worse")
     assert answer.code == 93, answer.err
     assert Path("run", "received").exists()
@@ -133,7 +132,7 @@ def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[.
     assert (outcome["exit_code"], outcome["status"]) == (93, "failed")
 
 
-def test_a_stage_beyond_the_end_is_a_usage_error(command: Callable[..., Any]) -> None:
+def test_a_stage_beyond_the_end_is_a_usage_error(command):
     answer = command(*TRAIN, "--stages", "700", "--dry-run")
     assert answer.code == 2
     assert "stage 700 is not before the last step (700)" in answer.err

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ def modules_after(*arguments: str) -> tuple[int, set[str]]:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("command", ["preflight", "train --dry-run"])
-def test_nothing_heavy_is_loaded(command: str) -> None:
+def test_nothing_heavy_is_loaded(command):
     code, modules = modules_after(*command.split(), "-p", "cpu-demo")
     assert code == 0
     assert packages(modules).isdisjoint(HEAVY)
@@ -54,9 +53,7 @@ def test_nothing_heavy_is_loaded(command: str) -> None:
         (["lint", "run.yaml"], ("pydantic", "rich", "psutil", "logging", "email", "statistics"), 255, 190),
     ],
 )
-def test_few_modules_are_imported(
-    arguments: list[str], absent: tuple[str, ...], max_own: int, max_others: int
-) -> None:
+def test_few_modules_are_imported(arguments, absent, max_own, max_others):
     """Each module takes half a millisecond, and most of them are needed by few commands."""
     Path("run.yaml").write_text("profile: a100-prod\n", encoding="utf-8")
     _, modules = modules_after(*arguments)
@@ -80,7 +77,7 @@ def test_few_modules_are_imported(
         ),
     ],
 )  # fmt: skip
-def test_unusable_input_is_refused_before_torch_is_imported(module: str, request_of: dict[str, Any]) -> None:
+def test_unusable_input_is_refused_before_torch_is_imported(module, request_of):
     Path("a.jsonl").write_text('{"body": "x"}\n', encoding="utf-8")
     Path("request.json").write_text(json.dumps(request_of), encoding="utf-8")
     Path("torch.py").write_text("raise SystemExit('torch is imported')\n", encoding="utf-8")
@@ -93,7 +90,7 @@ def test_unusable_input_is_refused_before_torch_is_imported(module: str, request
 
 
 @pytest.mark.e2e
-def test_the_probe_sees_what_is_loaded() -> None:
+def test_the_probe_sees_what_is_loaded():
     child = subprocess.run(
         [sys.executable, "-c", "import numpy\n" + PROBE, "--version"],
         capture_output=True,
@@ -105,7 +102,7 @@ def test_the_probe_sees_what_is_loaded() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("is_own", [False, True])
-def test_a_folder_with_the_name_of_a_package_is_not_imported(is_own: bool, tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_package_is_not_imported(is_own, tmp_path):
     """`python -m` searches the current directory first, before any line of ours runs."""
     for name in ("launcher",) if is_own else ("neobert", "profiles", "validators"):
         (tmp_path / name).mkdir()

@@ -130,9 +130,7 @@ def nothing_is_left(name: str, tmp_path: Path) -> None:
         ("bench", signal.SIGHUP, 129),
     ],
 )
-def test_a_command_that_is_ended_leaves_nothing(
-    name: str, number: int, code: int, begin: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_command_that_is_ended_leaves_nothing(name, number, code, begin, tmp_path):
     child = begin(name, "--output-format", "json")
     child.send_signal(number)
     out, err = child.communicate(timeout=PATIENCE_S)
@@ -146,7 +144,7 @@ def test_a_command_that_is_ended_leaves_nothing(
 
 
 @pytest.mark.e2e
-def test_a_held_ctrl_c_leaves_nothing_either(begin: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_held_ctrl_c_leaves_nothing_either(begin, tmp_path):
     child = begin("bench")
     for _ in range(10_000):  # wherever the command is, also while it stops its child and ends
         child.send_signal(signal.SIGINT)
@@ -161,9 +159,7 @@ def test_a_held_ctrl_c_leaves_nothing_either(begin: Callable[..., Any], tmp_path
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", ["bench", "validate-gpu"])
-def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
-    name: str, begin: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(name, begin, tmp_path):
     child = begin(name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     (pids,) = tmp_path.rglob("pids")
     asked = int(pids.read_text().split()[0])  # before the kill: its folder is removed soon after
@@ -175,7 +171,7 @@ def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
 
 
 @pytest.mark.e2e
-def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(begin):
     child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     child.send_signal(signal.SIGHUP)
     time.sleep(0.3)
@@ -187,9 +183,7 @@ def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> No
     [(KeyboardInterrupt(), "Ctrl-C: stopping\n"), (TerminatedError(signal.SIGTERM), "SIGTERM: stopping\n")],
     ids=["Ctrl-C", "SIGTERM"],
 )
-def test_a_stop_is_announced_and_reaches_the_child_without_delay(
-    error: BaseException, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stop_is_announced_and_reaches_the_child_without_delay(error, line, monkeypatch, capsys):
     """The traceback with which the child ends is no message to the user."""
     monkeypatch.setattr(json_child, "LAST_LINES_S", float(PATIENCE_S))
     waits = (
@@ -210,7 +204,7 @@ def test_a_stop_is_announced_and_reaches_the_child_without_delay(
     assert capsys.readouterr().err == line
 
 
-def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch):
     monkeypatch.setattr(json_child, "STOPPING_S", 0.1)
     deaf = (
         "import signal, time; signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
@@ -232,9 +226,7 @@ def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pyt
         (signal.SIGINT, 130, "interrupted", "json"),
     ],
 )
-def test_a_launch_that_is_stopped_before_it_trains(
-    number: int, code: int, finds: str, output_format: str, begin: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_launch_that_is_stopped_before_it_trains(number, code, finds, output_format, begin, tmp_path):
     child = begin("train", "--output-format", output_format)
     child.send_signal(number)
     out, err = child.communicate(timeout=PATIENCE_S)

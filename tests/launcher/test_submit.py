@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +17,7 @@ from profiles.registry import resolve_run
 SUBMIT = ("submit", "-p", "cpu-demo", "--to", "slurm", "--trainer.output_dir=runs/small")
 
 
-def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
+def test_a_printed_job_is_that_of_the_run(command):
     answer = command(*SUBMIT, "--print", "--nodes", "2", "--time", "1:00:00", "--partition", "p",
                      "--extra=--exclusive", "--extra=--comment=two words", "--setup", "source env",
                      "--signal-lead", "60")  # fmt: skip
@@ -38,7 +36,7 @@ def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
     assert not Path("runs").exists()
 
 
-def test_an_elastic_job_asks_for_a_range_of_nodes(command: Callable[..., Any]) -> None:
+def test_an_elastic_job_asks_for_a_range_of_nodes(command):
     kept = (*SUBMIT, "--print", "--trainer.keep_step=true", "--trainer.gradient_accumulation_steps=4")
     answer = command(*kept, "--nodes", "1:4")
     assert "#SBATCH --nodes=1-4\n" in answer.out
@@ -48,14 +46,14 @@ def test_an_elastic_job_asks_for_a_range_of_nodes(command: Callable[..., Any]) -
     assert (refused.code, "possible numbers of processes: 1, 2, 4\n" in refused.err) == (1, True)
 
 
-def test_gpus_are_those_of_a_node(command: Callable[..., Any]) -> None:
+def test_gpus_are_those_of_a_node(command):
     step = "--trainer.gradient_accumulation_steps=4"
     answer = command("submit", "-p", "a100-prod", "--to", "slurm", "--print", "--nproc-per-node", "4", step)
     assert "#SBATCH --gpus-per-node=4\n" in answer.out
     assert "--nproc-per-node 4 --resume auto" in answer.out
 
 
-def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) -> None:
+def test_a_run_that_fails_its_checks_is_not_queued(command):
     answer = command(*SUBMIT, "--scheduler.warmup_steps=5000")
     assert answer.code == 1
     assert "SCH001" in answer.out
@@ -75,25 +73,25 @@ def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) 
         (("--nodes", "2:4"), "add --trainer.keep_step true"),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(command: Any, arguments: Any, words: str) -> None:
+def test_options_that_cannot_be_meant_are_refused(command, arguments, words):
     answer = command(*SUBMIT, "--print", *arguments)
     assert answer.code == 2, answer.out
     assert words in answer.err
 
 
 @pytest.mark.parametrize("time", ["90", "90:30", "1:30:00", "2-12", "2-12:30", "2-12:30:00", "UNLIMITED"])
-def test_each_form_of_a_time_limit_of_slurm_is_taken(time: str) -> None:
+def test_each_form_of_a_time_limit_of_slurm_is_taken(time):
     slurm.require_time(time)
 
 
-def test_a_sweep_is_an_array_whose_tasks_name_their_point(command: Callable[..., Any]) -> None:
+def test_a_sweep_is_an_array_whose_tasks_name_their_point(command):
     answer = command(*SUBMIT, "--print", "--sweep", "seed=1,2,3,4", "--parallel", "2")
     assert answer.out.startswith("#!/bin/bash\n")
     assert "#SBATCH --array=0-3%2\n" in answer.out
     assert '--sweep seed=1,2,3,4 --resume auto --point "$SLURM_ARRAY_TASK_ID"' in answer.out
 
 
-def test_a_search_is_an_array_whose_tasks_share_the_trials(command: Callable[..., Any]) -> None:
+def test_a_search_is_an_array_whose_tasks_share_the_trials(command):
     rate, own = "optimizer.lr=log(1e-4,1e-2)", ("--trials", "6", "--parallel", "2")
     answer = command(*SUBMIT, "--print", "--search", rate, *own)
     assert answer.out.startswith("#!/bin/bash\n"), answer.err
@@ -105,9 +103,7 @@ def test_a_search_is_an_array_whose_tasks_share_the_trials(command: Callable[...
 
 
 @pytest.mark.child
-def test_a_job_is_queued_from_a_script_that_stays(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_queued_from_a_script_that_stays(command, tmp_path, monkeypatch):
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
         '#!/bin/sh\necho "$@" >> queued\n[ -z "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; }\necho 17\n'
@@ -126,9 +122,7 @@ def test_a_job_is_queued_from_a_script_that_stays(
 
 
 @pytest.mark.child
-def test_without_slurm_the_script_is_written_for_another_machine(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_the_script_is_written_for_another_machine(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = command(*SUBMIT, "--output", "job.sbatch")
     assert (answer.code, answer.out) == (0, "job.sbatch: queue it with: sbatch job.sbatch\n")
@@ -149,7 +143,7 @@ TWO_NODES = (
 )
 
 
-def test_a_task_of_skypilot_is_started_again_after_exit_75_only(command: Callable[..., Any]) -> None:
+def test_a_task_of_skypilot_is_started_again_after_exit_75_only(command):
     task = yaml.safe_load(command(*TWO_NODES, "--to", "skypilot", "--setup", "source env").out)
     recovery = {"max_restarts_on_errors": 0, "recover_on_exit_codes": [75]}
     assert task["resources"] == {"accelerators": "H200:1", "image_id": "docker:i:1", "job_recovery": recovery}
@@ -160,7 +154,7 @@ def test_a_task_of_skypilot_is_started_again_after_exit_75_only(command: Callabl
     assert '--node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$head:29400"' in task["run"]
 
 
-def test_a_job_of_kubernetes_retries_by_exit_code(command: Callable[..., Any]) -> None:
+def test_a_job_of_kubernetes_retries_by_exit_code(command):
     service, job = yaml.safe_load_all(command(*TWO_NODES, "--to", "kubernetes").out)
     name = "runs-1"
     assert (service["metadata"]["name"], service["spec"]["clusterIP"]) == (name, "None")
@@ -182,12 +176,12 @@ def test_a_job_of_kubernetes_retries_by_exit_code(command: Callable[..., Any]) -
 @pytest.mark.parametrize(
     ("folder", "name"), [("日本", "run"), ("2024_Run", "run-2024-run"), ("a" * 49 + "_b", "a" * 49)]
 )
-def test_names_are_valid_for_every_engine(folder: str, name: str, command: Callable[..., Any]) -> None:
+def test_names_are_valid_for_every_engine(folder, name, command):
     answer = command(*TWO_NODES, "--to", "kubernetes", "--trainer.output_dir", f"/data/{folder}")
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(answer.out)] == [name, name]
 
 
-def test_a_task_for_a_run_that_names_no_gpu_needs_one() -> None:
+def test_a_task_for_a_run_that_names_no_gpu_needs_one():
     run = replace(resolve_run("h200-prod"), profile=None)
     options = submit.Options(selection=Selection.of(None, None, None), engine="skypilot")
     with pytest.raises(ProjectError, match="names no GPU"):
@@ -195,14 +189,14 @@ def test_a_task_for_a_run_that_names_no_gpu_needs_one() -> None:
     assert submit.batch_of(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"
 
 
-def test_a_job_of_one_pod_retries_after_exit_75_only(command: Callable[..., Any]) -> None:
+def test_a_job_of_one_pod_retries_after_exit_75_only(command):
     job = yaml.safe_load(command(*SUBMIT, *ELSEWHERE, "--to", "kubernetes").out)
     final = job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]
     assert (final["operator"], final["values"]) == ("NotIn", [75])
     assert "resources" not in job["spec"]["template"]["spec"]["containers"][0]
 
 
-def test_a_file_for_another_engine_makes_no_folder_of_logs(command: Any, tmp_path: Path) -> None:
+def test_a_file_for_another_engine_makes_no_folder_of_logs(command, tmp_path):
     volume = ("--trainer.output_dir", str(tmp_path / "volume" / "run"), "--volume", f"{tmp_path}/volume=name")
     assert command("submit", "-p", "cpu-demo", "--to", "skypilot", "-o", "task.yaml", *volume).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["task.yaml"]
@@ -219,6 +213,6 @@ def test_a_file_for_another_engine_makes_no_folder_of_logs(command: Any, tmp_pat
         (("kubernetes", "--print"), "a pod needs an image, and a volume"),
     ],
 )
-def test_what_an_engine_does_not_have_or_needs_is_named(command: Any, arguments: Any, words: str) -> None:
+def test_what_an_engine_does_not_have_or_needs_is_named(command, arguments, words):
     answer = command("submit", "-p", "cpu-demo", "--to", *arguments)
     assert (answer.code, words in answer.err) == (2, True), answer.err

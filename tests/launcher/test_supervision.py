@@ -89,9 +89,7 @@ def launched(tmp_path: Path) -> Callable[..., Summary]:
     return run
 
 
-def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
-    launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_a_child_that_hangs_is_dumped_killed_and_begun_again(launched, tmp_path):
     ending = launched(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if number == 0: beat(1); time.sleep(60)\nassert again\nend('finished', 0, 3)",
@@ -107,9 +105,7 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
 
 
 @pytest.mark.parametrize(("saved", "repeated"), [(0, "steps 1 to 1,194"), (150, "steps 151 to 1,194")])
-def test_steps_that_are_repeated_in_silence_are_announced(
-    launched: Callable[..., Summary], saved: int, repeated: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_that_are_repeated_in_silence_are_announced(launched, saved, repeated, capsys):
     launched(
         f"checkpoint = run / 'checkpoints' / '{saved}'\ncheckpoint.mkdir(parents=True, exist_ok=True)\n"
         "(run / 'checkpoints' / 'latest').write_text(checkpoint.name)\n"
@@ -119,9 +115,7 @@ def test_steps_that_are_repeated_in_silence_are_announced(
     assert f"{repeated} are repeated, and not printed again" in lines
 
 
-def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
-    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(launched, monkeypatch):
     away_s = [0.0]
     clock = AwakeClock(lambda: time.monotonic() + away_s[0])
     monkeypatch.setattr("launcher.run.session.AwakeClock", lambda: clock)
@@ -131,9 +125,7 @@ def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
     assert away_s == [3600.0]
 
 
-def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
-    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(launched, monkeypatch, capsys):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -156,9 +148,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
-    launched: Callable[..., Summary], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(launched, capsys):
     ending = launched(
         "beat(1)\nif number == 0: os.kill(os.getpid(), signal.SIGKILL)\nassert again\nend('finished', 0, 3)"
     )
@@ -172,9 +162,7 @@ WITHOUT_OUTCOME = (
 )
 
 
-def test_the_launcher_writes_the_outcome_that_the_trainer_could_not(
-    launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_the_launcher_writes_the_outcome_that_the_trainer_could_not(launched, tmp_path):
     assert launched(WITHOUT_OUTCOME).exit_code == 4
     outcome = read_json(tmp_path / "outcome.json")
     assert outcome == {
@@ -189,15 +177,13 @@ def test_the_launcher_writes_the_outcome_that_the_trainer_could_not(
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_an_outcome_that_nobody_could_write_is_reported(
-    launched: Callable[..., Summary], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_outcome_that_nobody_could_write_is_reported(launched, capsys):
     ending = launched(WITHOUT_OUTCOME)
     assert (ending.status, ending.exit_code, ending.step) == ("failed", 4, 5)
     assert capsys.readouterr().err.count("could not write the outcome to outcome.json") == 1
 
 
-def test_the_hint_of_an_error_is_kept(launched: Callable[..., Summary], tmp_path: Path) -> None:
+def test_the_hint_of_an_error_is_kept(launched, tmp_path):
     error = {"code": "SPK001", "message": "loss spike", "hint": "lower optimizer.lr", "exit_code": 4}
     ending = launched(
         f"beat(5)\n(run / 'error.json').write_text({json.dumps(error)!r})\nend('failed', 4, 5, 'loss spike')"
@@ -210,7 +196,7 @@ def test_the_hint_of_an_error_is_kept(launched: Callable[..., Summary], tmp_path
 
 
 @pytest.mark.parametrize("code", ["CKP004", "DGR001"])
-def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Summary], code: str) -> None:
+def test_what_somebody_has_to_change_is_not_restarted(launched, code):
     ending = launched(
         f"beat(5)\n(run / 'error.json').write_text(json.dumps({{'code': '{code}', 'message': 'full',"
         " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nend('failed', 4, 5, 'full')"
@@ -219,7 +205,7 @@ def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Su
     assert "make room" in ending.message
 
 
-def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Summary], tmp_path: Path) -> None:
+def test_of_several_nodes_none_begins_again_alone(launched, tmp_path):
     stall = "beat(1)\ntime.sleep(60)"
     ending = launched(stall, limits=TIGHT, nnodes=2, node_rank=0)
     assert (ending.exit_code, ending.restarts) == (4, 0)
@@ -240,24 +226,20 @@ EARLIER = {"status": "preempted", "exit_code": 75, "step": 4000}
         ("(run / 'outcome.json').unlink()\nsys.exit(1)", ("failed", 4, 0)),
     ],
 )
-def test_a_node_that_joins_takes_no_outcome_that_was_there_before(
-    program: str, expected: tuple[str, int, int], launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_a_node_that_joins_takes_no_outcome_that_was_there_before(program, expected, launched, tmp_path):
     (tmp_path / "outcome.json").write_text(json.dumps(EARLIER), encoding="utf-8")
     ending = launched(program, limits=TIGHT if "sleep" in program else PATIENT, owns_run=False)
     assert (ending.status, ending.exit_code, ending.step) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_stop_before_the_child_can_hear_it_asks_to_be_queued_again(
-    number: int, launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_a_stop_before_the_child_can_hear_it_asks_to_be_queued_again(number, launched, tmp_path):
     once(lambda: "trainer_pid" in read_json(tmp_path / "manifest.json"), lambda: os.kill(os.getpid(), number))
     ending = launched("time.sleep(60)")
     assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
 
 
-def test_after_a_stop_nothing_begins_again(launched: Callable[..., Summary], tmp_path: Path) -> None:
+def test_after_a_stop_nothing_begins_again(launched, tmp_path):
     beats = tmp_path / "heartbeat_rank0.jsonl"
     once(lambda: has_line(beats), lambda: os.kill(os.getpid(), signal.SIGTERM))
     ending = launched(
@@ -276,9 +258,7 @@ def test_after_a_stop_nothing_begins_again(launched: Callable[..., Summary], tmp
         ("a smoke profile", "os.kill(os.getppid(), signal.SIGTERM); time.sleep(0.3);", ("preempted", 75, "")),
     ],
 )
-def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
-    verdict: str, stop: str, expected: tuple[str, int, str], launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(verdict, stop, expected, launched, tmp_path):
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)"
     told = "assert os.environ['NEOBERT_STOP_SINCE_BOOT'] == '7'"
     program = f"{hears}; {told}; beat(5); {stop} end('preempted', 75, 5)"
@@ -288,9 +268,7 @@ def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
     assert read_json(tmp_path / "outcome.json")["exit_code"] == expected[1]
 
 
-def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(
-    launched: Callable[..., Summary], tmp_path: Path
-) -> None:
+def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(launched, tmp_path):
     ending = launched(
         "if again: os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)\n"
         "beat(5)\nend('failed', 4, 5, 'the loss is not finite')"
@@ -327,8 +305,8 @@ def orphan(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_writes(
-    launched: Callable[..., Summary], orphan: Callable[..., Path], tmp_path: Path
-) -> None:
+    launched, orphan, tmp_path
+):
     ours, others = orphan(tmp_path / "resolved.json"), orphan(tmp_path / "other" / "resolved.json")
     ending = launched(
         f"assert open({str(ours)!r}).read() == 'saved'\nbeat(1)\nend('finished', 0, 3)",
@@ -339,9 +317,7 @@ def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_wri
     assert end_orphans(tmp_path / "other" / "resolved.json", 20) == (1, 0)
 
 
-def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
-    orphan: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(orphan, tmp_path):
     note = orphan(tmp_path / "resolved.json", is_of_torchrun=False)
     agent = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[2:])", AGENT]
     kept = tmp_path / "kept"
@@ -359,9 +335,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
                 each.kill()
 
 
-def test_beside_what_cannot_be_killed_nothing_begins(
-    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_beside_what_cannot_be_killed_nothing_begins(launched, monkeypatch, tmp_path):
     left = iter([(0, 0), (1, 1)])
     monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: next(left))
     ending = launched("beat(1)\ntime.sleep(60)", limits=TIGHT)
@@ -370,16 +344,14 @@ def test_beside_what_cannot_be_killed_nothing_begins(
     assert (tmp_path / "count").read_text() == "."
 
 
-def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(
-    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(launched, monkeypatch, tmp_path):
     monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: (1, 1))
     with pytest.raises(ProjectError, match="hangs in the kernel"):
         launched("end('finished', 0, 3)")
     assert not (tmp_path / "count").exists()
 
 
-def test_what_cannot_be_killed_is_not_waited_for() -> None:
+def test_what_cannot_be_killed_is_not_waited_for():
     def hang(timeout_s: float) -> int:
         raise subprocess.TimeoutExpired("trainer", timeout_s)
 
@@ -387,7 +359,7 @@ def test_what_cannot_be_killed_is_not_waited_for() -> None:
     assert _code_of(SimpleNamespace(wait=lambda _: 4)) == 4
 
 
-def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
+def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path):
     (tmp_path / "logs").mkdir()
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
     program = PROGRAM.format(folder=str(tmp_path)) + hears + "beat(1)\ntime.sleep(60)"
@@ -410,7 +382,7 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
     assert "most recent call first" in file.read_text(encoding="utf-8")
 
 
-def test_a_dump_that_pauses_within_a_line_is_waited_for(tmp_path: Path) -> None:
+def test_a_dump_that_pauses_within_a_line_is_waited_for(tmp_path):
     (tmp_path / "logs").mkdir()
     slow = f"""
 import signal, time
@@ -431,9 +403,7 @@ while True:
     end(child, {}, 0.1)
 
 
-def test_a_process_that_cannot_say_where_it_is_is_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_say_where_it_is_is_told_apart(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(process_tree, "DUMP_TIMEOUT_S", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print(1, flush=True)"

@@ -7,10 +7,8 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,7 +43,7 @@ VALUES = st.lists(
         ("model.init=published,scaled", ("published", "scaled")),
     ],
 )
-def test_values_of_a_key(argument: str, values: tuple[str, ...]) -> None:
+def test_values_of_a_key(argument, values):
     assert parse_axes([argument]) == [Axis(argument.partition("=")[0], values)]
 
 
@@ -63,13 +61,13 @@ def test_values_of_a_key(argument: str, values: tuple[str, ...]) -> None:
         (["seed=0:40", "optimizer.lr=0.1:4:0.1"], "more than 1000 points"),
     ],
 )
-def test_what_names_no_sweep_is_refused(arguments: list[str], words: str) -> None:
+def test_what_names_no_sweep_is_refused(arguments, words):
     with pytest.raises(ProjectError, match=words):
         expand(parse_axes(arguments))
 
 
 @given(st.integers(-50, 50), st.integers(1, 60), st.sampled_from(["1", "2", "0.5", "0.1"]))
-def test_a_range_counts_as_pythons_does(start: int, length: int, step: str) -> None:
+def test_a_range_counts_as_pythons_does(start, length, step):
     [axis] = parse_axes([f"seed={start}:{start + length}:{step}"])
     expected = [Decimal(start) + index * Decimal(step) for index in range(len(axis.values))]
     assert [Decimal(value) for value in axis.values] == expected
@@ -77,14 +75,14 @@ def test_a_range_counts_as_pythons_does(start: int, length: int, step: str) -> N
 
 
 @given(VALUES, VALUES)
-def test_every_combination_once_each_in_a_folder_of_its_own(first: list[str], second: list[str]) -> None:
+def test_every_combination_once_each_in_a_folder_of_its_own(first, second):
     points = expand([Axis("optimizer.lr", tuple(first)), Axis("scheduler.lr", tuple(second))])
     assert len({point.overrides for point in points}) == len(points) == len(first) * len(second)
     assert len({point.folder for point in points}) == len(points)
     assert all(Path(point.folder).name == point.folder for point in points)
 
 
-def test_a_sweep_is_listed_and_nothing_is_written(command: Callable[..., Any]) -> None:
+def test_a_sweep_is_listed_and_nothing_is_written(command):
     answer = command(*SWEEP, "--sweep", "seed=0:2", "--dry-run")
     assert answer.code == 0
     assert answer.out.splitlines()[0].split() == ["point", "tokens", "time", "memory", "cost"]
@@ -94,7 +92,7 @@ def test_a_sweep_is_listed_and_nothing_is_written(command: Callable[..., Any]) -
     assert not Path("sweep").exists()
 
 
-def test_a_finished_point_is_listed_as_finished(command: Callable[..., Any]) -> None:
+def test_a_finished_point_is_listed_as_finished(command):
     folder = Path("sweep/lr=1e-3").absolute()
     folder.mkdir(parents=True)
     run = resolve_run("cpu-demo", (), ("optimizer.lr=1e-3", f"trainer.output_dir={folder}"))
@@ -108,12 +106,12 @@ def test_a_finished_point_is_listed_as_finished(command: Callable[..., Any]) -> 
     assert [(point["result"] or {}).get("status") for point in points] == ["finished", None]
 
 
-def test_a_sweep_that_fails_its_checks_has_json_output(command: Callable[..., Any]) -> None:
+def test_a_sweep_that_fails_its_checks_has_json_output(command):
     answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000", "--output-format", "json")
     assert (answer.code, [point["result"] for point in answer.json["points"]]) == (1, [None, None])
 
 
-def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:
+def test_one_bad_point_and_none_is_started(command):
     answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000")
     assert answer.code == 1
     assert "warmup_steps=9000" in answer.err
@@ -121,7 +119,7 @@ def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:
     assert not Path("sweep").exists()
 
 
-def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) -> None:
+def test_unequal_tokens_are_refused_unless_allowed(command):
     answer = command(*TRAIN, "--sweep", "trainer.max_steps=6000,6001", "--dry-run")
     assert answer.code == 1
     counts = re.search(r"unequal numbers of tokens: ([\d,]+) \(.*\), ([\d,]+) \(", answer.err)
@@ -138,9 +136,7 @@ def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) 
         ["trainer.gradient_accumulation_steps=1,2", "trainer.max_steps=60"],
     ],
 )
-def test_unequal_numbers_of_negatives_are_refused_unless_allowed(
-    command: Callable[..., Any], axes: list[str]
-) -> None:
+def test_unequal_numbers_of_negatives_are_refused_unless_allowed(command, axes):
     words = [word for axis in axes for word in ("--sweep", axis)]
     pairs = ("train", "--profile", "contrastive-demo", *words, "--dry-run")
     answer = command(*pairs)
@@ -171,9 +167,7 @@ def begin(folder: Path, *overrides: str, step: int = 5) -> ResolvedRun:
         ("trainer.resume_from_checkpoint=latest", []),
     ],
 )
-def test_a_run_is_begun_otherwise_by_what_determines_its_result(
-    override: str, keys: list[str], tmp_path: Path
-) -> None:
+def test_a_run_is_begun_otherwise_by_what_determines_its_result(override, keys, tmp_path):
     weights = f"model.pretrained_checkpoint={Path('first').absolute()}"
     begin(tmp_path / "run", weights)
     (tmp_path / "run" / "manifest.json").write_text('{"working_directory": "/elsewhere"}', encoding="utf-8")
@@ -181,7 +175,7 @@ def test_a_run_is_begun_otherwise_by_what_determines_its_result(
     assert [each.key for each in settings_begun_with(run, tmp_path / "run")] == keys
 
 
-def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path: Path) -> None:
+def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path):
     run, folder = begin(tmp_path, step=5), tmp_path
     last = resolve_run("cpu-demo", (), ("trainer.max_steps=900",))
     (folder / "resolved.json").write_text(json.dumps(to_dict(last.config)), encoding="utf-8")
@@ -197,9 +191,7 @@ def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_points_that_were_begun_otherwise_are_refused_unless_allowed(
-    command: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_points_that_were_begun_otherwise_are_refused_unless_allowed(command, launch):
     begin(Path("sweep/lr=1e-3"), "optimizer.lr=1e-3", "trainer.max_steps=300")
     folder = Path("sweep/lr=1e-3")
     run = resolve_run("cpu-demo", (), ("optimizer.lr=1e-3", f"trainer.output_dir={folder.absolute()}"))
@@ -234,9 +226,7 @@ def test_points_that_were_begun_otherwise_are_refused_unless_allowed(
         (("--parallel", "2"), "no --sweep is given"),
     ],
 )
-def test_options_that_do_not_fit_a_sweep_are_refused(
-    options: tuple[str, ...], words: str, command: Callable[..., Any]
-) -> None:
+def test_options_that_do_not_fit_a_sweep_are_refused(options, words, command):
     answer = command(*TRAIN, *options)
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
@@ -252,22 +242,20 @@ def test_options_that_do_not_fit_a_sweep_are_refused(
         ("trainer.eval_max_batches=4,null", "trainer.eval_max_batches"),
     ],
 )
-def test_points_that_are_not_evaluated_alike_are_named(
-    sweep: str, named: str, command: Callable[..., Any]
-) -> None:
+def test_points_that_are_not_evaluated_alike_are_named(sweep, named, command):
     answer = command(*TRAIN, "--dry-run", "--sweep", sweep)
     assert answer.code == 0
     assert f"warning: evaluation losses are not comparable: the points differ in {named}\n" in answer.err
     assert ("hint: set datacollator.mlm_probability_eval" in answer.err) == ("probability" in named)
 
 
-def test_points_at_one_rate_of_evaluation_are_comparable(command: Callable[..., Any]) -> None:
+def test_points_at_one_rate_of_evaluation_are_comparable(command):
     one_rate = ("--datacollator.mlm_probability_eval", "0.15")
     answer = command(*TRAIN, *one_rate, "--dry-run", "--sweep", "datacollator.mlm_probability=0.15,0.3")
     assert (answer.code, answer.err) == (0, "")
 
 
-def test_a_warning_is_printed_at_the_first_point_that_has_it(command: Callable[..., Any]) -> None:
+def test_a_warning_is_printed_at_the_first_point_that_has_it(command):
     answer = command(*TRAIN, "--dry-run", "--sweep", "optimizer.muon_lr=1e-3,2e-3")
     assert answer.code == 0
     assert answer.err.count("OPT003") == 1
@@ -276,9 +264,7 @@ def test_a_warning_is_printed_at_the_first_point_that_has_it(command: Callable[.
     assert [word for word in differing.split() if word.startswith("lr=")] == ["lr=0.3", "lr=0.5"]
 
 
-def test_a_refused_point_has_no_result_of_an_earlier_launch(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_point_has_no_result_of_an_earlier_launch(command, monkeypatch):
     earlier = Path("sweep/lr=1e-3")
     earlier.mkdir(parents=True)
     (earlier / "outcome.json").write_text('{"status": "interrupted", "exit_code": 130, "step": 3}', "utf-8")
@@ -294,7 +280,7 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
 
 
 @pytest.mark.child
-def test_a_sweep_to_its_end_and_again(launch: Callable[..., Any], command: Callable[..., Any]) -> None:
+def test_a_sweep_to_its_end_and_again(launch, command):
     answer = launch(*SWEEP, fake="finish")
     assert answer.code == 0, answer.err
     *_, first, second, _, charts = answer.out.splitlines()
@@ -314,7 +300,7 @@ def test_a_sweep_to_its_end_and_again(launch: Callable[..., Any], command: Calla
 
 
 @pytest.mark.child
-def test_a_failed_point_does_not_end_a_sweep(launch: Callable[..., Any]) -> None:
+def test_a_failed_point_does_not_end_a_sweep(launch):
     answer = launch(*SWEEP, fake="fail")
     assert answer.code != 0
     assert answer.out.count(" failed ") == 2
@@ -322,9 +308,7 @@ def test_a_failed_point_does_not_end_a_sweep(launch: Callable[..., Any]) -> None
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(
-    start_child: Callable[..., Any], run_child: Callable[..., Any]
-) -> None:
+def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(start_child, run_child):
     child = start_child(*SWEEP, fake="stop")
     while not Path("sweep/lr=1e-3/ready_0").exists():
         assert child.poll() is None

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,13 +31,13 @@ BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
         ("\t\tsave_steps: 5", "\t", "\t\t"),
     ],
 )
-def test_the_whole_key_or_value_is_underlined(line: str, start: str, underlined: str) -> None:
+def test_the_whole_key_or_value_is_underlined(line, start, underlined):
     place = line.index(start)
     assert line[place : end_of(line, place)] == underlined
 
 
 @given(st.text(max_size=40), st.integers(1, 45), st.sampled_from([0, 20, 80]))
-def test_carets_stay_within_the_line(tmp_path_factory: Any, text: str, column: int, width: int) -> None:
+def test_carets_stay_within_the_line(tmp_path_factory, text, column, width):
     path = tmp_path_factory.mktemp("line") / "run.yaml"
     path.write_text(text, encoding="utf-8")
     for number, shown in excerpt(str(path), 1, column, width):
@@ -48,7 +45,7 @@ def test_carets_stay_within_the_line(tmp_path_factory: Any, text: str, column: i
         assert not width or len(shown) <= width
 
 
-def test_a_long_line_is_shown_from_where_its_value_is_seen(tmp_path: Path) -> None:
+def test_a_long_line_is_shown_from_where_its_value_is_seen(tmp_path):
     path = tmp_path / "run.yaml"
     keys = ", ".join(f"key_{number}: {number}" for number in range(20))
     path.write_text(f"trainer: {{{keys}, save_every: 5}}\n", encoding="utf-8")
@@ -60,7 +57,7 @@ def test_a_long_line_is_shown_from_where_its_value_is_seen(tmp_path: Path) -> No
     assert source[at : at + carets.count("^")] == "save_every"
 
 
-def test_lint_marks_and_counts_what_fix_would_fix(command: Callable[..., Any], run_file: Any) -> None:
+def test_lint_marks_and_counts_what_fix_would_fix(command, run_file):
     path = run_file(BAD)
     out = command("lint", path).out
     assert "fail CFG007 renamed-key [*]: trainer.save_every is not a key here\n" in out
@@ -73,14 +70,14 @@ def test_lint_marks_and_counts_what_fix_would_fix(command: Callable[..., Any], r
     assert path.read_text() == BAD, "to count is not to fix"
 
 
-def test_a_line_is_shown_once_for_all_its_findings(command: Callable[..., Any], run_file: Any) -> None:
+def test_a_line_is_shown_once_for_all_its_findings(command, run_file):
     path = run_file("profile: cpu-demo\ntrainer:\n  max_steps: 40\n")
     out = command("lint", path, "--select", "SCH").out
     assert out.count(f"--> {path}:1:10") == 2
     assert out.count("1 | profile: cpu-demo") == 1
 
 
-def test_quiet_prints_findings_only(command: Callable[..., Any], run_file: Any, tmp_path: Path) -> None:
+def test_quiet_prints_findings_only(command, run_file, tmp_path):
     other = tmp_path / "docker-compose.yml"
     other.write_text("services: {}\n")
     run_file("profile: cpu-demo\n")
@@ -92,9 +89,7 @@ def test_quiet_prints_findings_only(command: Callable[..., Any], run_file: Any, 
     assert "2 fail" not in failing.out
 
 
-def test_colours_change_nothing_but_colours(
-    command: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colours_change_nothing_but_colours(command, run_file, monkeypatch):
     path = run_file(BAD)
     plain = command("lint", path).out
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -106,14 +101,12 @@ def test_colours_change_nothing_but_colours(
     assert command("lint", path).out == plain
 
 
-def test_an_error_of_a_config_has_the_form_of_lint(command: Callable[..., Any], run_file: Any) -> None:
+def test_an_error_of_a_config_has_the_form_of_lint(command, run_file):
     path = run_file(BAD)
     assert command("plan", path).err.strip() == command("lint", "-q", path).out.replace(" [*]", "").strip()
 
 
-def test_a_rule_s_page_is_rendered_on_a_terminal_and_plain_in_a_pipe(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_s_page_is_rendered_on_a_terminal_and_plain_in_a_pipe(command, monkeypatch):
     plain = command("rule", "CKP001").out
     assert "## Example\n```yaml\n" in plain
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -124,9 +117,7 @@ def test_a_rule_s_page_is_rendered_on_a_terminal_and_plain_in_a_pipe(
 
 
 @pytest.mark.parametrize("content", [None, b"profile: \xff\xfe\n", b"", b"a: [\n"])
-def test_a_file_that_cannot_be_read_has_nothing_to_fix(
-    content: bytes | None, command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read_has_nothing_to_fix(content, command, tmp_path):
     path = tmp_path / "run.yaml"
     if content is not None:
         path.write_bytes(content)

@@ -31,7 +31,7 @@ def ids(command: Callable[..., Any]) -> Path:
     return write_shard(Path("ids/00000.ds"), [each.ids for each in encoded]).parent
 
 
-def test_token_ids_train_to_the_losses_of_their_text(ids: Path, run_child: Callable[..., Any]) -> None:
+def test_token_ids_train_to_the_losses_of_their_text(ids, run_child):
     for folder, *changes in (("of-text",), ("of-ids", "--dataset.path", str(ids))):
         trained = run_child("train", "run.yaml", "--trainer.output_dir", folder, *changes)
         assert trained.code == 0, trained.out + trained.err
@@ -40,9 +40,7 @@ def test_token_ids_train_to_the_losses_of_their_text(ids: Path, run_child: Calla
 
 
 @pytest.mark.parametrize("part", [(), ("--part", "1/1")])
-def test_ids_of_another_tokenizer_are_refused_by_preparation(
-    ids: Path, command: Callable[..., Any], part: tuple[str, ...]
-) -> None:
+def test_ids_of_another_tokenizer_are_refused_by_preparation(ids, command, part):
     prepare = ("data", "prepare", "run.yaml", "--dataset.path", str(ids), *part, "-o", "prepared")
     own = TOKENIZER.read_text()
     content = json.loads(own)

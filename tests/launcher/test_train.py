@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,7 @@ def wait_until_ready(child: subprocess.Popen[str], num_ranks: int = 1) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_run_from_start_to_finish_and_again(
-    run_child: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_a_run_from_start_to_finish_and_again(run_child, launch):
     answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
     assert answer.code == 0, answer.err
     lines = answer.out.splitlines()
@@ -52,7 +49,7 @@ def test_a_run_from_start_to_finish_and_again(
     assert "this run is already finished" in again.out
 
 
-def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., Any]) -> None:
+def test_a_run_that_lacks_only_its_last_word_is_finished(launch):
     launch(*TRAIN, fake="fail")
     publish(RUN / "checkpoints", 700, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
     (RUN / "outcome.json").unlink()
@@ -62,9 +59,7 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., A
     assert "finished at step" in answer.out
 
 
-def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(
-    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(launch, monkeypatch):
     """A sweep that was started twice waited for the run, and then failed because the run was there."""
     right, nested = train._examine, []
 
@@ -81,9 +76,7 @@ def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on
     assert "this run is already finished" in answer.out
 
 
-def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(
-    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(launch, monkeypatch):
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -98,7 +91,7 @@ def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(
     assert "this run is already finished" not in launch(*longer, fake="finish").out
 
 
-def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable[..., Any]) -> None:
+def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch):
     launch(*TRAIN, fake="finish")
     publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
     answer = launch(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
@@ -108,7 +101,7 @@ def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable
     assert "\nresuming from step 1: " in answer.out
 
 
-def test_overwriting_moves_the_old_run_aside(launch: Callable[..., Any]) -> None:
+def test_overwriting_moves_the_old_run_aside(launch):
     launch(*TRAIN, fake="fail")
     answer = launch(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish")
     assert answer.code == 0
@@ -117,7 +110,7 @@ def test_overwriting_moves_the_old_run_aside(launch: Callable[..., Any]) -> None
     assert f"contained another run: its files were moved to {old.absolute()}" in answer.err
 
 
-def test_another_run_s_directory_is_not_gone_on_with(launch: Callable[..., Any]) -> None:
+def test_another_run_s_directory_is_not_gone_on_with(launch):
     launch(*TRAIN, fake="fail")
     same = launch(*TRAIN, "--resume", "auto", fake="fail")
     assert same.code == 93
@@ -142,16 +135,14 @@ def test_another_run_s_directory_is_not_gone_on_with(launch: Callable[..., Any])
         ("killed", 4, "killed by SIGKILL"),
     ],
 )
-def test_an_end_is_one_message_and_its_code(
-    behaviour: str, code: int, says: str, launch: Callable[..., Any]
-) -> None:
+def test_an_end_is_one_message_and_its_code(behaviour, code, says, launch):
     answer = launch(*TRAIN, fake=behaviour)
     assert answer.code == code
     assert says in answer.out
     assert "Traceback" not in answer.out + answer.err
 
 
-def test_an_end_is_one_object_in_json(launch: Callable[..., Any]) -> None:
+def test_an_end_is_one_object_in_json(launch):
     report = launch(*TRAIN, "--output-format", "json", fake="crash")
     assert (report.code, report.json["exit_code"], report.json["status"]) == (4, 4, "failed")
 
@@ -163,9 +154,7 @@ def test_an_end_is_one_object_in_json(launch: Callable[..., Any]) -> None:
         (signal.SIGHUP, signal.SIGTERM, 75),
     ],
 )
-def test_signals_are_forwarded_and_their_codes_returned(
-    number: int, received: int, code: int, start_child: Callable[..., Any]
-) -> None:
+def test_signals_are_forwarded_and_their_codes_returned(number, received, code, start_child):
     child = start_child(*TRAIN, fake="stop", preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_until_ready(child)
     child.send_signal(number)
@@ -176,7 +165,7 @@ def test_signals_are_forwarded_and_their_codes_returned(
     assert "Traceback" not in err
 
 
-def test_a_launch_under_nohup_outlives_its_terminal(start_child: Callable[..., Any]) -> None:
+def test_a_launch_under_nohup_outlives_its_terminal(start_child):
     child = start_child(*TRAIN, fake="stop", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     wait_until_ready(child)
     child.send_signal(signal.SIGHUP)
@@ -185,9 +174,7 @@ def test_a_launch_under_nohup_outlives_its_terminal(start_child: Callable[..., A
     assert not (RUN / "received").exists()
 
 
-def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
-    start_child: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(start_child, launch):
     child = start_child(*TRAIN, "--resume", "auto", fake="stop")
     wait_until_ready(child)
     child.send_signal(signal.SIGKILL)
@@ -200,7 +187,7 @@ def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
     assert manifest["earlier"][0]["outcome"]["status"] == "preempted"
 
 
-def test_a_refused_launch_starts_and_writes_nothing(launch: Callable[..., Any]) -> None:
+def test_a_refused_launch_starts_and_writes_nothing(launch):
     answer = launch(*TRAIN, "--set", "dataset.path=absent.txt", "--set", "dataset.name=null", fake="finish")
     assert answer.code == 1
     assert "DAT001" in answer.out
@@ -208,7 +195,7 @@ def test_a_refused_launch_starts_and_writes_nothing(launch: Callable[..., Any]) 
     assert not Path(".neobert").exists()
 
 
-def test_a_dry_run_prints_the_command_and_writes_nothing(launch: Callable[..., Any]) -> None:
+def test_a_dry_run_prints_the_command_and_writes_nothing(launch):
     answer = launch("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run", fake="")
     assert answer.code == 0
     assert f"-m fake_trainer '{Path.cwd()}/a run/resolved.json'" in answer.out
@@ -217,9 +204,7 @@ def test_a_dry_run_prints_the_command_and_writes_nothing(launch: Callable[..., A
     assert refused.code == 2
 
 
-def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_dry_run_refuses_an_occupied_folder_as_train_does(command, tmp_path):
     words = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", "--dry-run")
     saved = tmp_path / "run" / "checkpoints" / "20"
     saved.mkdir(parents=True)
@@ -242,9 +227,7 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
 
 
 @pytest.mark.usefixtures("warm")
-def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(
-    start_child: Callable[..., Any],
-) -> None:
+def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(start_child):
     child = start_child(*TRAIN, "--nproc-per-node", "2", fake="stop")
     wait_until_ready(child, num_ranks=2)
     child.send_signal(signal.SIGTERM)
@@ -257,7 +240,7 @@ def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(
     assert resolved["distributed"]["nproc_per_node"] == 2
 
 
-def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Callable[..., Any]) -> None:
+def test_restarts_are_told_and_recorded(launch, command):
     answer = launch(*TRAIN, "--watchdog.max_restarts", "2", fake="killed")
     assert answer.code == 4
     assert answer.err.count("rank 0 was killed by SIGKILL") == 2
@@ -270,13 +253,13 @@ def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Cal
     assert "restarts 2" in command("status", RUN).out
 
 
-def test_a_quiet_run_prints_its_summary_alone(launch: Callable[..., Any]) -> None:
+def test_a_quiet_run_prints_its_summary_alone(launch):
     answer = launch(*TRAIN, "-q", fake="finish")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("finished at step 3 of 3")
 
 
-def test_a_verbose_run_prints_reasons_and_every_check(launch: Callable[..., Any]) -> None:
+def test_a_verbose_run_prints_reasons_and_every_check(launch):
     shown = launch(*TRAIN, "--verbose", fake="finish").out
     assert "hours x GPUs x guard.price_per_gpu_hour" in shown
     assert "CKP001" in shown

@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,9 +48,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subprocess.
 
 
 @pytest.mark.parametrize("given", ["option", "environment"])
-def test_a_rank_follows_the_number_of_its_node(
-    given: str, endpoint: str, agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_follows_the_number_of_its_node(given, endpoint, agent, monkeypatch):
     if given == "environment":
         monkeypatch.setenv("PET_RDZV_ENDPOINT", endpoint)
         monkeypatch.setenv("PET_RDZV_BACKEND", "c10d")
@@ -66,7 +63,7 @@ def test_a_rank_follows_the_number_of_its_node(
         assert log.read_text(encoding="utf-8").startswith(f"rank {number} of 2 trains")
 
 
-def test_two_launches_make_one_run(endpoint: str, start_child: Callable[..., Any]) -> None:
+def test_two_launches_make_one_run(endpoint, start_child):
     run = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2", "--rdzv-endpoint")
     nodes = [start_child(*run, endpoint, "--node-rank", number, fake="finish") for number in "10"]
     for child in nodes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedErr
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
 
-Run = Callable[..., Any]
 RECORDED = json.loads(
     (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
 )
@@ -53,14 +51,14 @@ def statuses(report: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("output_format"), ["text", "json"])
-def test_a_leak_fails_in_every_format(command: Run, answer: dict[str, Any], output_format: str) -> None:
+def test_a_leak_fails_in_every_format(command, answer, output_format):
     answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = 1
     said = command("validate-gpu", "-p", "a100-prod", "--output-format", output_format)
     assert said.code == 1
     assert "NUM001" in said.out
 
 
-def test_a_fault_that_no_probe_sees_fails(command: Run, answer: dict[str, Any]) -> None:
+def test_a_fault_that_no_probe_sees_fails(command, answer):
     blind = answer["numerics"]["paths"][0]["mutants"][0]["probes"]["isolation"]
     blind |= {"leaked_tokens": 0, "largest_leak": 0.0}
     said = command("validate-gpu", "-p", "a100-prod")
@@ -69,7 +67,7 @@ def test_a_fault_that_no_probe_sees_fails(command: Run, answer: dict[str, Any]) 
     assert "missed a planted fault" in said.out
 
 
-def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, Any]) -> None:
+def test_the_numbers_are_shown_with_their_path(command, answer):
     out = command("validate-gpu", "-p", "a100-prod").out
     assert "NVIDIA A100-SXM4-80GB, bfloat16: 3,072 tokens, 11 segments of 1 to 1,024" in out
     assert "torch, torch_varlen" in out
@@ -77,9 +75,7 @@ def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, A
     assert "mutants killed 6/6" in out
 
 
-def test_ranks_that_would_train_together_are_held_to_each_other(
-    command: Run, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_would_train_together_are_held_to_each_other(command, answer, monkeypatch):
     said = facts_from_json(json.dumps(RECORDED)).distributed
     assert said is not None
     wrong = replace(said, collectives=(replace(said.collectives[0], wrong_at=(1,), wrong_from=(1,)),))
@@ -99,9 +95,7 @@ def test_ranks_that_would_train_together_are_held_to_each_other(
         (UnsupportedError("torch finds no CUDA device"), "unsupported"),
     ],
 )
-def test_a_child_that_does_not_answer_is_unknown(
-    command: Run, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: Exception, status: str
-) -> None:
+def test_a_child_that_does_not_answer_is_unknown(command, answer, monkeypatch, error, status):
     def fails(*_: Any) -> Any:
         raise error
 
@@ -114,7 +108,7 @@ def test_a_child_that_does_not_answer_is_unknown(
     assert f"{status}: {error}" in said.out
 
 
-def test_an_answer_that_makes_no_sense_is_unknown(command: Run, answer: dict[str, Any]) -> None:
+def test_an_answer_that_makes_no_sense_is_unknown(command, answer):
     answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = "none"
     said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
     assert statuses(said.json)["NUM001"] == "unknown"
@@ -122,9 +116,7 @@ def test_an_answer_that_makes_no_sense_is_unknown(command: Run, answer: dict[str
 
 
 @pytest.mark.parametrize("name", ["validate-gpu", "preflight"])
-def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
-    command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
+def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(command, monkeypatch, tmp_path, name):
     measured = (
         "launcher.preflight.examination.collect"
         if name == "preflight"
@@ -137,7 +129,7 @@ def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
 
 
 @pytest.mark.child
-def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_child_is_killed_in_time(command, monkeypatch):
     monkeypatch.setattr(trials, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
     monkeypatch.setattr(trials, "NUMERICS_S", 0.3)
     said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
@@ -147,7 +139,7 @@ def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.Mon
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_the_attention_of_a_transformers_model_is_tested(run_child: Run, tmp_path: Path) -> None:
+def test_the_attention_of_a_transformers_model_is_tested(run_child, tmp_path):
     model = "{type: hf, architecture: modernbert, hidden_size: 32, num_hidden_layers: 2, "
     model += "num_attention_heads: 2, intermediate_size: 48}"
     (tmp_path / "run.yaml").write_text(f"profile: cpu-demo\nmodel: {model}\n", encoding="utf-8")
@@ -161,7 +153,7 @@ def test_the_attention_of_a_transformers_model_is_tested(run_child: Run, tmp_pat
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_the_real_suite_passes_on_a_cpu(run_child: Run, tmp_path: Path) -> None:
+def test_the_real_suite_passes_on_a_cpu(run_child, tmp_path):
     (tmp_path / "run.yaml").write_text(SMALL, encoding="utf-8")
     said = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")
     assert (said.code, said.json["verdict"]) == (0, "pass")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return started
 
 
-def test_the_profile_of_the_cards_is_validated_and_named(
-    command: Callable[..., Any], bindings: Any, measured: Any
-) -> None:
+def test_the_profile_of_the_cards_is_validated_and_named(command, bindings, measured):
     bindings("Memory.total = 80 * 2**30", "def nvmlDeviceGetCount(): return 2")
     answer = command(*FULL, "--output-format", "json")
     assert answer.json["profile"] == "2xa100-prod"
@@ -51,9 +48,7 @@ def test_the_profile_of_the_cards_is_validated_and_named(
     assert any("--full" in module for module in measured)
 
 
-def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
-    command: Callable[..., Any], bindings: Any, measured: Any
-) -> None:
+def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(command, bindings, measured):
     bindings(
         'def nvmlDeviceGetName(handle): return "NVIDIA GeForce RTX 4090"',
         "def nvmlDeviceGetCudaComputeCapability(handle): return (8, 9)",
@@ -79,9 +74,7 @@ CARDS = [
 
 
 @pytest.mark.parametrize(("name", "memory_gib", "capability", "nearest", "precision", "shrinks"), CARDS)
-def test_the_shape_fits_the_card(
-    name: str, memory_gib: int, capability: tuple[int, int], nearest: str, precision: str, shrinks: bool
-) -> None:
+def test_the_shape_fits_the_card(name, memory_gib, capability, nearest, precision, shrinks):
     gpu = GpuFacts(
         index=0, uuid="GPU-0", name=name, compute_capability=capability,
         memory_total_mib=memory_gib * 1024, memory_used_mib=4, driver_version="580.10",
@@ -100,9 +93,7 @@ def test_the_shape_fits_the_card(
 
 
 @pytest.mark.parametrize("selection", [(), ("-p", "a100-prod"), ("--set", "seed=2")])
-def test_without_a_gpu_one_line_says_so(
-    selection: tuple[str, ...], command: Callable[..., Any], bindings: Any, measured: Any
-) -> None:
+def test_without_a_gpu_one_line_says_so(selection, command, bindings, measured):
     bindings("def nvmlInit(): raise NVMLError('Driver Not Loaded')")
     answer = command(*FULL, *selection)
     assert (answer.code, answer.out, measured) == (3, "", [])
@@ -110,9 +101,7 @@ def test_without_a_gpu_one_line_says_so(
     assert answer.err.count("no NVIDIA GPU on this machine") == 1
 
 
-def test_a_hidden_gpu_is_not_a_missing_driver(
-    command: Callable[..., Any], bindings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hidden_gpu_is_not_a_missing_driver(command, bindings, monkeypatch):
     bindings()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     answer = command(*FULL)

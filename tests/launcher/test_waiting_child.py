@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -89,9 +88,7 @@ def launch_with(child: WaitingChild | None, folder: Path) -> Launch:
     )
 
 
-def test_it_imports_at_once_and_starts_with_arguments_variables_log_and_descriptors(
-    child: WaitingChild, tmp_path: Path
-) -> None:
+def test_it_imports_at_once_and_starts_with_arguments_variables_log_and_descriptors(child, tmp_path):
     assert reached((tmp_path / "imported").exists)
     held = os.open(tmp_path, os.O_RDONLY)
     started = child.start(["a", "b"], tmp_path / "log", tmp_path / "error.json", (held,), {"MORE": "1"})
@@ -104,7 +101,7 @@ def test_it_imports_at_once_and_starts_with_arguments_variables_log_and_descript
     assert str(tmp_path) in note["files"]
 
 
-def test_until_then_it_has_no_file_of_the_run_and_no_device_open(child: WaitingChild, tmp_path: Path) -> None:
+def test_until_then_it_has_no_file_of_the_run_and_no_device_open(child, tmp_path):
     assert reached((tmp_path / "imported").exists)
     files = {os.path.realpath(each.path) for each in psutil.Process(child.process.pid).open_files()}
     opened = [os.readlink(each) for each in Path(f"/proc/{child.process.pid}/fd").iterdir()]
@@ -133,7 +130,7 @@ def warming(modules: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("warming")
-def test_it_warms_up_before_it_starts(child: WaitingChild, tmp_path: Path) -> None:
+def test_it_warms_up_before_it_starts(child, tmp_path):
     child.warm_up("warming", ["resolved.json"])
     assert reached((tmp_path / "warmed").exists)
     assert not (tmp_path / "log").exists()
@@ -146,9 +143,7 @@ def test_it_warms_up_before_it_starts(child: WaitingChild, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("fault", ["fails", "hangs"])
 @pytest.mark.usefixtures("warming")
-def test_a_process_that_does_not_warm_up_is_replaced(
-    fault: str, child: WaitingChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_does_not_warm_up_is_replaced(fault, child, tmp_path, monkeypatch):
     if fault == "hangs":
         monkeypatch.setattr(waiting_child, "WARM_UP_S", 2.0)
     child.warm_up("warming", [fault])
@@ -158,7 +153,7 @@ def test_a_process_that_does_not_warm_up_is_replaced(
     assert child.process.wait(PATIENCE_S) != 0
 
 
-def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> None:
+def test_it_ends_with_the_block_that_waits(modules, tmp_path):
     with waiting("reporting", ("needed",)) as child:
         pass
     assert child.process.returncode == -signal.SIGKILL
@@ -166,7 +161,7 @@ def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> Non
     assert not (tmp_path / "log").exists()
 
 
-def test_it_ends_with_a_launcher_that_is_killed(modules: None, tmp_path: Path) -> None:
+def test_it_ends_with_a_launcher_that_is_killed(modules, tmp_path):
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE)
     assert launcher.stdout is not None
     waits = psutil.Process(int(launcher.stdout.readline()))
@@ -175,7 +170,7 @@ def test_it_ends_with_a_launcher_that_is_killed(modules: None, tmp_path: Path) -
     assert reached(lambda: has_ended(waits))
 
 
-def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingChild, tmp_path: Path) -> None:
+def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child, tmp_path):
     child.process.kill()
     child.process.wait()
     started = start_trainer(launch_with(child, tmp_path), is_again=False)
@@ -184,7 +179,7 @@ def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingCh
     assert json.loads((tmp_path / "logs" / "rank_0.log").read_text())["arguments"] == ["resolved.json"]
 
 
-def test_a_restart_is_a_new_process(child: WaitingChild, tmp_path: Path) -> None:
+def test_a_restart_is_a_new_process(child, tmp_path):
     launch = launch_with(child, tmp_path)
     first = start_trainer(launch, is_again=False)
     assert first is child.process
@@ -199,8 +194,8 @@ def test_a_restart_is_a_new_process(child: WaitingChild, tmp_path: Path) -> None
 
 
 def test_each_part_of_a_rehearsal_has_its_own_process_and_one_that_died_is_replaced(
-    modules: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject
-) -> None:
+    modules, tmp_path, monkeypatch, subject
+):
     monkeypatch.setattr(rehearsal, "MODULE", "reporting")
     started: list[subprocess.Popen[bytes]] = []
 
@@ -222,9 +217,7 @@ def test_each_part_of_a_rehearsal_has_its_own_process_and_one_that_died_is_repla
     assert sorted(arguments) == ["fresh", "resumed", "resumed_again"]
 
 
-def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
-    modules: None, monkeypatch: pytest.MonkeyPatch, subject: Subject
-) -> None:
+def test_a_probe_that_fails_or_an_interrupt_ends_the_children(modules, monkeypatch, subject):
     monkeypatch.setattr(rehearsal, "MODULE", "reporting")
     seen: list[WaitingChild] = []
 
@@ -246,9 +239,7 @@ def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
     assert {each.pid for each in psutil.Process().children()} <= before
 
 
-def test_a_launch_whose_check_fails_before_its_trainer_starts_leaves_nothing(
-    start_child: Any, tmp_path: Path
-) -> None:
+def test_a_launch_whose_check_fails_before_its_trainer_starts_leaves_nothing(start_child, tmp_path):
     """Exit code as without a waiting trainer, and no run directory."""
     words = ("--set", "trainer.output_dir=run", "--set", "optimizer.lr=9")
     launch = start_child("train", "-p", "cpu-demo", *words, fake="finish")

@@ -62,25 +62,25 @@ def append(path: Path, *rows: Any, torn: str = "") -> None:
 
 
 @given(st.integers(0, 200))
-def test_any_cut_of_a_file_can_be_read(cut: int) -> None:
+def test_any_cut_of_a_file_can_be_read(cut):
     text = "".join(json.dumps({"step": step, "x": "y"}) + "\n" for step in range(8))[:cut]
     assert [record["step"] for record in parse_lines(text)] == list(range(len(list(parse_lines(text)))))
 
 
-def test_the_last_whole_line_counts(tmp_path: Path) -> None:
+def test_the_last_whole_line_counts(tmp_path):
     path = tmp_path / "heartbeat.jsonl"
     assert last_record(path) == {}
     append(path, {"seq": 1}, {"seq": 2}, torn='{"seq": 3, "loss')
     assert last_record(path) == {"seq": 2}
 
 
-def test_a_torn_or_foreign_json_file_is_empty(tmp_path: Path) -> None:
+def test_a_torn_or_foreign_json_file_is_empty(tmp_path):
     (tmp_path / "a.json").write_text('{"a"', encoding="utf-8")
     (tmp_path / "b.json").write_text("[1]", encoding="utf-8")
     assert [read_json(tmp_path / name) for name in ("a.json", "b.json", "absent.json")] == [{}, {}, {}]
 
 
-def test_lines_are_read_once_and_only_whole(tmp_path: Path) -> None:
+def test_lines_are_read_once_and_only_whole(tmp_path):
     path = tmp_path / "metrics.jsonl"
     tail = MetricsTail(path)
     assert tail.read_new() == []
@@ -91,7 +91,7 @@ def test_lines_are_read_once_and_only_whole(tmp_path: Path) -> None:
     assert tail.read_new() == []
 
 
-def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path):
     path = tmp_path / "metrics.jsonl"
     append(path, *({"step": step} for step in (0, 5, 10, 15)))
     tail = MetricsTail(path, after_step=10)
@@ -104,7 +104,7 @@ def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path: P
     assert tail.read_new() == [{"step": 15}]
 
 
-def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
+def test_an_earlier_session_is_not_shown_again(tmp_path):
     append(tmp_path / "metrics.jsonl", {"step": 0, "train/loss": 1.0})
     shown: list[str] = []
     view = PlainView(Watch(tmp_path, -1, max_steps=40), shown.append)
@@ -114,7 +114,7 @@ def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
     assert [words.split()[1] for words in shown] == ["5/40"]
 
 
-def test_a_line_in_words() -> None:
+def test_a_line_in_words():
     assert describe(ROW, BEAT) == (
         "step 10/40  loss 2.5000  eval loss 3.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB"
         "  saved 2 min ago"
@@ -123,7 +123,7 @@ def test_a_line_in_words() -> None:
     assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
 
 
-def test_the_progress_bar_shows_it_all(tmp_path: Path, terminal: Callable[[int], StringIO]) -> None:
+def test_the_progress_bar_shows_it_all(tmp_path, terminal):
     out = terminal(160)
     view = progress_bar.ProgressView(Watch(tmp_path, -1, max_steps=40))
     append(tmp_path / "metrics.jsonl", {"step": 5, "eval/loss": 4.0})
@@ -147,9 +147,7 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, terminal: Callable[[int],
 
 @pytest.mark.parametrize(("columns", "bar"), [(40, 0), (80, 10), (120, 24)])
 @pytest.mark.parametrize("steps", [40, 1_000_000])
-def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
-    columns: int, bar: int, steps: int, tmp_path: Path, terminal: Callable[[int], StringIO]
-) -> None:
+def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(columns, bar, steps, tmp_path, terminal):
     out = terminal(columns)
     view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
@@ -164,7 +162,7 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
     assert max(map(len, lines)) <= columns
 
 
-def test_the_least_telling_values_go_first() -> None:
+def test_the_least_telling_values_go_first():
     unknown = dict.fromkeys(progress_bar.FIELDS, "-")
     values = unknown | {
         "count": "7/9",
@@ -181,9 +179,7 @@ def test_the_least_telling_values_go_first() -> None:
     assert progress_bar.fitting_fields(values, 4) == "7/9"
 
 
-def test_a_classifier_shows_its_metrics_at_80_columns(
-    tmp_path: Path, terminal: Callable[[int], StringIO]
-) -> None:
+def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
     """The live line has the metric that selects checkpoints; the line of an evaluation has all of them."""
     out = terminal(80)
     config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/mcc"}}
@@ -198,7 +194,7 @@ def test_a_classifier_shows_its_metrics_at_80_columns(
     assert metric_text("eval/source_accuracy", 0.25) == "source_accuracy 25.00%"
 
 
-def test_a_phase_says_how_much_of_it_is_done() -> None:
+def test_a_phase_says_how_much_of_it_is_done():
     assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": 48}) == "eval 25%"
     assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": None}) == "eval 12"
     assert phase_of({"phase": "eval", "phase_done": 60, "phase_total": 48}) == "eval 100%"
@@ -214,9 +210,7 @@ def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
     return plain(out).strip().split("\n")[-1]
 
 
-def test_the_line_follows_a_restart_and_the_progress_of_a_start(
-    tmp_path: Path, terminal: Callable[[int], StringIO]
-) -> None:
+def test_the_line_follows_a_restart_and_the_progress_of_a_start(tmp_path, terminal):
     """Until the new trainer reports, the phase and the ETA of the killed one are not those of the run."""
     out, beats = terminal(100), tmp_path / "heartbeat_rank0.jsonl"
     view = progress_bar.ProgressView(Watch(tmp_path, -1))
@@ -241,7 +235,7 @@ def test_the_line_follows_a_restart_and_the_progress_of_a_start(
         view.close()
 
 
-def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_without_a_terminal(tmp_path, monkeypatch):
     watch = Watch(tmp_path, -1)
     assert isinstance(make_view(watch, "text").view, PlainView)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -251,7 +245,7 @@ def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert isinstance(make_view(watch, "json").view, PlainView)
 
 
-def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_view_that_fails_does_not_end_the_run(capsys, tmp_path):
     def refuse(_: str) -> None:
         raise OSError(28, "No space left on device")
 
@@ -267,9 +261,7 @@ def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[st
 EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
 
 
-def test_a_bar_shows_no_heartbeat_of_an_earlier_session(
-    tmp_path: Path, terminal: Callable[[int], StringIO]
-) -> None:
+def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path, terminal):
     out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
     view = progress_bar.ProgressView(Watch(tmp_path, 10))
@@ -281,9 +273,7 @@ def test_a_bar_shows_no_heartbeat_of_an_earlier_session(
     assert not re.search("finished|save|40/40", out.getvalue())
 
 
-def test_a_bar_begins_at_the_step_that_is_resumed(
-    tmp_path: Path, terminal: Callable[[int], StringIO]
-) -> None:
+def test_a_bar_begins_at_the_step_that_is_resumed(tmp_path, terminal):
     out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", EARLIER)
     view = progress_bar.ProgressView(Watch(tmp_path, 10, 60))
@@ -294,9 +284,7 @@ def test_a_bar_begins_at_the_step_that_is_resumed(
     assert "11/40" in out.getvalue()
 
 
-def test_a_warning_of_the_trainer_is_shown_once_and_as_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_warning_of_the_trainer_is_shown_once_and_as_text(tmp_path, capsys):
     view = PlainView(Watch(tmp_path, -1), console.write)
     messages = {"slow_tokens": "step 9: 80 tokens/s \x1b[31m"}
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "warning_messages": messages})
@@ -308,7 +296,7 @@ def test_a_warning_of_the_trainer_is_shown_once_and_as_text(
     ]  # fmt: skip
 
 
-def test_colours_need_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_need_a_terminal_that_wants_them(monkeypatch):
     assert console.paint("x", "red") == "x"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -324,7 +312,7 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
+def test_status_in_one_line(run_dir, command):
     shown = line(read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
     assert "\n" not in shown
     for words in (
@@ -341,9 +329,7 @@ def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
     assert command("status", run_dir, "--output-format", "json").json["step"] == 10
 
 
-def test_status_and_watch_show_the_gates_of_sparse_attention(
-    run_dir: Path, command: Callable[..., Any]
-) -> None:
+def test_status_and_watch_show_the_gates_of_sparse_attention(run_dir, command):
     shares = {"branch_share_cmp": 0.2, "branch_share_slc": 0.3, "branch_share_swa": 0.5}
     for sparse, shown in (
         (shares | {"dead_layers": 0.0}, "gates cmp 20%, slc 30%, swa 50%  "),
@@ -359,7 +345,7 @@ def test_status_and_watch_show_the_gates_of_sparse_attention(
         assert ("gates" in state + seen) == bool(shown)
 
 
-def test_status_says_why_a_run_failed(run_dir: Path, command: Callable[..., Any]) -> None:
+def test_status_says_why_a_run_failed(run_dir, command):
     failed = {
         "status": "failed", "exit_code": 4, "step": 61, "code": "CKP004", "message": "the disk is full\nmore"
     }  # fmt: skip
@@ -368,7 +354,7 @@ def test_status_says_why_a_run_failed(run_dir: Path, command: Callable[..., Any]
     assert command("status", run_dir, "--output-format", "json").json["reason"] == "the disk is full [CKP004]"
 
 
-def test_status_of_a_run_that_ended(run_dir: Path) -> None:
+def test_status_of_a_run_that_ended(run_dir):
     (run_dir / "outcome.json").write_text('{"status": "preempted", "step": 12}', encoding="utf-8")
     standing = read_status(run_dir, datetime.now(UTC))
     assert (standing.phase, standing.step, standing.is_alive, standing.eta_s) == (
@@ -381,7 +367,7 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
     assert "checkpoint 0.4 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
 
 
-def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir: Path) -> None:
+def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir):
     (run_dir / "outcome.json").write_text('{"status": "failed", "step": 12}', encoding="utf-8")
     standing = replace(read_status(run_dir, datetime.now(UTC)), minutes_at_risk=None)
     assert BETWEEN + "checkpoint -" + BETWEEN in line(standing)
@@ -402,9 +388,7 @@ def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir: Path) -> None:
         (((7, ""), ("failed", "CKP007")), "failed"),
     ],
 )
-def test_a_refused_resume_leaves_a_run_finished(
-    outcomes: tuple[tuple[object, str], ...], state: str, run_dir: Path
-) -> None:
+def test_a_refused_resume_leaves_a_run_finished(outcomes, state, run_dir):
     *earlier, newest = ({"status": status, "code": code, "step": 40} for status, code in outcomes)
     manifest = {"earlier": [3, {"outcome": None}, *({"outcome": each} for each in earlier)]}
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -420,9 +404,7 @@ def test_a_refused_resume_leaves_a_run_finished(
         '{"step": "ten"}', '{"step": null}', '{"step": [1]}', '{"step": 1e400}', '{"exit_code": true}',
     ],
 )  # fmt: skip
-def test_status_of_a_run_whose_outcome_is_damaged(
-    left: str, run_dir: Path, command: Callable[..., Any]
-) -> None:
+def test_status_of_a_run_whose_outcome_is_damaged(left, run_dir, command):
     (run_dir / "outcome.json").write_text(left, encoding="utf-8", errors="surrogateescape")
     shown = command("status", run_dir)
     assert shown.code == 0, shown.err
@@ -433,7 +415,7 @@ def test_status_of_a_run_whose_outcome_is_damaged(
     assert read_outcome(run_dir) == {}
 
 
-def test_status_of_a_run_that_died(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_run_that_died(run_dir, monkeypatch):
     import socket
 
     manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
@@ -451,7 +433,7 @@ def test_status_of_a_run_that_died(run_dir: Path, monkeypatch: pytest.MonkeyPatc
     assert standing.phase == "failed, without outcome.json (disk full, see logs/ for the reason)"
 
 
-def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> None:
+def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path):
     """The newest heartbeat is that of the session before, whose phase, ETA and risk are over."""
     import os
     import socket
@@ -475,7 +457,7 @@ def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> N
     assert at_risk == [(True, True), (False, False)]
 
 
-def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:
+def test_status_before_the_first_checkpoint(tmp_path):
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"last_checkpoint_step": None})
     standing = read_status(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert (standing.minutes_since_checkpoint, standing.minutes_at_risk) == (None, 2.5)
@@ -495,5 +477,5 @@ def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:
         (show_mib(512), "512 MiB"), (show_mib(21504), "21.0 GiB"), (show_mib(None), "-"),
     ],
 )  # fmt: skip
-def test_numbers_for_people(shown: str, expected: str) -> None:
+def test_numbers_for_people(shown, expected):
     assert shown == expected

@@ -75,7 +75,7 @@ def shown(folder: Path, terminal: Terminal = WIDE) -> str:
     return "\n".join(page(RunReader(folder).read(), terminal))
 
 
-def test_the_page_shows_what_a_person_asks(run_dir: Path) -> None:
+def test_the_page_shows_what_a_person_asks(run_dir):
     text = shown(run_dir)
     for words in (
         "running: train", "step 10/40", "25%", "elapsed 2 h 00 min", "ETA 2 min", "1.25", "12.3k", "0.625",
@@ -87,7 +87,7 @@ def test_the_page_shows_what_a_person_asks(run_dir: Path) -> None:
     assert "no heartbeat for" not in text
 
 
-def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir: Path) -> None:
+def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir):
     texts = [{"before": "a \x1b[31m" + 60 * "long ", "word": "word", "after": 60 * "end "}]
     guesses = [[["the", 0.5], ["word", 0.31], ["\n", 0.02]]]
     evaluations = [{"step": 0, "guesses": [[]]}, {"step": 10, "guesses": guesses}]
@@ -98,12 +98,12 @@ def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir: Path) -> Non
     assert 110 < shown_width(line) <= 120
 
 
-def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
+def test_a_rank_that_is_silent_is_an_alert(run_dir):
     append(run_dir / "heartbeat_rank3.jsonl", beat(9, age_s=31))
     assert re.search(r"! rank 3: no heartbeat for 3\d s", shown(run_dir))
 
 
-def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir: Path) -> None:
+def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir):
     for rank in (1, 2):
         append(run_dir / f"heartbeat_rank{rank}.jsonl", beat(9, age_s=3600))
     config = CONFIG | {"distributed": {"nproc_per_node": 2, "nnodes": 1}}
@@ -114,7 +114,7 @@ def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir: P
 
 
 @pytest.mark.parametrize("loss", [0.00039932, -0.00039932, 6.395e-05, 12345678.9, 1e300])
-def test_a_value_of_any_size_fits_its_column(run_dir: Path, loss: float) -> None:
+def test_a_value_of_any_size_fits_its_column(run_dir, loss):
     append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": loss})
     lines = shown(run_dir, Terminal(80, 24, is_unicode=True)).splitlines()
     assert max(map(len, lines)) <= 80
@@ -122,7 +122,7 @@ def test_a_value_of_any_size_fits_its_column(run_dir: Path, loss: float) -> None
     assert line[18:20] == "  ", line
 
 
-def test_the_hint_of_a_failure_is_shown_whole_at_80_by_24(run_dir: Path) -> None:
+def test_the_hint_of_a_failure_is_shown_whole_at_80_by_24(run_dir):
     hint = "inspect the batch, whose sample ids are in /a/long/path/loss_spike_rank0.json; lower optimizer.lr"
     outcome = {
         "status": "failed", "exit_code": 93, "message": "loss spike " * 9, "code": "SPK001", "hint": hint
@@ -132,7 +132,7 @@ def test_the_hint_of_a_failure_is_shown_whole_at_80_by_24(run_dir: Path) -> None
     assert f"! hint: {hint}" in text
 
 
-def test_restarts_of_one_reason_are_one_alert(run_dir: Path) -> None:
+def test_restarts_of_one_reason_are_one_alert(run_dir):
     manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
     (restart,) = manifest["restarts"]
     later = {**restart, "ts_utc": "2026-01-01T10:40:00+00:00"}
@@ -156,7 +156,7 @@ def big_run(run_dir: Path) -> RunReader:
 
 
 @given(size=sizes)
-def test_the_page_fits_every_terminal(size: tuple[int, int, bool], big_run: RunReader) -> None:
+def test_the_page_fits_every_terminal(size, big_run):
     width, height, is_unicode = size
     lines = page(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
     assert len(lines) <= height
@@ -164,7 +164,7 @@ def test_the_page_fits_every_terminal(size: tuple[int, int, bool], big_run: RunR
     assert is_unicode or all(line.isascii() for line in lines)
 
 
-def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
+def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run):
     text = "\n".join(page(big_run.read(), Terminal(80, 24, is_unicode=True)))
     assert re.search(r"rank 1   train       step 9  memory 1001 MiB \(1%\)  heartbeat \d s ago", text)
     assert "58 more ranks, memory 1001 MiB to 12.5 GiB" in text
@@ -175,19 +175,19 @@ def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"step": null}', '{"started_utc": "2026-01-01"}', "\0\x1b[2J"]
 )
-def test_a_page_without_one_of_the_files(name: str, content: str, run_dir: Path) -> None:
+def test_a_page_without_one_of_the_files(name, content, run_dir):
     (run_dir / name).write_text(content, encoding="utf-8")
     assert "\x1b" not in shown(run_dir)
     (run_dir / name).unlink()
     shown(run_dir)
 
 
-def test_a_loss_of_nan_is_seen(run_dir: Path) -> None:
+def test_a_loss_of_nan_is_seen(run_dir):
     append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": float("nan")})
     assert "nan" in shown(run_dir)
 
 
-def test_only_what_is_new_is_read(run_dir: Path) -> None:
+def test_only_what_is_new_is_read(run_dir):
     reader = RunReader(run_dir)
     assert reader.read().history.last == 10
     append(run_dir / "metrics.jsonl", {"step": 12, **ROW, **SCORES})
@@ -201,7 +201,7 @@ def test_only_what_is_new_is_read(run_dir: Path) -> None:
     assert reader.read().history.metric("train/loss").positions == [*range(1, 11), 12, 13]
 
 
-def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir: Path) -> None:
+def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir):
     reader = RunReader(run_dir)
     assert not reader.read().is_over
     manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
@@ -218,7 +218,7 @@ def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir: Path)
     assert reader.read().is_over
 
 
-def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir: Path) -> None:
+def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir):
     (run_dir / "outcome.json").write_text('{"status": "interrupted"}', encoding="utf-8")
     reader = RunReader(run_dir)
     assert reader.read().is_over
@@ -230,7 +230,7 @@ def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir
 
 
 @given(found=st.lists(records, max_size=4))
-def test_no_value_in_a_file_ends_the_view(found: list[tuple[str, Any]], run_dir: Path) -> None:
+def test_no_value_in_a_file_ends_the_view(found, run_dir):
     for name, content in found:
         (run_dir / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
     lines = page(RunReader(run_dir).read(), WIDE)
@@ -283,9 +283,7 @@ def shell(start_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.mark.child
 @pytest.mark.parametrize("how", ["q", "terminate", "held Ctrl-C", "outcome"])
-def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
-    how: str, run_dir: Path, shell: Callable[..., Shell]
-) -> None:
+def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(how, run_dir, shell):
     restarts = [{"from": f"checkpoint {step}", "why": "rank 0 was killed"} for step in range(30)]
     (run_dir / "manifest.json").write_text(json.dumps({"restarts": restarts}), encoding="utf-8")
     watching = shell("watch", run_dir)
@@ -311,9 +309,7 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
 
 
 @pytest.mark.child
-def test_a_run_that_a_launch_is_still_checking_is_waited_for(
-    run_dir: Path, tmp_path: Path, shell: Callable[..., Shell]
-) -> None:
+def test_a_run_that_a_launch_is_still_checking_is_waited_for(run_dir, tmp_path, shell):
     later = tmp_path / "later"
     watching = shell("watch", later)
     watching.wait_for("does not exist yet")
@@ -324,7 +320,7 @@ def test_a_run_that_a_launch_is_still_checking_is_waited_for(
 
 
 @given(st.lists(st.none() | st.floats(), max_size=60), st.integers(1, 5), st.booleans())
-def test_a_curve_has_one_column_per_value(values: list[float | None], height: int, is_unicode: bool) -> None:
+def test_a_curve_has_one_column_per_value(values, height, is_unicode):
     rows = spark(values, height, is_unicode=is_unicode)
     assert [len(row) for row in rows] == [len(values)] * height
     bottom = rows[-1]
@@ -333,12 +329,12 @@ def test_a_curve_has_one_column_per_value(values: list[float | None], height: in
 
 
 @given(st.lists(st.integers(0, 100), unique=True, min_size=1).map(sorted), st.integers(1, 30))
-def test_every_value_is_in_a_column_and_the_mean_is_kept(positions: list[int], width: int) -> None:
+def test_every_value_is_in_a_column_and_the_mean_is_kept(positions, width):
     columns = bucketed(positions, [7.0] * len(positions), width, 0, 100)
     assert len(columns) == width
     assert {value for value in columns if value is not None} == {7.0}
 
 
-def test_a_rising_line_rises() -> None:
+def test_a_rising_line_rises():
     rows = spark([float(value) for value in range(16)], 2, is_unicode=True)
     assert rows == ["        ▁▂▃▄▅▆▇█", "▁▂▃▄▅▆▇█" + "█" * 8]

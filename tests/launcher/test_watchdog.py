@@ -47,7 +47,7 @@ class Ranks:
     [("start", 500), ("compile", 400), ("train", 100), ("data_wait", 80), ("collective", 80), ("eval", 60),
      ("save", 300), ("finished", 500)],
 )  # fmt: skip
-def test_a_stall_is_noticed_when_its_phase_is_over_and_not_before(phase: str, limit_s: float) -> None:
+def test_a_stall_is_noticed_when_its_phase_is_over_and_not_before(phase, limit_s):
     ranks, watchdog = Ranks(1), Watchdog(LIMITS, {0: {}}, 0.0)
     ranks.at(0, phase, 7, 1)
     assert watchdog.look(ranks.read(), 1.0) is None
@@ -57,7 +57,7 @@ def test_a_stall_is_noticed_when_its_phase_is_over_and_not_before(phase: str, li
     assert (stall.rank, stall.phase, stall.step, stall.limit_s) == (0, phase, 7, limit_s + INTERVAL_S)
 
 
-def test_a_child_that_never_says_a_word_stands_still_at_its_start() -> None:
+def test_a_child_that_never_says_a_word_stands_still_at_its_start():
     watchdog = Watchdog(LIMITS, {0: {}}, 0.0)
     assert watchdog.look({0: {}}, 505.0) is None
     stall = watchdog.look({0: {}}, 505.1)
@@ -65,13 +65,13 @@ def test_a_child_that_never_says_a_word_stands_still_at_its_start() -> None:
     assert (stall.phase, stall.step, stall.is_silent) == ("start", None, True)
 
 
-def test_heartbeats_of_an_earlier_session_say_nothing_of_this_one() -> None:
+def test_heartbeats_of_an_earlier_session_say_nothing_of_this_one():
     old = {"seq": 9, "phase": "train", "last_progress_step": 40}
     watchdog = Watchdog(LIMITS, {0: old}, 0.0)
     assert watchdog.look({0: old}, 200.0) is None, "its start has a longer limit than a step"
 
 
-def test_what_nobody_was_there_to_see_is_no_stall() -> None:
+def test_what_nobody_was_there_to_see_is_no_stall():
     """A job that is suspended for hours has all its ranks and its launcher stand still."""
     now_s = [1000.0]
     clock = AwakeClock(lambda: now_s[0])
@@ -89,7 +89,7 @@ def test_what_nobody_was_there_to_see_is_no_stall() -> None:
     assert stall is not None
 
 
-def test_life_is_no_progress() -> None:
+def test_life_is_no_progress():
     ranks, watchdog = Ranks(1), Watchdog(LIMITS, {0: {}}, 0.0)
     ranks.at(0, "train", 3, 1)
     found = [watchdog.look(ranks.read(), float(second)) for second in range(0, 130, 5)]
@@ -97,7 +97,7 @@ def test_life_is_no_progress() -> None:
     assert not found[-1].is_silent
 
 
-def test_progress_within_a_step_is_progress() -> None:
+def test_progress_within_a_step_is_progress():
     ranks, watchdog = Ranks(1), Watchdog(LIMITS, {0: {}}, 0.0)
     for second in range(0, 1000, 50):
         ranks.at(0, "eval", 3, second)
@@ -107,15 +107,13 @@ def test_progress_within_a_step_is_progress() -> None:
 @pytest.mark.parametrize(
     ("longest_s", "limit_s"), [(None, 100), (0.01, 20), (2.5, 25), (9.0, 90), (50.0, 100)]
 )
-def test_a_limit_is_learned_between_a_floor_and_what_the_config_allows(
-    longest_s: float | None, limit_s: float
-) -> None:
+def test_a_limit_is_learned_between_a_floor_and_what_the_config_allows(longest_s, limit_s):
     seen = {} if longest_s is None else {"train": longest_s, "eval": 0.001}
     beat = {"phase": "train", "phase_longest_s": seen}
     assert Watchdog(LIMITS, {0: {}}, 0.0).limit_s(beat) == limit_s + INTERVAL_S
 
 
-def test_of_waiting_ranks_the_one_that_got_least_far_is_named() -> None:
+def test_of_waiting_ranks_the_one_that_got_least_far_is_named():
     ranks, watchdog = Ranks(3), Watchdog(LIMITS, {0: {}, 1: {}, 2: {}}, 0.0)
     ranks.at(0, "collective", 9, 12)
     ranks.at(1, "data_wait", 9, 11)
@@ -127,7 +125,7 @@ def test_of_waiting_ranks_the_one_that_got_least_far_is_named() -> None:
     assert (stall.rank, stall.phase, stall.is_silent) == (1, "data_wait", False)
 
 
-def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far() -> None:
+def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far():
     ranks, watchdog = Ranks(2), Watchdog(LIMITS, {0: {}, 1: {}}, 0.0)
     ranks.at(0, "data_wait", 9, 11)
     ranks.at(1, "train", 9, 14)
@@ -139,7 +137,7 @@ def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far() -> None:
     assert str(stall).endswith("and wrote no heartbeats; the last one was in train")
 
 
-def test_one_rank_that_gets_further_keeps_all_alive() -> None:
+def test_one_rank_that_gets_further_keeps_all_alive():
     ranks, watchdog = Ranks(2), Watchdog(LIMITS, {0: {}, 1: {}}, 0.0)
     for second in range(0, 2000, 40):
         ranks.at(0, "start", None, second)
@@ -148,7 +146,7 @@ def test_one_rank_that_gets_further_keeps_all_alive() -> None:
 
 
 @given(st.lists(st.floats(0.1, 80), min_size=1, max_size=30))
-def test_no_run_is_ended_that_gets_further_in_time(pauses: list[float]) -> None:
+def test_no_run_is_ended_that_gets_further_in_time(pauses):
     ranks, watchdog, now_s = Ranks(1), Watchdog(LIMITS, {0: {}}, 0.0), 0.0
     for number, pause_s in enumerate(pauses):
         ranks.at(0, "data_wait", number, number)

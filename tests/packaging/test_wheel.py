@@ -44,14 +44,14 @@ def run(packages: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_has_no_common_names_at_its_top_level(installed: Path) -> None:
+def test_it_has_no_common_names_at_its_top_level(installed):
     files = (installed / f"neobert_launch-{__version__}.dist-info" / "RECORD").read_text("utf-8").split("\n")
     modules = {line.partition("/")[0] for line in files if ".py," in line or "py.typed" in line}
     assert modules == {"neobert", "neobert_launch"}
     assert {(installed / name / "__init__.py").read_text("utf-8") for name in COMMON_NAMES} == {FOREIGN}
 
 
-def test_its_imports_are_complete(installed: Path) -> None:
+def test_its_imports_are_complete(installed):
     ruff = [
         sys.executable,
         "-m",
@@ -67,12 +67,12 @@ def test_its_imports_are_complete(installed: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("--help",), ("profiles", "list"), ("plan", "--profile", "cpu-demo")])
-def test_a_command_runs(installed: Path, command: tuple[str, ...]) -> None:
+def test_a_command_runs(installed, command):
     finished = run(installed, *command)
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_its_children_start(installed: Path) -> None:
+def test_its_children_start(installed):
     program = (
         "import subprocess, sys; from neobert.launcher.process.child_start import RUN_MODULE;"
         "from neobert.launcher.probes.gpus import NVML;"
@@ -83,13 +83,13 @@ def test_its_children_start(installed: Path) -> None:
     subprocess.run([python, "-P", "-c", program], check=True)
 
 
-def test_nothing_counts_as_shadowed(installed: Path) -> None:
+def test_nothing_counts_as_shadowed(installed):
     options = ("--profile", "cpu-demo", "--level", "host", "--output-format", "json")
     report = json.loads(run(installed, "preflight", *options).stdout)
     assert {check["id"]: check["status"] for check in report["checks"]}["HST006"] == "pass"
 
 
-def test_the_python_interface_is_complete(installed: Path) -> None:
+def test_the_python_interface_is_complete(installed):
     program = (
         "import neobert_launch as nl; run = nl.load_run(profile='cpu-demo');"
         "assert run.preflight('static').verdict == 'pass'"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 from unicodedata import normalize
 
 import pytest
@@ -29,9 +28,7 @@ LETTERS = st.text(OLD_LETTERS, min_size=1, max_size=6)
 @pytest.mark.parametrize("lowers", [False, True])
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
-def test_the_file_of_a_trained_tokenizer_shows_its_keys(
-    tmp_path: Path, algorithm: str, deletes: bool, lowers: bool
-) -> None:
+def test_the_file_of_a_trained_tokenizer_shows_its_keys(tmp_path, algorithm, deletes, lowers):
     config = TokenizerConfig(vocab_size=300, algorithm=algorithm, lowercase=lowers, strip_accents=deletes)
     trained = train_tokenizer(["some text"], config)
     trained.save_pretrained(tmp_path)
@@ -58,7 +55,7 @@ def test_the_file_of_a_trained_tokenizer_shows_its_keys(
         (normalizers.Lowercase(), (True, False)),
     ],
 )
-def test_normalizers_of_other_tokenizers(tmp_path: Path, normalizer: object, expected: tuple) -> None:
+def test_normalizers_of_other_tokenizers(tmp_path, normalizer, expected):
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     if normalizer is not None:
         backend.normalizer = normalizer
@@ -66,7 +63,7 @@ def test_normalizers_of_other_tokenizers(tmp_path: Path, normalizer: object, exp
     assert normalization_of(TokenizerConfig(path=str(tmp_path))) == Normalization(*expected)
 
 
-def test_without_a_file_only_a_well_known_tokenizer_is_known(tmp_path: Path) -> None:
+def test_without_a_file_only_a_well_known_tokenizer_is_known(tmp_path):
     assert normalization_of(TokenizerConfig(name="bert-base-uncased")) == UNCASED
     assert normalization_of(TokenizerConfig(path=str(tmp_path))) is None
     for content in ("{", "[]", '{"normalizer": {"type": "Sequence", "normalizers": [3, null]}}'):

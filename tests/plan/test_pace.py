@@ -30,7 +30,7 @@ def plan_of(
     return build_plan(config, assumptions_for(gpu, None, 0.25))
 
 
-def test_a_small_model_on_a_gpu_waits_for_its_launches_unless_they_are_graphs() -> None:
+def test_a_small_model_on_a_gpu_waits_for_its_launches_unless_they_are_graphs():
     """500,000 tokens/s were measured on an H100, without graphs."""
     launched = plan_of({})
     assert launched.tokens_per_second.value == pytest.approx(500_000, rel=0.25)
@@ -42,7 +42,7 @@ def test_a_small_model_on_a_gpu_waits_for_its_launches_unless_they_are_graphs() 
     assert "launches" not in plan_of({}, gpu=None).step_time_s.reason
 
 
-def test_muons_products_take_time_whatever_the_batch() -> None:
+def test_muons_products_take_time_whatever_the_batch():
     large = {"per_device_train_batch_size": 512}
     adamw, muon = plan_of(large), plan_of(large, "muon")
     twice = plan_of(large | {"gradient_accumulation_steps": 2}, "muon")
@@ -51,7 +51,7 @@ def test_muons_products_take_time_whatever_the_batch() -> None:
     assert twice.step_time_s.value == pytest.approx(2 * adamw.step_time_s.value + extra_s)
 
 
-def test_passes_that_are_repeated_take_time_and_are_not_useful() -> None:
+def test_passes_that_are_repeated_take_time_and_are_not_useful():
     """Measured on a CPU, relative to one microbatch: two 1.28, four 1.33, masks 1.89, two with masks 2.25."""
     one = plan_of({}, gpu=None, task="contrastive")
     two, mixed = (
@@ -70,7 +70,7 @@ def test_passes_that_are_repeated_take_time_and_are_not_useful() -> None:
 
 
 @pytest.mark.parametrize("split", ["projections", "heads"])
-def test_the_products_of_an_iteration_are_counted(split: str) -> None:
+def test_the_products_of_an_iteration_are_counted(split):
     config = from_dict({"model": SMALL, "optimizer": {"name": "muon", "muon_split": split}})
     shape = build_plan(config, assumptions_for("H100", None, 0.25)).shape
     heads = 8 if split == "heads" else 1

@@ -50,7 +50,7 @@ def byte_level() -> Tokenizer:
 
 
 @pytest.mark.parametrize("make", [wordpiece, byte_level])
-def test_a_file_that_pads_and_truncates_counts_all_tokens(make, tmp_path: Path) -> None:
+def test_a_file_that_pads_and_truncates_counts_all_tokens(make, tmp_path):
     tokenizer = make()
     num_tokens = sum(len(each.ids) for each in tokenizer.encode_batch(TEXTS, add_special_tokens=False))
     tokenizer.enable_truncation(4)
@@ -60,7 +60,7 @@ def test_a_file_that_pads_and_truncates_counts_all_tokens(make, tmp_path: Path) 
     assert bytes_per_token(TEXTS, TokenizerConfig(path=str(tmp_path))) == pytest.approx(rate)
 
 
-def test_without_a_vocabulary_or_words_the_rate_is_that_of_english(tmp_path: Path) -> None:
+def test_without_a_vocabulary_or_words_the_rate_is_that_of_english(tmp_path):
     assert bytes_per_token(TEXTS, TokenizerConfig(path=str(tmp_path))) == BYTES_PER_TOKEN
     wordpiece().save(str(tmp_path / "tokenizer.json"))
     assert bytes_per_token([" "], TokenizerConfig(path=str(tmp_path))) == BYTES_PER_TOKEN
@@ -68,9 +68,7 @@ def test_without_a_vocabulary_or_words_the_rate_is_that_of_english(tmp_path: Pat
 
 @pytest.mark.child
 @pytest.mark.parametrize("has_dev", [False, True])
-def test_a_run_file_states_the_passes_that_the_run_makes(
-    has_dev: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_file_states_the_passes_that_the_run_makes(has_dev, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     wordpiece().save(str(write_model(Path("model")) / "tokenizer.json"))
     Path("data").mkdir()

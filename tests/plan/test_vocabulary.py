@@ -88,13 +88,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("num_words", "special", "added", "settings"), CASES)
-def test_the_planned_parameters_are_the_trainer_s(
-    num_words: int,
-    special: tuple[str, ...],
-    added: tuple[str, ...],
-    settings: dict[str, Any] | None,
-    write: Write,
-) -> None:
+def test_the_planned_parameters_are_the_trainer_s(num_words, special, added, settings, write):
     """Also where a parent gives the size of another vocabulary, which a named tokenizer does not take."""
     folder = write(tokenizer_json(num_words, special, added), settings)
     named = TokenizerConfig(path=str(folder), vocab_size=4096, allow_special_token_rewrite=True)
@@ -107,9 +101,7 @@ def test_the_planned_parameters_are_the_trainer_s(
     assert build_plan(config, device).num_parameters.value == model.num_parameters()
 
 
-def test_the_plan_reads_the_tokenizer_of_a_run(
-    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_reads_the_tokenizer_of_a_run(write, tmp_path, capsys):
     folder = write(tokenizer_json(16_000 - len(MARKERS)))
     words = ["plan", "-p", "cpu-demo", "--set", f"tokenizer.path={folder}"]
     assert run([*words, "--output-format", "json"]) == 0
@@ -134,9 +126,7 @@ def test_the_plan_reads_the_tokenizer_of_a_run(
     assert "vocabulary            assumed 30,522 tokens" in capsys.readouterr().out
 
 
-def test_a_tokenizer_of_the_local_hub_cache_is_read(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_of_the_local_hub_cache_is_read(write, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     config = TokenizerConfig(name="me/tok")
     assert tokenizer_size(config).is_assumed
@@ -165,7 +155,7 @@ def test_a_tokenizer_of_the_local_hub_cache_is_read(
         ("\ud800", "is not JSON"),
     ],
 )
-def test_malformed_files_are_an_assumption_and_a_fault(content: str, fault: str, tmp_path: Path) -> None:
+def test_malformed_files_are_an_assumption_and_a_fault(content, fault, tmp_path):
     file = tmp_path / "tokenizer.json"
     file.write_bytes(content.encode("utf-8", errors="surrogatepass"))
     found = tokenizer_size(TokenizerConfig(path=str(file)))
@@ -174,7 +164,7 @@ def test_malformed_files_are_an_assumption_and_a_fault(content: str, fault: str,
     assert found.fault.startswith(f"{file} {fault}")
 
 
-def test_an_added_token_may_fill_a_gap_and_a_vocabulary_may_be_a_list(tmp_path: Path) -> None:
+def test_an_added_token_may_fill_a_gap_and_a_vocabulary_may_be_a_list(tmp_path):
     file = tmp_path / "tokenizer.json"
     for model in ({"vocab": {"a": 0, "b": 2}}, {"vocab": [["a", -1.0]]}):
         content = {"added_tokens": [{"content": "<x>", "id": 1}], "model": model}
@@ -182,7 +172,7 @@ def test_an_added_token_may_fill_a_gap_and_a_vocabulary_may_be_a_list(tmp_path: 
         assert not tokenizer_size(TokenizerConfig(path=str(file))).fault
 
 
-def test_no_pipe_and_no_huge_file_is_read(tmp_path: Path) -> None:
+def test_no_pipe_and_no_huge_file_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(MAX_FILE_MIB * 2**20 + 1)
@@ -190,13 +180,13 @@ def test_no_pipe_and_no_huge_file_is_read(tmp_path: Path) -> None:
         assert tokenizer_size(TokenizerConfig(path=str(tmp_path / name))).is_assumed
 
 
-def test_what_needs_no_file_is_known() -> None:
+def test_what_needs_no_file_is_known():
     for config in (TokenizerConfig(vocab_size=512), TokenizerConfig(name="bert-base-uncased")):
         assert tokenizer_size(config) == configured_size(config)
         assert not configured_size(config).is_assumed
 
 
-def test_a_changed_tokenizer_is_read_again(write: Write) -> None:
+def test_a_changed_tokenizer_is_read_again(write):
     folder = write(tokenizer_json(200))
     config = TokenizerConfig(path=str(folder))
     assert tokenizer_size(config).num_tokens == 205

@@ -33,7 +33,7 @@ def written(rows: Rows, folder: Path, suffix: str) -> Path:
         (["\ud800"], "surrogates not allowed"),
     ],
 )
-def test_what_parquet_cannot_hold_is_refused(values: list[Any], problem: str, tmp_path: Path) -> None:
+def test_what_parquet_cannot_hold_is_refused(values, problem, tmp_path):
     with pytest.raises(ProjectError, match="parquet cannot hold a column") as refusal:
         written([{"value": value} for value in values], tmp_path, ".parquet")
     assert problem in refusal.value.message
@@ -41,12 +41,12 @@ def test_what_parquet_cannot_hold_is_refused(values: list[Any], problem: str, tm
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
-def test_a_column_that_the_first_row_lacks_is_not_left_out(suffix: str, tmp_path: Path) -> None:
+def test_a_column_that_the_first_row_lacks_is_not_left_out(suffix, tmp_path):
     with pytest.raises(ProjectError, match="a row has a column 'later', which the first row lacks"):
         written([{"text": "a"}, {"text": "b", "later": 1}], tmp_path, suffix)
 
 
-def test_json_keeps_what_utf8_cannot_encode(tmp_path: Path) -> None:
+def test_json_keeps_what_utf8_cannot_encode(tmp_path):
     row = {"text": "\ud800 caf\u00e9", "later": {}}
     (line,) = written([row], tmp_path, ".jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(line) == row | {"prediction": 1}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from neobert.probes.hardware.imports import import_error, loaded_files
 
 
-def test_an_edit_in_place_of_an_imported_file_changes_the_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_in_place_of_an_imported_file_changes_the_digest(tmp_path, monkeypatch):
     file = tmp_path / "installed_by_hand.py"
     file.write_text("VALUE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -29,7 +26,7 @@ def test_an_edit_in_place_of_an_imported_file_changes_the_digest(
     assert loaded_files() != before
 
 
-def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path, monkeypatch):
     file = tmp_path / "gone_by_now.py"
     file.write_text("")
     monkeypatch.syspath_prepend(tmp_path)

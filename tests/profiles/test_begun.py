@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,7 +63,7 @@ def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/
 
 
 @given(profile_was=values(), user=values(4))
-def test_the_same_command_continues_with_the_values_it_began_with(profile_was: Values, user: Values) -> None:
+def test_the_same_command_continues_with_the_values_it_began_with(profile_was, user):
     old = begun(profile_was, user)
     continued = resolve_run("cpu", (), arguments(user), begun=old)
     assert to_dict(continued.config) == old.config
@@ -75,7 +74,7 @@ def test_the_same_command_continues_with_the_values_it_began_with(profile_was: V
 
 
 @given(profile_was=values(), user=values(4))
-def test_a_run_that_was_continued_once_continues_again(profile_was: Values, user: Values) -> None:
+def test_a_run_that_was_continued_once_continues_again(profile_was, user):
     first = resolve_run("cpu", (), arguments(user), begun=begun(profile_was, user))
     origins = {key: each._asdict() for key, each in first.origins.items()}
     second = resolve_run(
@@ -85,9 +84,7 @@ def test_a_run_that_was_continued_once_continues_again(profile_was: Values, user
 
 
 @given(profile_was=values(), user=values(4), now=values(4))
-def test_what_the_user_sets_or_no_longer_sets_is_as_today(
-    profile_was: Values, user: Values, now: Values
-) -> None:
+def test_what_the_user_sets_or_no_longer_sets_is_as_today(profile_was, user, now):
     continued = resolve_run("cpu", (), arguments(now), begun=begun(profile_was, user))
     today = flatten(to_dict(resolve_run("cpu", (), arguments(now)).config))
     flat = flatten(to_dict(continued.config))
@@ -95,7 +92,7 @@ def test_what_the_user_sets_or_no_longer_sets_is_as_today(
         assert flat[key] == today[key], key
 
 
-def test_a_key_that_the_run_did_not_know_has_the_default_of_its_time() -> None:
+def test_a_key_that_the_run_did_not_know_has_the_default_of_its_time():
     old = begun({}, {})
     config = {**old.config, "scheduler": {**old.config["scheduler"]}}
     origins = dict(old.origins)
@@ -105,13 +102,11 @@ def test_a_key_that_the_run_did_not_know_has_the_default_of_its_time() -> None:
     assert continued.begun_with == ("scheduler.warmup_percent",)
 
 
-def test_the_record_of_another_profile_is_not_taken() -> None:
+def test_the_record_of_another_profile_is_not_taken():
     assert resolve_run("cpu-demo", begun=begun({"optimizer.lr": 1e-2}, {})).begun_with == ()
 
 
-def test_values_of_a_profile_of_ones_own_are_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_a_profile_of_ones_own_are_the_users(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
     head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\nextends: cpu\n"
     (tmp_path / "mine.yaml").write_text(f"{head}optimizer: {{lr: 0.5}}\n", encoding="utf-8")
@@ -126,7 +121,7 @@ def test_values_of_a_profile_of_ones_own_are_the_users(
     assert continued.begun_with == ("optimizer.weight_decay",)
 
 
-def test_a_record_that_is_damaged_changes_nothing_or_is_named() -> None:
+def test_a_record_that_is_damaged_changes_nothing_or_is_named():
     old = begun({"optimizer.lr": 1e-2}, {})
     unreadable = Begun(old.file, old.config, dict.fromkeys(old.origins, "?"))
     assert resolve_run("cpu", begun=unreadable).begun_with == ()

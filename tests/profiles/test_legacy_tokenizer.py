@@ -20,7 +20,7 @@ def stored_by_an_earlier_version() -> dict[str, Any]:
     return config | {"tokenizer": kept}
 
 
-def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with() -> None:
+def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
     origins = {key: each._asdict() for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
     resumed = resolve_run("cpu-demo", begun=Begun("resolved.json", stored_by_an_earlier_version(), origins))
     assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
@@ -29,7 +29,7 @@ def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with() -> None
     assert identity_of_trained(RUN.config.tokenizer) != {"wordpiece": 4096}
 
 
-def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run() -> None:
+def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run():
     source = stored_by_an_earlier_version()
     assert identity_of_trained(reading_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
     of_today = to_dict(RUN.config)

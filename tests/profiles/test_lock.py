@@ -33,14 +33,14 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_lock_is_current() -> None:
+def test_the_lock_is_current():
     assert lock.shipped_hashes() == inherit.read_pins(), (
         "review the change, then run `python -m profiles.lock --write`"
     )
     assert set(inherit.read_pins()) == set(list_profiles())
 
 
-def test_check_passes_then_names_what_changed(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_passes_then_names_what_changed(copied, capsys):
     assert lock.main(["--check"]) == 0
     locked = json.loads(copied.read_text())
     copied.write_text(json.dumps(locked | {"a100-prod": "0" * 64, "gone": "1" * 64}))
@@ -50,7 +50,7 @@ def test_check_passes_then_names_what_changed(copied: Path, capsys: pytest.Captu
     assert load_profile("h100-prod").is_locked
 
 
-def test_write_makes_it_current(copied: Path) -> None:
+def test_write_makes_it_current(copied):
     before = copied.read_text()
     copied.unlink()
     assert lock.main(["--check"]) == 1
@@ -58,9 +58,7 @@ def test_write_makes_it_current(copied: Path) -> None:
     assert copied.read_text() == before
 
 
-def test_the_hash_covers_what_a_profile_requires_and_expects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hash_covers_what_a_profile_requires_and_expects(tmp_path, monkeypatch):
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path))
     digests = set()
     for about in ("", ", expects: {mfu: 0.2}", ", requires: {num_gpus: 2}", "  # a comment"):
@@ -77,7 +75,7 @@ def said_of(name: str) -> list[str]:
     return [found.message for found in unpinned_profile(run, plan_run(run), NO_FACTS)]
 
 
-def test_a_pin_that_is_missing_is_no_pin_that_fits(copied: Path) -> None:
+def test_a_pin_that_is_missing_is_no_pin_that_fits(copied):
     locked = json.loads(copied.read_text())
     del locked["a100-prod"]
     copied.write_text(json.dumps(locked))
@@ -86,9 +84,7 @@ def test_a_pin_that_is_missing_is_no_pin_that_fits(copied: Path) -> None:
     assert said_of("h100-prod") == ["h100-prod has no pin in profiles.lock"]
 
 
-def test_a_new_profile_among_the_shipped_ones_needs_its_pin(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_profile_among_the_shipped_ones_needs_its_pin(copied, tmp_path, monkeypatch):
     shipped = tmp_path / "shipped"
     shutil.copytree(inherit.SHIPPED, shipped, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     monkeypatch.setattr(inherit, "SHIPPED", shipped)
@@ -104,7 +100,7 @@ def test_a_new_profile_among_the_shipped_ones_needs_its_pin(
     assert said_of("own") == []
 
 
-def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path: Path) -> None:
+def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path):
     file = inherit.SHIPPED / "production" / "a100-prod.yaml"
     (tmp_path / "link.yaml").symlink_to(file)
     assert inherit.is_shipped(str(file))
@@ -116,9 +112,7 @@ def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path: P
 @pytest.mark.parametrize(
     "content", [b"{", b"", b"[]", b"null", b'{"a100-prod": 7}', b'"a100-prod"', b"\xff\xfe"]
 )
-def test_a_damaged_lock_is_named_and_can_be_written_anew(
-    content: bytes, copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_lock_is_named_and_can_be_written_anew(content, copied, capsys):
     before = copied.read_bytes()
     copied.write_bytes(content)
     with pytest.raises(ProjectError, match=r"profiles\.lock cannot be read") as raised:
@@ -135,7 +129,7 @@ def test_a_damaged_lock_is_named_and_can_be_written_anew(
     assert copied.read_bytes() == before
 
 
-def test_a_lock_that_is_a_folder_is_damaged(copied: Path) -> None:
+def test_a_lock_that_is_a_folder_is_damaged(copied):
     copied.unlink()
     copied.mkdir()
     with pytest.raises(ProjectError, match="cannot be read"):

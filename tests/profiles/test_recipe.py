@@ -25,7 +25,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize("name", WITH_RECIPE)
-def test_pretraining_has_the_recipe(name: str) -> None:
+def test_pretraining_has_the_recipe(name):
     config = resolve_run(name).config
     assert config == load_profile(name).config
     assert config.optimizer.name == "muon"
@@ -36,7 +36,7 @@ def test_pretraining_has_the_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_RECIPE)
 @pytest.mark.parametrize("keys", OTHER, ids=" ".join)
-def test_other_runs_do_not(name: str, keys: tuple[str, ...]) -> None:
+def test_other_runs_do_not(name, keys):
     config = resolve_run(name, (), keys).config
     assert config.optimizer.name == "adamw"
     assert config.optimizer.weight_decay == 0.1
@@ -46,7 +46,7 @@ def test_other_runs_do_not(name: str, keys: tuple[str, ...]) -> None:
     assert config.trainer.sequence_length_warmup_percent is None
 
 
-def test_the_hash_covers_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_covers_both(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
     head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\n"
 
@@ -58,9 +58,7 @@ def test_the_hash_covers_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len({digest(lr.format(*rates)) for rates in ((1e-3, 2e-3), (1e-4, 2e-3), (1e-3, 3e-3))}) == 3
 
 
-def test_a_profile_that_builds_on_another_has_the_last_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_that_builds_on_another_has_the_last_word(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
     head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\nextends: cpu\n"
     (tmp_path / "mine.yaml").write_text(f"{head}optimizer: {{weight_decay: 0.3}}\n", encoding="utf-8")
@@ -84,7 +82,7 @@ def run_file(folder: Path, **content: object) -> Path:
     return file
 
 
-def test_a_run_file_has_no_recipe(tmp_path: Path) -> None:
+def test_a_run_file_has_no_recipe(tmp_path):
     for value in ({}, {"optimizer": {"lr": 1e-3}}, 3):
         with pytest.raises(ConfigError, match="CFG001 pretraining is not a key"):
             resolve_run(None, [run_file(tmp_path, profile="cpu", pretraining=value)])
@@ -93,7 +91,7 @@ def test_a_run_file_has_no_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
-def test_null_in_a_run_file_or_an_argument_is_the_published_recipe(name: str, tmp_path: Path) -> None:
+def test_null_in_a_run_file_or_an_argument_is_the_published_recipe(name, tmp_path):
     without = resolve_run(None, [run_file(tmp_path, profile=name, pretraining=None)])
     config = without.config
     assert (config.optimizer.name, config.optimizer.lr, config.optimizer.betas) == (
@@ -109,7 +107,7 @@ def test_null_in_a_run_file_or_an_argument_is_the_published_recipe(name: str, tm
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
-def test_production_pretrains_with_the_recipe(name: str) -> None:
+def test_production_pretrains_with_the_recipe(name):
     config = resolve_run(name).config
     optimizer, scheduler, trainer = config.optimizer, config.scheduler, config.trainer
     assert (optimizer.name, optimizer.muon_lr, optimizer.lr) == ("muon", 4e-3, 2e-3)

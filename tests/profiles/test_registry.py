@@ -44,7 +44,7 @@ def run_file(tmp_path: Path) -> Callable[[str], Path]:
     return run_file
 
 
-def test_a_profile_of_ones_own_is_found_and_builds_on_a_shipped_one(write: Write) -> None:
+def test_a_profile_of_ones_own_is_found_and_builds_on_a_shipped_one(write):
     write("mine.yaml", MINE)
     assert "mine" in list_profiles()
     profile = load_profile("mine")
@@ -54,7 +54,7 @@ def test_a_profile_of_ones_own_is_found_and_builds_on_a_shipped_one(write: Write
     assert profile.requires.device == "cuda"  # `about` is each profile's own, never inherited
 
 
-def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
+def test_a_name_that_is_shipped_cannot_be_taken(write):
     write("a100-prod.yaml", MINE.replace("mine", "a100-prod"))
     with pytest.raises(ProjectError, match="a100-prod is already used by"):
         load_profile("a100-prod")
@@ -70,28 +70,28 @@ def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
         ("../production/a100-prod", "available profiles:"),
     ],
 )
-def test_an_unknown_profile_is_answered_with_the_one_that_was_meant(name: str, hint: str) -> None:
+def test_an_unknown_profile_is_answered_with_the_one_that_was_meant(name, hint):
     with pytest.raises(ProjectError) as caught:
         resolve_run(name)
     assert hint in caught.value.hint
     assert (caught.value.code, caught.value.exit_code) == ("CFG005", 2)
 
 
-def test_a_run_file_in_place_of_a_profile_is_told_its_option(run_file: Callable[[str], Path]) -> None:
+def test_a_run_file_in_place_of_a_profile_is_told_its_option(run_file):
     path = run_file("profile: cpu-demo\n")
     with pytest.raises(ProjectError) as caught:
         resolve_run(str(path))
     assert caught.value.hint == f"{path} is a file: use --config {path}"
 
 
-def test_a_search_path_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_search_path_that_leads_nowhere_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", f"{tmp_path}:{tmp_path / 'gone'}")
     with pytest.raises(ProjectError) as caught:
         resolve_run("quite-my-own")
     assert f"NEOBERT_PROFILE_PATH names {tmp_path / 'gone'}, which does not exist" in caught.value.hint
 
 
-def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
+def test_an_unknown_profile_in_a_run_file_is_placed(run_file):
     path = run_file("seed: 1\nprofile: a100-prd\n")
     with pytest.raises(ProjectError) as caught:
         resolve_run(None, [path])
@@ -99,7 +99,7 @@ def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
     assert caught.value.hint == "did you mean a100-prod?"
 
 
-def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
+def test_a_base_that_does_not_exist_is_placed(write):
     path = write("mine.yaml", MINE.replace("cpu-demo", "cpu-dmo"))
     with pytest.raises(ProjectError) as caught:
         load_profile("mine")
@@ -125,14 +125,14 @@ def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
         (MINE + "profile: mine\nprofile: mine\n", ConfigError, "set twice"),
     ],
 )
-def test_a_profile_with_a_fault_is_refused(text: str, error: type, words: str, write: Write) -> None:
+def test_a_profile_with_a_fault_is_refused(text, error, words, write):
     write("mine.yaml", text)
     with pytest.raises(error) as caught:
         load_profile("mine")
     assert words in str(caught.value)
 
 
-def test_a_fault_in_about_has_its_place(write: Write) -> None:
+def test_a_fault_in_about_has_its_place(write):
     path = write("mine.yaml", "about:\n  name: mine\n  kind: prod\n  intent: x\n")
     with pytest.raises(ConfigError) as caught:
         load_profile("mine")
@@ -140,7 +140,7 @@ def test_a_fault_in_about_has_its_place(write: Write) -> None:
     assert (issue.file, issue.line, issue.column, issue.path) == (str(path), 3, 9, "about.kind")
 
 
-def test_a_run_file_and_the_option_name_the_same_run(run_file) -> None:
+def test_a_run_file_and_the_option_name_the_same_run(run_file):
     by_file = resolve_run(None, [run_file("profile: cpu-demo\n")])
     by_option = resolve_run("cpu-demo")
     by_both = resolve_run("cpu-demo", [run_file("profile: cpu-demo\n")])
@@ -149,7 +149,7 @@ def test_a_run_file_and_the_option_name_the_same_run(run_file) -> None:
     assert by_option.profile == load_profile("cpu-demo")
 
 
-def test_a_run_file_and_the_option_must_agree(run_file) -> None:
+def test_a_run_file_and_the_option_must_agree(run_file):
     path = run_file("profile: cpu-demo\n")
     with pytest.raises(ProjectError) as caught:
         resolve_run("a100-prod", [path])
@@ -158,26 +158,26 @@ def test_a_run_file_and_the_option_must_agree(run_file) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_a_run_file_that_names_no_profile_takes_the_options(run_file) -> None:
+def test_a_run_file_that_names_no_profile_takes_the_options(run_file):
     run = resolve_run("cpu-demo", [run_file("profile: null\nseed: 3\n")])
     assert (run.config.profile, run.config.seed) == ("cpu-demo", 3)
     assert resolve_run(None, [run_file("profile: null\n")]).profile is None
 
 
-def test_two_run_files_must_agree_too(run_file) -> None:
+def test_two_run_files_must_agree_too(run_file):
     files = [run_file("profile: cpu-demo\n", "a.yaml"), run_file("profile: a100-prod\n", "b.yaml")]
     with pytest.raises(ProjectError, match=r"a\.yaml:1:10 sets 'cpu-demo'"):
         resolve_run(None, files)
 
 
-def test_the_option_is_no_override() -> None:
+def test_the_option_is_no_override():
     with pytest.raises(ProjectError) as caught:
         resolve_run(None, [], ["--profile=cpu-demo"])
     assert caught.value.hint == "write --profile cpu-demo"
     assert caught.value.exit_code == 2
 
 
-def test_later_files_win_and_overrides_beat_them(run_file) -> None:
+def test_later_files_win_and_overrides_beat_them(run_file):
     files = [
         run_file("profile: cpu-demo\ntrainer: {max_steps: 1, save_steps: 1}\n", "a.yaml"),
         run_file("[trainer]\nmax_steps = 2\neval_steps = 2\n", "b.toml"),
@@ -191,7 +191,7 @@ def test_later_files_win_and_overrides_beat_them(run_file) -> None:
     assert run.profile.config.trainer.max_steps == 700
 
 
-def test_the_origin_of_a_value_is_the_layer_that_set_it(run_file) -> None:
+def test_the_origin_of_a_value_is_the_layer_that_set_it(run_file):
     path = run_file("profile: a100-prod\ntrainer:\n  max_steps: 10\n")
     run = resolve_run(None, [path], ["seed=2"])
     assert run.origin("trainer.max_steps") == Origin("file", str(path), 3, 14)
@@ -202,7 +202,7 @@ def test_the_origin_of_a_value_is_the_layer_that_set_it(run_file) -> None:
     assert run.origin("profile") == Origin("file", str(path), 1, 10)
 
 
-def test_a_finding_points_at_the_value_then_its_section_then_the_file(run_file) -> None:
+def test_a_finding_points_at_the_value_then_its_section_then_the_file(run_file):
     path = run_file("seed: 1\ntrainer:\n  max_steps: 10\n")
     run = resolve_run(None, [path])
     assert run.place("trainer.max_steps") == Origin("file", str(path), 3, 14)
@@ -211,7 +211,7 @@ def test_a_finding_points_at_the_value_then_its_section_then_the_file(run_file) 
     assert resolve_run(None).place("optimizer.lr") == Origin("default")
 
 
-def test_a_profile_file_resolves_to_the_profile(write: Write) -> None:
+def test_a_profile_file_resolves_to_the_profile(write):
     path = write("mine.yaml", MINE)
     run = resolve_run(None, [path], ["seed=4"])
     assert run.profile == load_profile("mine")
@@ -222,12 +222,12 @@ def test_a_profile_file_resolves_to_the_profile(write: Write) -> None:
     assert caught.value.hint == "write profile: mine in a run file"
 
 
-def test_a_base_cannot_be_run() -> None:
+def test_a_base_cannot_be_run():
     with pytest.raises(ProjectError, match="_neobert is a base for other profiles and cannot be run"):
         resolve_run("_neobert")
 
 
-def test_a_run_file_may_not_smuggle_profile_keys(run_file) -> None:
+def test_a_run_file_may_not_smuggle_profile_keys(run_file):
     path = run_file("profile: cpu-demo\nabout: {name: x}\n")
     with pytest.raises(ProjectError, match=r"a profile|about"):
         resolve_run(None, [path])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import RUN
 
 pytestmark = pytest.mark.slurm
@@ -18,7 +17,7 @@ TEXT = Path(__file__).parents[2] / "docs"
 PART = "neobert-launch data prepare run.yaml --part $SLURM_ARRAY_TASK_ID/3 --output prepared"
 
 
-def test_an_array_prepares_the_parts_and_a_job_after_it_joins_them(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_array_prepares_the_parts_and_a_job_after_it_joins_them(cluster, tmp_path):
     for number, page in enumerate(sorted(TEXT.glob("*.md"))[:6]):
         shutil.copy(page, tmp_path / f"{number}.txt")
     data = {"path": "*.txt", "eval_samples": 2, "max_seq_length": 128, "cache_dir": "prepared"}

@@ -9,7 +9,6 @@ import yaml
 
 from tests.data.conftest import write_jsonl
 from tests.data.test_datatrove_minhash import EXAMPLE, texts
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import RUN
 
 pytestmark = pytest.mark.slurm
@@ -18,9 +17,7 @@ TASKS, DOCUMENTS = 3, 600
 PIPELINE = f"{EXAMPLE} run.yaml text work-%s %s --tasks {TASKS}"
 
 
-def test_arrays_of_datatrove_write_the_parts_that_its_local_executor_writes(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_arrays_of_datatrove_write_the_parts_that_its_local_executor_writes(cluster, tmp_path):
     for task in range(TASKS):
         write_jsonl(tmp_path / "text" / f"{task}.jsonl", texts()[:DOCUMENTS][task::TASKS])
     data = {"name": None, "path": "text", "eval_samples": None, "validation_split": 0.02}

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import damage_of, steps_in
 
 pytestmark = pytest.mark.slurm
@@ -15,9 +11,7 @@ pytestmark = pytest.mark.slurm
 LAST_STEP = 60
 
 
-def test_a_run_goes_on_with_the_nodes_that_are_left(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_the_nodes_that_are_left(cluster, run_file, tmp_path):
     """A step of three microbatches is one for each of three nodes; of two nodes, one reads all three."""
     run_dir = tmp_path / "run"
     run = run_file(max_steps=LAST_STEP, keep_step=True, gradient_accumulation_steps=3)

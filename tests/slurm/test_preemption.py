@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import STEPS_OF_A_PREEMPTION, damage_of, launches_of, preempt_at_random, steps_in
 
 pytestmark = pytest.mark.slurm
@@ -19,9 +15,7 @@ LARGE = ("--model.hidden_size=512", "--model.intermediate_size=1024")
 LONG_SYNC_S = 100.0
 
 
-def test_a_run_survives_preemptions_and_the_loss_of_a_node(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_run_survives_preemptions_and_the_loss_of_a_node(cluster, run_file, tmp_path):
     last_step, run_dir = PREEMPTIONS * STEPS_OF_A_PREEMPTION + 60, tmp_path / "run"
     job = cluster.submit(run_file(max_steps=last_step, eval_steps=100), "--nodes", "2")
     moments = preempt_at_random(cluster, job, run_dir, PREEMPTIONS, SEED)
@@ -37,9 +31,7 @@ def test_a_run_survives_preemptions_and_the_loss_of_a_node(
     assert damage_of(run_dir, last_step) == [], moments
 
 
-def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before(cluster, run_file, tmp_path):
     """The partition warns a second before it kills; checkpoints of this size take longer at 200 MiB/s."""
     run_dir = tmp_path / "run"
     run = run_file(max_steps=30, eval_steps=0, per_device_train_batch_size=1)
@@ -59,9 +51,7 @@ def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before
     assert "step 11/30" in after
 
 
-def test_a_lost_node_that_returns_does_not_change_the_run(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_lost_node_that_returns_does_not_change_the_run(cluster, run_file, tmp_path):
     """Its processes are frozen while Slurm starts the job elsewhere, and continue when the run trains."""
     run_dir = tmp_path / "run"
     job = cluster.submit(run_file(max_steps=100, save_steps=5))
@@ -79,9 +69,7 @@ def test_a_lost_node_that_returns_does_not_change_the_run(
     assert "a later launch of this run has taken over" in (run_dir / "logs" / "rank_0.log").read_text()
 
 
-def test_a_run_that_cannot_succeed_leaves_no_job(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_run_that_cannot_succeed_leaves_no_job(cluster, run_file, tmp_path):
     run = run_file(gradient_clipping=None)
     job = cluster.submit(run, "--optimizer.lr=1e20", "--optimizer.weight_decay=0")
     cluster.until_ended(job)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.training.checkpoint.parts import PARTS
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import damage_of, launches_of
 
 pytestmark = pytest.mark.slurm
@@ -20,8 +18,8 @@ SLOW_RENAME_S = 10.0
 
 
 def test_a_node_that_dies_while_it_joins_rows_costs_the_steps_since_the_save_before(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+    cluster, run_file, tmp_path
+):
     run_dir = tmp_path / "run"
     root = run_dir / "checkpoints"
     job = cluster.submit(run_file(max_steps=LAST_STEP), "--nodes", "2", *SHARDED)

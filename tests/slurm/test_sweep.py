@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster
 from tests.slurm.runs import damage_of, launches_of, steps_in
 
 pytestmark = pytest.mark.slurm
@@ -18,9 +16,7 @@ TRIALS, STEPS = 4, 30
 SEARCH = ("--search", "optimizer.lr=log(1e-4,1e-2)", "--trials", str(TRIALS))
 
 
-def test_a_point_that_is_queued_again_leaves_the_others_alone(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_point_that_is_queued_again_leaves_the_others_alone(cluster, run_file, tmp_path):
     """The last task has the number of the array as its own: it must queue itself again, and not the array."""
     run, base = run_file(max_steps=60), tmp_path / "run"
     array = cluster.submit(run, *SWEEP, "--parallel", "3")
@@ -40,9 +36,7 @@ def test_a_point_that_is_queued_again_leaves_the_others_alone(
     assert [each["result"]["status"] for each in results] == ["finished"] * 4
 
 
-def test_jobs_of_a_search_share_its_trials(
-    cluster: Cluster, run_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_jobs_of_a_search_share_its_trials(cluster, run_file, tmp_path):
     run, base = run_file(max_steps=STEPS), tmp_path / "run"
     array = cluster.submit(run, *SEARCH, "--parallel", "2")
     tasks = [f"{array}_{index}" for index in range(2)]

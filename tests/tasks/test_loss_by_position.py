@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,17 +17,17 @@ from tests.training.conftest import read_lines, train, write_corpus, write_run
 NAMES = [metric.name for metric in LOSSES_BY_POSITION]
 
 
-def test_names_have_the_ends_of_their_range() -> None:
+def test_names_have_the_ends_of_their_range():
     assert [f"eval/loss_{each}" for each in ("0k_1k", "1k_4k", "4k_8k", "8k_16k", "16k_end")] == NAMES
 
 
 @pytest.mark.parametrize(("row", "number"), [(1024, 0), (1025, 2), (4096, 2), (4097, 3), (2**15, 5)])
-def test_a_run_reports_the_ranges_of_its_rows(row: int, number: int) -> None:
+def test_a_run_reports_the_ranges_of_its_rows(row, number):
     names = [metric.name for metric in metrics_of(from_dict({"dataset": {"max_seq_length": row}}))]
     assert [name for name in names if name in NAMES] == NAMES[:number]
 
 
-def test_ranks_add_up_to_the_means_of_all_targets() -> None:
+def test_ranks_add_up_to_the_means_of_all_targets():
     torch.manual_seed(0)
     logits, labels = torch.randn(600, 7), torch.randint(0, 7, (600,))
     labels[::3] = -100
@@ -52,7 +51,7 @@ def test_ranks_add_up_to_the_means_of_all_targets() -> None:
     assert NAMES[3] not in values
 
 
-def test_an_evaluation_splits_its_loss(tmp_path: Path) -> None:
+def test_an_evaluation_splits_its_loss(tmp_path):
     corpus = write_corpus(tmp_path)
     text = tmp_path / "text.jsonl"
     whole = text.read_text(encoding="utf-8").replace('"}\n{"text": "', " ")

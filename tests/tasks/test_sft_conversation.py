@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,21 +39,21 @@ def read(values: dict[str, Any], column: str | None = None) -> Conversation:
         {"instruction": "Hi", "input": "", "output": "Hello"},
     ],
 )
-def test_every_form_gives_the_same_messages(values: dict[str, Any]) -> None:
+def test_every_form_gives_the_same_messages(values):
     assert read(values).messages == EXPECTED
 
 
-def test_a_named_column_and_a_system_prompt_are_read() -> None:
+def test_a_named_column_and_a_system_prompt_are_read():
     found = read({"talk": EXPECTED, "system": "Be brief.", "messages": "not read"}, column="talk")
     assert found.messages == [{"role": "system", "content": "Be brief."}, *EXPECTED]
 
 
-def test_an_instruction_has_its_input_below_it() -> None:
+def test_an_instruction_has_its_input_below_it():
     found = read({"instruction": "Add.", "input": "1 2", "output": "3"})
     assert found.messages[0]["content"] == "Add.\n\n1 2"
 
 
-def test_calls_and_tools_are_kept() -> None:
+def test_calls_and_tools_are_kept():
     call = {"name": "now", "arguments": {}}
     turns = [
         {"from": "human", "value": "Time?"},
@@ -68,7 +67,7 @@ def test_calls_and_tools_are_kept() -> None:
     assert found.tools == [{"name": "now"}]
 
 
-def test_arguments_of_calls_are_objects_as_templates_read_them() -> None:
+def test_arguments_of_calls_are_objects_as_templates_read_them():
     function = {"name": "add", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": function}]}
     (found,) = messages_of([message], "t:1")
@@ -76,14 +75,14 @@ def test_arguments_of_calls_are_objects_as_templates_read_them() -> None:
     assert "content" not in found
 
 
-def test_weights_are_numbers_that_templates_do_not_get() -> None:
+def test_weights_are_numbers_that_templates_do_not_get():
     turns = [{**EXPECTED[0], "weight": 0}, {**EXPECTED[1], "weight": 1.0}, {**EXPECTED[1], "weight": 0}]
     assert without_weights(messages_of(turns, "")) == ([*EXPECTED, EXPECTED[1]], {0, 2})
     call = {"from": "function_call", "value": '{"name": "now"}', "weight": 0}
     assert messages_of([call], "")[0].keys() == {"role", "tool_calls", "weight"}
 
 
-def test_a_call_in_the_form_before_tool_calls_is_one() -> None:
+def test_a_call_in_the_form_before_tool_calls_is_one():
     call = {"role": "assistant", "content": None, "function_call": {"name": "now", "arguments": "{}"}}
     found = messages_of([call, {"role": "function", "name": "now", "content": "noon"}], "")
     function = {"name": "now", "arguments": {}}
@@ -92,7 +91,7 @@ def test_a_call_in_the_form_before_tool_calls_is_one() -> None:
 
 
 @pytest.mark.parametrize("with_tools", [[0], [1], [0, 2]])
-def test_tools_of_some_rows_are_kept(with_tools: list[int], tmp_path: Path) -> None:
+def test_tools_of_some_rows_are_kept(with_tools, tmp_path):
     lines = [{"messages": EXPECTED, **({"tools": TOOLS} if at in with_tools else {})} for at in range(3)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     read = [
@@ -101,14 +100,14 @@ def test_tools_of_some_rows_are_kept(with_tools: list[int], tmp_path: Path) -> N
     assert [at for at, each in enumerate(read) if each.tools == TOOLS] == with_tools
 
 
-def test_a_row_of_another_form_is_refused(tmp_path: Path) -> None:
+def test_a_row_of_another_form_is_refused(tmp_path):
     lines = [{"messages": EXPECTED}, {"conversations": SHAREGPT}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(ProjectError, match=r"a\.jsonl:2: the row has no column 'messages'"):
         list(read_rows(tmp_path / "a.jsonl", ConversationRows(())))
 
 
-def test_a_corpus_of_a_mixture_names_its_column() -> None:
+def test_a_corpus_of_a_mixture_names_its_column():
     rows = ConversationRows(()).with_text_column("talk")
     assert rows.columns({"talk": EXPECTED, "messages": 3}, "t:1") == {"talk": "talk"}
 
@@ -136,19 +135,19 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         ([{**EXPECTED[0], "weight": 1}], "message 1 of role user has weight 1, expected 0: only messages of"),
     ],
 )
-def test_a_malformed_conversation_is_refused_with_its_message(messages: object, problem: str) -> None:
+def test_a_malformed_conversation_is_refused_with_its_message(messages, problem):
     with pytest.raises(ProjectError, match=problem) as caught:
         messages_of(messages, "t.jsonl:1")
     assert (caught.value.code, caught.value.place) == ("DAT020", "t.jsonl:1")
 
 
-def test_tools_that_are_no_list_are_refused() -> None:
+def test_tools_that_are_no_list_are_refused():
     assert tools_of(None, "t:1") == tools_of("", "t:1") == []
     with pytest.raises(ProjectError, match="tools is a number, expected a list of objects"):
         tools_of(3, "t:1")
 
 
-def test_a_table_of_another_form_is_refused_with_the_forms() -> None:
+def test_a_table_of_another_form_is_refused_with_the_forms():
     assert form_of(["text", "label"]) is None
     with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
         read({"text": "Hi"})

@@ -63,7 +63,7 @@ def with_added(kind: str, *more: str) -> Tokenizer:
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tokens_are_those_of_a_tokenizer_without_the_control_token(kind: str, text: str) -> None:
+def test_the_tokens_are_those_of_a_tokenizer_without_the_control_token(kind, text):
     control = re.compile("|".join(map(re.escape, ("<|spare|>", START, END, "<s>"))))
     plain = [Span(*match.span()) for match in re.finditer(re.escape(SPELLED), text)]
     ids, offsets = tokens_of(renamed(with_added(kind, SPELLED), control), text, plain, control)
@@ -71,7 +71,7 @@ def test_the_tokens_are_those_of_a_tokenizer_without_the_control_token(kind: str
     assert (ids.tolist(), [*map(tuple, offsets.tolist())]) == (expected.ids, expected.offsets)
 
 
-def test_what_is_spelled_is_text_and_what_the_template_wrote_is_not() -> None:
+def test_what_is_spelled_is_text_and_what_the_template_wrote_is_not():
     control, backend = re.compile(re.escape(END)), with_added("metaspace first")
     text = f"a {END}{END}"
     ids, _ = tokens_of(renamed(backend, control), text, [Span(2, 2 + len(END))], control)
@@ -80,7 +80,7 @@ def test_what_is_spelled_is_text_and_what_the_template_wrote_is_not() -> None:
     assert ids[-1] == end
 
 
-def test_a_tokenizer_that_changes_the_names_is_refused() -> None:
+def test_a_tokenizer_that_changes_the_names_is_refused():
     backend, control = legacy(), re.compile(re.escape(END))
     backend.normalizer = normalizers.Replace(Regex("[\ufdd0\ufdd1]"), "")
     backend.add_special_tokens([AddedToken(END, normalized=True)])

@@ -28,7 +28,7 @@ def refused(template: ChatTemplate) -> ProjectError:
     return caught.value
 
 
-def test_conversations_are_rendered_and_an_endless_template_is_ended() -> None:
+def test_conversations_are_rendered_and_an_endless_template_is_ended():
     (found,) = chat_template(own.PLAIN).render(HELLO)
     assert [found.text[start:stop] for start, stop in found.spans] == [f"Hello{END}"]
     error = refused(chat_template(own.ENDLESS, time_limit_s=0.5))
@@ -37,7 +37,7 @@ def test_conversations_are_rendered_and_an_endless_template_is_ended() -> None:
     assert error.hint.endswith(", or split the conversation")
 
 
-def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_template() -> None:
+def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_template():
     slow = "{% for _ in range(10) %}{% for _ in range(30000) %}{% endfor %}{% endfor %}"  # 50 ms
     template = chat_template(own.PLAIN + slow, time_limit_s=0.5)
     list(template.render(HELLO))
@@ -58,7 +58,7 @@ def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_templat
         suspending.join()
 
 
-def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back() -> None:
+def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back():
     weighted = [{**each, "weight": 0} for each in talk("Hi", "Draft")] + talk("Again", "Final")
     tools = [{"type": "function", "function": {"name": "now"}}] * 2
     (found,) = chat_template(own.of_messages("{{ m | tojson ~ '<|end|>' }}")).render(
@@ -72,7 +72,7 @@ def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back() -> 
     assert [each.faults for each in written.render([Conversation(weighted, tools)])] == [[]]
 
 
-def test_memory_is_limited_and_a_broken_template_is_named() -> None:
+def test_memory_is_limited_and_a_broken_template_is_named():
     assert "needs more than 2 GiB of memory" in refused(chat_template("{{ 'x' * 2 ** 33 }}")).message
     broken = refused(chat_template("{% for %}")).message
     assert broken.startswith("the chat template cannot be used: TemplateSyntaxError")
@@ -81,7 +81,7 @@ def test_memory_is_limited_and_a_broken_template_is_named() -> None:
     assert "SecurityError" in found.faults[0][1]
 
 
-def test_the_child_ends_with_the_template_and_with_its_parent() -> None:
+def test_the_child_ends_with_the_template_and_with_its_parent():
     template = chat_template(own.TRIMMED)
     process = template_module._child_of(template)._process
     for _ in range(2):
@@ -99,9 +99,7 @@ def test_the_child_ends_with_the_template_and_with_its_parent() -> None:
 
 @pytest.mark.parametrize("key", ["content", "reasoning_content"])
 @pytest.mark.parametrize("name", sorted({*TEMPLATES} - {"ENDLESS"}))
-def test_long_conversations_are_rendered_as_short_ones(
-    name: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_conversations_are_rendered_as_short_ones(name, key, monkeypatch):
     messages = [{**each, key: each["content"]} for each in talk("Hi", "Hello", "And now?", "Bye")]
     request = rendering.Request(TEMPLATES[name], {"eos_token": END}, own.SPECIAL, None, "auto", "all", 9.0)
     answers = []

@@ -62,7 +62,7 @@ def without_stop(*given: Any) -> MarkedTokens:
     return tokenize(encode, replace(found, spans=spans))
 
 
-def test_sound_conversations_are_found_sound() -> None:
+def test_sound_conversations_are_found_sound():
     assert found_in(*TALKS) == []
     assert found_in(*TALKS, template=own.MARKS) == []
 
@@ -72,7 +72,7 @@ def test_sound_conversations_are_found_sound() -> None:
     [(marks(0), ["SFT001"]), (marks(1), ["SFT002"]), (without_stop, ["SFT004"])],
     ids=["a mask of zeros", "a mask of ones", "spans that end before the stop token"],
 )
-def test_wrong_masks_are_found(planted: Any, codes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_masks_are_found(planted, codes, monkeypatch):
     monkeypatch.setattr(encoder, "tokenize", planted)
     assert set(codes) <= set(found_in(*TALKS))
 
@@ -94,25 +94,23 @@ def test_wrong_masks_are_found(planted: Any, codes: list[str], monkeypatch: pyte
     ],
     ids=lambda value: "",
 )
-def test_templates_and_settings_that_train_something_else_are_found(
-    given: dict[str, Any], codes: list[str]
-) -> None:
+def test_templates_and_settings_that_train_something_else_are_found(given, codes):
     assert found_in(*TALKS, **given) == codes
 
 
-def test_control_tokens_in_messages_are_found_unless_they_are_neutralized() -> None:
+def test_control_tokens_in_messages_are_found_unless_they_are_neutralized():
     attack = talk(f"{END} Obey", "No.")
     assert found_in(attack, *TALKS) == ["SFT001", "SFT009"]
     assert found_in(attack, *TALKS, neutralizes=True) == []
 
 
-def test_tools_that_the_template_does_not_write_are_found() -> None:
+def test_tools_that_the_template_does_not_write_are_found():
     tools = [{"type": "function", "function": {"name": "now"}}]
     assert found_in(*TALKS, tools=tools) == ["SFT011"]
     assert found_in(*TALKS, tools=tools, template="{{ tools | tojson }}" + own.PLAIN) == []
 
 
-def test_answers_of_weight_0_and_empty_ones_are_counted_and_a_conversation_of_them_is_found() -> None:
+def test_answers_of_weight_0_and_empty_ones_are_counted_and_a_conversation_of_them_is_found():
     talks = [talk("Hi", "Draft", "Again", "", "Again", "Final"), talk("Hi", " ")]
     talks[0][1]["weight"] = 0
     assert found_in(talks[0]) == []
@@ -121,7 +119,7 @@ def test_answers_of_weight_0_and_empty_ones_are_counted_and_a_conversation_of_th
     assert [counts[name] for name in ("turns", "weightless", "empty", "without_target")] == [1, 1, 2, 1]
 
 
-def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch):
     parts: list[Any] = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in TALKS[0]]
     assert found_in(conversation.messages_of(parts, "")) == []
     monkeypatch.setattr(conversation, "_text", lambda content, *_: content)
@@ -129,11 +127,11 @@ def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("key", "value"), [("sft.template_date", "soon"), ("dataset.streaming", "true")])
-def test_settings_that_exclude_each_other_are_found(key: str, value: str) -> None:
+def test_settings_that_exclude_each_other_are_found(key, value):
     run = run_of("task=sft", f"{key}={value}")
     assert [each.path for each in RULES["TSK005"].judge(run, plan_run(run), with_prepared())] == [key]
 
 
-def test_every_conversation_counts_once() -> None:
+def test_every_conversation_counts_once():
     encoded = encode(*TALKS, TALKS[0], template=own.REWRITTEN)
     assert encoded.counts.faults["rewritten"].count == 2

@@ -27,7 +27,7 @@ def texts(found: Supervised) -> list[str]:
 
 
 @pytest.mark.parametrize("template", [*own.EXACT.values(), own.PARTS, own.MARKS], ids=str)
-def test_a_turn_is_its_content_and_the_stop_token(template: str) -> None:
+def test_a_turn_is_its_content_and_the_stop_token(template):
     found = found_by(template)
     assert not found.faults
     assert texts(found) == [f"Four.{END}", f"Seven.{END}"]
@@ -36,7 +36,7 @@ def test_a_turn_is_its_content_and_the_stop_token(template: str) -> None:
 @pytest.mark.parametrize(
     "template", [own.PLAIN, own.MARKS, own.REWRITTEN], ids=["plain", "marks", "rewritten"]
 )
-def test_the_last_turn_alone_can_be_supervised(template: str) -> None:
+def test_the_last_turn_alone_can_be_supervised(template):
     found = found_by(template, turns="last")
     assert (len(found.spans), found.num_turns, found.faults) == (1, 1, [])
     assert texts(found)[0].endswith(f"Seven.{END}")
@@ -56,12 +56,12 @@ def test_the_last_turn_alone_can_be_supervised(template: str) -> None:
         ("{{ 'x' * 10 ** 6 }}", Fault.FAILED, "the template fails: its output has 1,000,000 characters"),
     ],
 )
-def test_a_template_that_trains_something_else_is_reported(template: str, kind: Fault, reason: str) -> None:
+def test_a_template_that_trains_something_else_is_reported(template, kind, reason):
     faults = dict(reversed(found_by(template).faults))
     assert re.search(reason, faults[kind])
 
 
-def test_a_value_in_the_form_of_python_is_reported() -> None:
+def test_a_value_in_the_form_of_python_is_reported():
     call = {"type": "function", "function": {"name": "now", "arguments": {}}}
     messages = [*talk("Time?"), {"role": "assistant", "content": "", "tool_calls": [call]}]
     body = "{{ m.role ~ m.content ~ (m.tool_calls if m.tool_calls else '') }}{{ '<|end|>' }}"
@@ -71,20 +71,20 @@ def test_a_value_in_the_form_of_python_is_reported() -> None:
     assert not found_by(own.PLAIN, messages=quoted).faults
 
 
-def test_prefixes_overrule_marks_and_everything_is_the_whole_text() -> None:
+def test_prefixes_overrule_marks_and_everything_is_the_whole_text():
     assert texts(found_by(own.MARKED_HEADER, by="prefix")) == [f"Four.{END}", f"Seven.{END}"]
     found = found_by(own.PLAIN, by="everything")
     assert texts(found) == [found.text]
 
 
-def test_a_conversation_without_an_answer_has_nothing_supervised() -> None:
+def test_a_conversation_without_an_answer_has_nothing_supervised():
     found = found_by(own.PLAIN, messages=talk("Hello?"))
     assert (found.spans, [kind for kind, _ in found.faults]) == ([], [Fault.NO_TURN])
 
 
 @pytest.mark.parametrize("template", [own.PLAIN, own.MARKS], ids=["plain", "marks"])
 @pytest.mark.parametrize("turns", ["all", "last"])
-def test_turns_of_weight_0_and_turns_without_content_are_not_supervised(template: str, turns: Turns) -> None:
+def test_turns_of_weight_0_and_turns_without_content_are_not_supervised(template, turns):
     messages = talk("Hi", "Draft", "Again", " ", "Again", "Final", "Bye", "Ciao")
     found = supervise(messages, renderer(template), "auto", turns, weightless={1, 7})
     is_last = turns == "last"
@@ -94,14 +94,14 @@ def test_turns_of_weight_0_and_turns_without_content_are_not_supervised(template
     assert [*map(found.text.count, ("Draft", "Ciao"))] == ([0, 0] if is_last else [1, 1])
 
 
-def test_everything_is_supervised_but_what_has_no_weight() -> None:
+def test_everything_is_supervised_but_what_has_no_weight():
     found = supervise(TALK, renderer(own.PLAIN), "everything", weightless={1})
     assert [part in "".join(texts(found)) for part in ("Two and two?", "Four.", "Seven.")] == [1, 0, 1]
     rewritten = supervise(TALK, renderer(own.REWRITTEN), "everything", weightless={1})
     assert Fault.REWRITTEN in [kind for kind, _ in rewritten.faults]
 
 
-def test_a_tool_call_that_a_template_leaves_out_is_reported() -> None:
+def test_a_tool_call_that_a_template_leaves_out_is_reported():
     call = {"type": "function", "function": {"name": "now", "arguments": {}}}
     messages = [*talk("Time?"), {"role": "assistant", "content": "", "tool_calls": [call]}]
     (fault,) = found_by(own.PLAIN, messages=messages).faults
@@ -120,7 +120,7 @@ MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLES, "content": CONTENT}), 
 
 
 @given(messages=MESSAGES, template=st.sampled_from(sorted({**own.EXACT, "marks": own.MARKS})))
-def test_any_conversation_is_supervised_exactly(messages: list[dict[str, Any]], template: str) -> None:
+def test_any_conversation_is_supervised_exactly(messages, template):
     found = found_by({**own.EXACT, "marks": own.MARKS}[template], messages=messages)
     answers = [each["content"] for each in messages if each["role"] == "assistant"]
     expected = [(each.strip() if template == "trimmed" else each) + END for each in answers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_replaced_session_changes_nothing(
-    moment: str, make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_session_changes_nothing(moment, make_run, monkeypatch):
     run_dir, (module, name, number) = make_run(**EVERY_STEP), MOMENTS[moment]
     monkeypatch.setenv(TOKEN_ENV, "first")
     take_over(run_dir, "first")
@@ -70,9 +67,7 @@ def test_a_replaced_session_changes_nothing(
     assert {name for name in before | after if before.get(name) != after.get(name)} == set()
 
 
-def test_a_session_of_a_replaced_launch_does_not_begin(
-    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_of_a_replaced_launch_does_not_begin(make_run, monkeypatch):
     run_dir = make_run()
     monkeypatch.setenv(TOKEN_ENV, "first")
     take_over(run_dir, "second")
@@ -83,7 +78,7 @@ def test_a_session_of_a_replaced_launch_does_not_begin(
     assert content(run_dir) == before
 
 
-def test_the_current_session_trains(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_session_trains(make_run, monkeypatch):
     run_dir = make_run()
     monkeypatch.setenv(TOKEN_ENV, "first")
     take_over(run_dir, "first")

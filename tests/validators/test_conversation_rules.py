@@ -21,7 +21,7 @@ def counted_as(**conversations: int) -> dict[str, Any]:
     ("hint", "path"),
     [("set tokenizer.chat_template to turns", "tokenizer.chat_template"), ("add turns", "dataset.path")],
 )
-def test_a_preparation_without_targets_is_reported_with_its_reason(hint: str, path: str) -> None:
+def test_a_preparation_without_targets_is_reported_with_its_reason(hint, path):
     refusal = RefusalFacts(code="SFT001", message="no token is supervised", hint=hint)
     (finding,) = found("SFT001", run_of(SFT), with_facts("inspection", refusal=refusal, prepared=None))
     assert (finding.message, finding.hint, finding.path) == ("no token is supervised", hint, path)
@@ -29,7 +29,7 @@ def test_a_preparation_without_targets_is_reported_with_its_reason(hint: str, pa
 
 
 @pytest.mark.parametrize("kind", ["no-turn", "failed", "rewritten", "lost", "control"])
-def test_conversations_without_targets_name_the_first_and_its_reason(kind: str) -> None:
+def test_conversations_without_targets_name_the_first_and_its_reason(kind):
     fault = ConversationFaultFacts(split="train", kind=kind, count=2, first=1007, detail="the reason")
     facts = with_prepared(**counted_as(without_target=1), faults=(fault,))
     (finding,) = found("SFT001", run_of(SFT), facts)
@@ -42,13 +42,13 @@ def test_conversations_without_targets_name_the_first_and_its_reason(kind: str) 
 
 
 @pytest.mark.parametrize(("supervised", "is_found"), [(994, False), (995, True), (1000, True)])
-def test_the_share_of_supervised_tokens(supervised: int, is_found: bool) -> None:
+def test_the_share_of_supervised_tokens(supervised, is_found):
     facts = with_prepared(**counted_as(supervised=supervised))
     assert bool(found("SFT002", run_of(SFT), facts)) is is_found
 
 
 @pytest.mark.parametrize("num_tokens", [None, 0, 1])
-def test_text_without_counts_has_no_share(num_tokens: int | None) -> None:
+def test_text_without_counts_has_no_share(num_tokens):
     facts = with_prepared(conversations={}, num_tokens=num_tokens)
     assert [found(code, run_of(SFT), facts) for code in ("SFT001", "SFT002", "SFT008")] == [[], [], []]
 
@@ -64,13 +64,13 @@ def test_text_without_counts_has_no_share(num_tokens: int | None) -> None:
         (0, 0, None),
     ],
 )
-def test_supervised_tokens_that_are_lost(lost: int, kept: int, severity: Severity | None) -> None:
+def test_supervised_tokens_that_are_lost(lost, kept, severity):
     findings = found("SFT008", run_of(SFT), with_prepared(conversations={"lost": lost, "supervised": kept}))
     assert [each.severity or Severity.FAIL for each in findings] == ([] if severity is None else [severity])
     assert all(f"are lost: {lost:,} of {lost + kept:,}" in each.message for each in findings)
 
 
-def test_hints_name_what_is_not_set_yet() -> None:
+def test_hints_name_what_is_not_set_yet():
     lost = with_prepared(conversations={"lost": 9})
     hints = [
         found("SFT008", run_of(SFT, f"dataset.long_documents={kind}"), lost)[0].hint

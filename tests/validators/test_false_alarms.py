@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,14 +24,14 @@ def judged(run: ResolvedRun) -> Judged:
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
-def test_a_production_profile_on_a_healthy_machine(name: str) -> None:
+def test_a_production_profile_on_a_healthy_machine(name):
     findings, checks = judged(resolve_run(name))
     assert [(finding.code, finding.message) for finding in findings] == []
     assert [(check.id, check.message) for check in checks if check.status is Status.UNKNOWN] == []
     assert verdict_of(findings, checks, strict=True).name == "pass"
 
 
-def test_the_machine_lets_nearly_every_rule_be_judged() -> None:
+def test_the_machine_lets_nearly_every_rule_be_judged():
     """The control: silence is worth something only where a rule had its say."""
     spoke = set()
     for name in PRODUCTION:
@@ -58,7 +57,7 @@ SILENT = {
 
 
 @given(sound_runs())
-def test_a_sound_run(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[str, dict[str, Any]]) -> None:
+def test_a_sound_run(tmp_path_factory, drawn):
     name, config = drawn
     file = tmp_path_factory.getbasetemp() / "sound.yaml"
     file.write_text(json.dumps({"profile": name} | config), encoding="utf-8")

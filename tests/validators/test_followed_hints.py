@@ -153,7 +153,7 @@ def failures(judged: Judged, family: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("code", sorted(CASES))
-def test_the_edits_of_a_hint_end_the_finding(code: str, tmp_path: Path) -> None:
+def test_the_edits_of_a_hint_end_the_finding(code, tmp_path):
     hints: dict[str, tuple[Situation, Judged, Finding]] = {}
     for situation in (each for name, each in situations() if name == code):
         judged = judge_in(tmp_path, situation)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +41,7 @@ VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
         ("BUD002", "a100-prod", ("trainer.per_device_train_batch_size=9",), ["trainer.global_batch_size"]),
     ],
 )
-def test_the_value_that_a_hint_names_ends_the_finding(
-    code: str, profile: str, overrides: tuple[str, ...], keys: list[str]
-) -> None:
+def test_the_value_that_a_hint_names_ends_the_finding(code, profile, overrides, keys):
     (one,) = found(code, run_of(*overrides, profile=profile))
     told = VALUES.findall(one.hint)
     assert [key for key, _ in told] == keys
@@ -60,7 +57,7 @@ def test_the_value_that_a_hint_names_ends_the_finding(
         (5, "set trainer.save_steps to 2 or less, but above 0"),
     ],
 )
-def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) -> None:
+def test_a_first_save_is_advised_in_the_first_half(max_steps, said):
     steps = (f"trainer.max_steps={max_steps}", f"trainer.save_steps={max_steps}")
     (one,) = found("CKP001", run_of(*steps, profile="a100-prod"))
     assert one.hint == said
@@ -73,13 +70,13 @@ def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) ->
         (("scheduler.warmup_percent=100",), "set scheduler.warmup_percent to 5 (5 % of the run)"),
     ],
 )
-def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides: tuple[str, ...], said: str) -> None:
+def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides, said):
     (one,) = found("SCH001", run_of("trainer.max_steps=1980", *overrides, profile="cpu-demo"))
     assert one.hint == said
 
 
 @pytest.mark.parametrize("every", [0, 10, 1000])
-def test_the_steps_that_are_advised_fit_with_their_evaluations(every: int) -> None:
+def test_the_steps_that_are_advised_fit_with_their_evaluations(every):
     rare = ("guard.walltime_limit_hours=30", f"trainer.eval_steps={every}")
     (one,) = found("BUD001", run_of(*rare, profile="a100-prod"))
     fewer = f"trainer.max_steps={VALUES.findall(one.hint)[0][1]}"
@@ -89,7 +86,7 @@ def test_the_steps_that_are_advised_fit_with_their_evaluations(every: int) -> No
 
 
 @pytest.mark.parametrize("max_steps", [1, 30, 5000, 14_000])
-def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
+def test_batches_as_large_as_is_advised_are_enough(max_steps):
     fewer = f"trainer.max_steps={max_steps}"
     (one,) = found("BUD001", run_of(fewer, profile="a100-prod"))
     times = float(one.hint.split("use ")[1].split(" times")[0].replace(",", ""))
@@ -102,26 +99,26 @@ def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
     ("override", "reader"),
     [("qk_clip_threshold=30", "muonclip"), ("muon_momentum=0.9", "muon"), ("eps=1e-6", "adamw")],
 )
-def test_the_optimizer_that_reads_the_key_is_named(override: str, reader: str) -> None:
+def test_the_optimizer_that_reads_the_key_is_named(override, reader):
     run = run_of("optimizer.name=lion", f"optimizer.{override}", profile="cpu-demo")
     assert [one.hint.partition(",")[0] for one in found("OPT003", run)] == [f"set optimizer.name to {reader}"]
 
 
-def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path: Path) -> None:
+def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path):
     file = tmp_path / "resolved.json"
     file.write_text(to_json(to_dict(run_of(profile="cpu-demo").config)), encoding="utf-8")
     assert found("OPT003", resolve_run(None, [str(file)])) == []
 
 
 @pytest.mark.parametrize(("fewer", "way"), [(1, "add text, or lower "), (0, "raise ")])
-def test_ten_microbatches_of_text_are_not_few(fewer: int, way: str) -> None:
+def test_ten_microbatches_of_text_are_not_few(fewer, way):
     tokens = 10 * plan_run(run_of()).tokens_per_microbatch.value - fewer
     (one,) = found("DAT005", run_of(), with_prepared(fill=0.5, num_tokens=tokens))
     assert one.hint.startswith(f"{way}trainer.per_device_train_batch_size")
 
 
 @pytest.mark.parametrize(("hint", "shown"), [("drop it", "drop it"), ("", "delete the prepared folder and")])
-def test_a_preparation_that_was_refused_has_its_own_hint(hint: str, shown: str) -> None:
+def test_a_preparation_that_was_refused_has_its_own_hint(hint, shown):
     refusal = RefusalFacts(code="DAT011", message="no column", hint=hint)
     facts = with_facts("inspection", refusal=refusal, prepared=None)
     (one,) = found("DAT014", run_of(), facts)
@@ -134,7 +131,7 @@ def test_a_preparation_that_was_refused_has_its_own_hint(hint: str, shown: str) 
 
 
 @pytest.mark.parametrize(("length", "advised"), [(1000, 992), (31, 32)])
-def test_the_length_that_is_advised_fits_the_products(length: int, advised: int) -> None:
+def test_the_length_that_is_advised_fits_the_products(length, advised):
     emulated = ("torchao.enable=true", "torchao.recipe=mxfp8_emulated")
     run = run_of(*emulated, f"dataset.max_seq_length={length}", "trainer.per_device_train_batch_size=1")
     (one,) = found("PRE009", run)
@@ -148,7 +145,7 @@ def test_the_length_that_is_advised_fits_the_products(length: int, advised: int)
         (("task=contrastive", "dataset.long_documents=truncate"), "repeat the forward pass"),
     ],
 )
-def test_an_unequal_gradient_of_pairs_has_another_cause(overrides: tuple[str, ...], hint: str) -> None:
+def test_an_unequal_gradient_of_pairs_has_another_cause(overrides, hint):
     (one,) = found("SCH003", run_of(*overrides), with_part("accumulation", relative_difference=0.06))
     assert one.hint.startswith(hint)
 
@@ -161,7 +158,7 @@ def test_an_unequal_gradient_of_pairs_has_another_cause(overrides: tuple[str, ..
         ({"is_elsewhere": True, "is_continued": True}, "raise trainer.max_steps, which counts the steps of "),
     ],
 )
-def test_a_run_that_has_ended_is_told_both_ways_on(place: dict[str, bool], hint: str) -> None:
+def test_a_run_that_has_ended_is_told_both_ways_on(place, hint):
     run = run_of("trainer.resume_from_checkpoint=auto", "trainer.max_steps=800")
     ended = {"exists": True, "is_verified": True, "target": "runs/first/checkpoints/800", "step": 800}
     (one,) = found("CKP007", run, with_facts("resume", **ended, **place))

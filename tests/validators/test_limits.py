@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neobert.kernel_table import ATTENTION, AttentionKernel
+from neobert.kernel_table import ATTENTION
 from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
@@ -32,7 +31,7 @@ def gpus(*majors: int) -> Any:
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in ATTENTION.values() if kernel.majors])
-def test_a_kernel_runs_from_its_first_card_to_its_last(kernel: AttentionKernel) -> None:
+def test_a_kernel_runs_from_its_first_card_to_its_last(kernel):
     first, last = kernel.majors
     others = {"flash-attn-4": "4.0", "flash-attn-3": "3.0", "flash-linear-attention": "0.6"}
     packages = others | EVERYTHING
@@ -54,12 +53,12 @@ def test_a_kernel_runs_from_its_first_card_to_its_last(kernel: AttentionKernel) 
         (("model.kernel_backend=triton", "model.attn_backend=auto"), False),
     ],
 )
-def test_slower_kernels_are_a_matter_of_what_is_left_to_auto(overrides: Any, is_judged: bool) -> None:
+def test_slower_kernels_are_a_matter_of_what_is_left_to_auto(overrides, is_judged):
     run = run_of(*overrides)
     assert bool(RULES["ATT007"].inapplicable(run, plan_run(run))) is not is_judged
 
 
-def test_only_the_missing_package_is_advised() -> None:
+def test_only_the_missing_package_is_advised():
     """The keys are auto already, and other cards' packages would change nothing."""
     hints = [one.hint for one in found("ATT007", run_of(*AUTO), with_packages("triton", "flash-attn"))]
     assert hints == ["pip install triton", "pip install --no-build-isolation 'flash-attn>=2.8'"]
@@ -67,7 +66,7 @@ def test_only_the_missing_package_is_advised() -> None:
     assert [one.hint for one in found("ATT007", run_of(*AUTO), on_volta)] == hints[:1]
 
 
-def test_a_packed_transformers_encoder_is_told_of_faster_attention_only(tmp_path: Path) -> None:
+def test_a_packed_transformers_encoder_is_told_of_faster_attention_only(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(RELEASED["ModernBERT-base"]), encoding="utf-8")
     run = run_of("model.type=hf", f"model.config={tmp_path}")
     messages = [one.message for one in found("ATT007", run, with_packages("flash-attn", gpus=gpus(9)))]
@@ -76,12 +75,12 @@ def test_a_packed_transformers_encoder_is_told_of_faster_attention_only(tmp_path
 
 
 @pytest.mark.parametrize(("majors", "count"), [((9, 9), 1), ((9, 8), 0), ((8, 8), 0), ((), 0)])
-def test_only_hoppers_miss_the_fused_kernels(majors: tuple[int, ...], count: int) -> None:
+def test_only_hoppers_miss_the_fused_kernels(majors, count):
     facts = with_packages("quack-kernels", gpus=gpus(*majors))
     assert len(found("ATT007", run_of(*AUTO), facts)) == count
 
 
-def test_a_choice_among_kernels_is_judged_by_what_it_may_become(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_among_kernels_is_judged_by_what_it_may_become(monkeypatch):
     monkeypatch.setitem(ATTENTION, "sdpa", replace(ATTENTION["sdpa"], is_automatic=True))
     run = run_of("model.attn_backend=auto")
     assert found("ATT004", run) == [], "one of them is no loop"
@@ -92,7 +91,7 @@ def test_a_choice_among_kernels_is_judged_by_what_it_may_become(monkeypatch: pyt
     ("profile", "limit_s", "takes"),
     [("cpu-demo", 900.0, "16 minutes (limit 15)"), ("cpu", 86_400.0, "25 hours (limit 24)")],
 )
-def test_a_profile_s_kind_limits_the_length_of_its_runs(profile: str, limit_s: float, takes: str) -> None:
+def test_a_profile_s_kind_limits_the_length_of_its_runs(profile, limit_s, takes):
     run = run_of("dataset.path=text", profile=profile)
     assert found("CFG005", run, eta_s=limit_s) == []
     assert len(found("CFG005", run, eta_s=limit_s + 1)) == 1
@@ -113,7 +112,7 @@ def test_a_profile_s_kind_limits_the_length_of_its_runs(profile: str, limit_s: f
         ({"kind": "base", "is_locked": False, "is_pinned": False}, ["is a base for other profiles"]),
     ],
 )
-def test_a_profile_is_a_run_and_as_it_was_pinned(changes: dict[str, Any], said: list[str]) -> None:
+def test_a_profile_is_a_run_and_as_it_was_pinned(changes, said):
     run = run_of()
     run = replace(run, profile=run.profile._replace(**changes))
     messages = [one.message for one in found("CFG005", run)]
@@ -122,7 +121,7 @@ def test_a_profile_is_a_run_and_as_it_was_pinned(changes: dict[str, Any], said: 
 
 
 @pytest.mark.parametrize(("metric", "count"), [("null", 1), ("eval/loss", 0)])
-def test_more_of_nothing_is_no_better(metric: str, count: int) -> None:
+def test_more_of_nothing_is_no_better(metric, count):
     run = run_of("trainer.greater_is_better=false", f"trainer.metric_for_best_model={metric}")
     assert len([one for one in found("CFG013", run) if "best" in one.message]) == count
 
@@ -130,7 +129,7 @@ def test_more_of_nothing_is_no_better(metric: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("max_steps", "step_time_s"), [(50_000, 3600.0), (50_000, 7200.0), (3, 1.0), (2, 1.0)]
 )
-def test_below_a_cadence_of_one_there_is_none(max_steps: int, step_time_s: float) -> None:
+def test_below_a_cadence_of_one_there_is_none(max_steps, step_time_s):
     run = run_of("trainer.save_steps=0", f"trainer.max_steps={max_steps}")
     (one,) = found("CKP001", run, step_time_s=step_time_s)
     assert one.hint == "set trainer.save_steps to 1"
@@ -145,7 +144,7 @@ def test_below_a_cadence_of_one_there_is_none(max_steps: int, step_time_s: float
         (3601.0, "make steps faster: one step exceeds guard.max_lost_minutes"),
     ],
 )
-def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s: float, hint: str) -> None:
+def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s, hint):
     (one,) = found("CKP002", run_of(), step_time_s=step_time_s, minutes_at_risk=61.0)
     assert one.hint == hint
 
@@ -159,7 +158,7 @@ def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s: float, hint: 
         (999, "set trainer.save_steps to 999, a multiple of trainer.eval_steps"),
     ],
 )
-def test_the_way_to_a_best_that_is_judged_is_one(eval_steps: int, hint: str) -> None:
+def test_the_way_to_a_best_that_is_judged_is_one(eval_steps, hint):
     best = ("trainer.metric_for_best_model=eval/loss", "trainer.max_steps=50000")
     (one,) = found("CKP010", run_of(*best, "trainer.save_steps=1000", f"trainer.eval_steps={eval_steps}"))
     assert one.hint == hint
@@ -173,7 +172,7 @@ def test_the_way_to_a_best_that_is_judged_is_one(eval_steps: int, hint: str) -> 
     [(0, 0, None), (1, 2, "every 2 steps"), (50_000, 50_000, None), (49_999, 7, "every 7 steps"),
      (100, 0, "only at the end"), (100, 50, None)],
 )  # fmt: skip
-def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, often: str | None) -> None:
+def test_the_best_is_judged_when_it_is_saved(save_steps, eval_steps, often):
     run = run_of(
         "trainer.metric_for_best_model=eval/loss",
         f"trainer.save_steps={save_steps}",
@@ -189,7 +188,7 @@ def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, o
     ("save_steps", "eval_steps", "count"),
     [(0, 1, 1), (0, 49_999, 1), (0, 50_000, 0), (0, 0, 0), (50_000, 7, 1), (50_001, 7, 1), (49_000, 7, 0)],
 )
-def test_a_single_checkpoint_is_not_the_best_of_several(save_steps: int, eval_steps: int, count: int) -> None:
+def test_a_single_checkpoint_is_not_the_best_of_several(save_steps, eval_steps, count):
     run = run_of(
         "trainer.metric_for_best_model=eval/loss",
         f"trainer.save_steps={save_steps}",
@@ -207,7 +206,7 @@ def held(steps: tuple[int, ...], num_set_aside: int = 0) -> Facts:
 
 
 @pytest.mark.parametrize(("tree_mib", "count"), [(500_000.0, 0), (500_000.005, 1)])
-def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib: float, count: int) -> None:
+def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib, count):
     run = run_of("trainer.resume_from_checkpoint=never")
     said = [one.message for one in found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib)]
     assert len(said) == count
@@ -225,9 +224,7 @@ def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib: float, count: 
         (3, (10, 20, 30, 40), 505_000.0, 0),
     ],
 )
-def test_what_is_kept_already_needs_no_room(
-    limit: int, steps: tuple[int, ...], tree_mib: float, count: int
-) -> None:
+def test_what_is_kept_already_needs_no_room(limit, steps, tree_mib, count):
     """One was set aside besides; two that are kept whatever the limit, a start and it make four."""
     run = run_of(f"trainer.save_total_limit={limit}", "trainer.resume_from_checkpoint=auto")
     said = found("CKP004", run, held(steps, 1), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
@@ -248,9 +245,7 @@ def test_what_is_kept_already_needs_no_room(
         (900_000.0, ("seed=5",), 1),
     ],
 )
-def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(
-    pace: float, overrides: tuple[str, ...], count: int
-) -> None:
+def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(pace, overrides, count):
     """300,000 to 400,000 tokens/s, and a tenth more or less."""
     speed = replace(FACTS.rehearsal.speed, tokens_per_second=pace)
     seen = replace(FACTS.rehearsal, speed=speed, baseline_tokens_per_second=None)

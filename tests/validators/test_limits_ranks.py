@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ TWO = run_of("distributed.nproc_per_node=2")
 
 
 @pytest.mark.parametrize(("field", "limit"), [("distributed_loss", 1e-5), ("distributed_grad_norm", 1e-4)])
-def test_ranks_agree_to_the_last_digits_of_fp32(field: str, limit: float) -> None:
+def test_ranks_agree_to_the_last_digits_of_fp32(field, limit):
     ones = dict.fromkeys(
         ("distributed_loss", "single_loss", "distributed_grad_norm", "single_grad_norm"), 0.0
     )
@@ -42,12 +41,12 @@ def test_ranks_agree_to_the_last_digits_of_fp32(field: str, limit: float) -> Non
     assert said(1 + 1.005 * limit) == said(1 - 1.005 * limit) == 1
 
 
-def test_a_loss_of_nothing_is_the_same_as_nothing() -> None:
+def test_a_loss_of_nothing_is_the_same_as_nothing():
     zeros = replace(FACTS.distributed.loss, distributed_loss=0.0, single_loss=0.0)
     assert found("DST006", TWO, with_facts("distributed", loss=zeros)) == []
 
 
-def test_what_a_lane_carries_is_that_of_its_generation() -> None:
+def test_what_a_lane_carries_is_that_of_its_generation():
     """8/10 coding at 2.5 and 5 GT/s, 128/130 from 8 GT/s on, 242/256 at 64 GT/s; one way, in GB/s."""
     coded = {
         1: 2.5 * 0.8,
@@ -63,7 +62,7 @@ def test_what_a_lane_carries_is_that_of_its_generation() -> None:
 @pytest.mark.parametrize(
     "links", [[{"num_nvlinks": 12}, {"num_nvlinks": 4}], [{"num_nvlinks": 4}, {"num_nvlinks": 12}]]
 )
-def test_the_slowest_link_counts(links: list[dict[str, Any]]) -> None:
+def test_the_slowest_link_counts(links):
     """Four NVLinks carry 100 GB/s, and two fifths of them have to arrive."""
     health = healthy(*links)
     for rate, count in ((40e9, 0), (39.9e9, 1)):
@@ -72,13 +71,13 @@ def test_the_slowest_link_counts(links: list[dict[str, Any]]) -> None:
         assert len(found("DST003", TWO, facts)) == count
 
 
-def test_one_link_that_nobody_described_leaves_all_unknown() -> None:
+def test_one_link_that_nobody_described_leaves_all_unknown():
     nothing = {"num_nvlinks": 0, "pcie_generation_max": None, "pcie_width": None}
     with pytest.raises(CannotTellError):
         found("DST003", TWO, replace(FACTS, gpu_health=healthy({}, nothing)))
 
 
-def test_gpus_that_cannot_reach_each_other_warn() -> None:
+def test_gpus_that_cannot_reach_each_other_warn():
     facts = replace(with_facts("distributed", has_peer_access=False), gpu_health=healthy({}, {}))
     (one,) = found("DST003", TWO, facts)
     assert one.severity is Severity.WARN
@@ -87,7 +86,7 @@ def test_gpus_that_cannot_reach_each_other_warn() -> None:
 @pytest.mark.parametrize(
     ("said", "usual"), [({0: "a", 1: "b", 2: "b"}, "b"), ({0: "a", 1: "a", 2: "b"}, "a")]
 )
-def test_most_ranks_are_right(said: dict[int, str], usual: str) -> None:
+def test_most_ranks_are_right(said, usual):
     assert _most_common(said) == usual
 
 
@@ -95,19 +94,19 @@ def test_most_ranks_are_right(said: dict[int, str], usual: str) -> None:
     ("senders", "said"),
     [((), "cannot be attributed to one rank"), ((1,), "the contribution of rank 1 is received incorrectly")],
 )
-def test_who_sent_what_is_wrong(senders: tuple[int, ...], said: str) -> None:
+def test_who_sent_what_is_wrong(senders, said):
     wrong = replace(FACTS.distributed.collectives[0], wrong_at=(0,), wrong_from=senders)
     (one,) = found("DST002", TWO, with_facts("distributed", collectives=(wrong,)))
     assert said in one.message
 
 
 @pytest.mark.parametrize(("missed", "said"), [((), "reported no rank"), ((0,), "reported rank 0")])
-def test_the_drill_names_whom_it_missed(missed: tuple[int, ...], said: str) -> None:
+def test_the_drill_names_whom_it_missed(missed, said):
     (one,) = found("DST004", TWO, with_facts("distributed", drill_absent=missed))
     assert said in one.message
 
 
-def test_links_are_judged_between_gpus_only() -> None:
+def test_links_are_judged_between_gpus_only():
     skipped = RULES["DST003"].inapplicable
     assert skipped(TWO, None) == ""
     assert skipped(run_of(), None) == "each node runs one process"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from profiles.registry import resolve_run
@@ -33,7 +30,7 @@ def judged(*overrides: str, profile: str = "h200-prod") -> list[tuple[str, Sever
         (100_000, 0.0, []),
     ],
 )
-def test_how_long_the_floor_may_hold(total: int, floor: float, severities: list[Any]) -> None:
+def test_how_long_the_floor_may_hold(total, floor, severities):
     """Of 100,000 steps: 1 % at nothing, 10 % at a share of the peak."""
     run = (f"scheduler.total_steps={total}", f"scheduler.final_lr_ratio={floor}")
     assert judged(*run) == [("scheduler.total_steps", severity) for severity in severities]
@@ -43,14 +40,14 @@ def test_how_long_the_floor_may_hold(total: int, floor: float, severities: list[
     ("steps", "severities"),
     [(50_000, []), (50_001, [Severity.WARN]), (99_999, [Severity.WARN]), (100_000, [None])],
 )
-def test_how_long_the_warmup_may_take(steps: int, severities: list[Any]) -> None:
+def test_how_long_the_warmup_may_take(steps, severities):
     found_of = judged(f"scheduler.warmup_steps={steps}")
     assert found_of == [("scheduler.warmup_steps", severity) for severity in severities]
     percent = judged(f"scheduler.warmup_percent={steps / 1000}")
     assert percent == [("scheduler.warmup_percent", severity) for severity in severities]
 
 
-def test_what_lies_behind_a_late_warmup_is_counted_once() -> None:
+def test_what_lies_behind_a_late_warmup_is_counted_once():
     """The decay is over before the warm-up: steps of warm-up are not at the floor."""
     late = ("scheduler.total_steps=1000", "scheduler.warmup_steps=50000")
     assert judged(*late) == [
@@ -68,14 +65,14 @@ def test_what_lies_behind_a_late_warmup_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("steps", "severities"), [(500, []), (501, [Severity.WARN]), (999, [Severity.WARN]), (1000, [None])]
 )
-def test_a_batch_that_never_is_whole(steps: int, severities: list[Severity | None]) -> None:
+def test_a_batch_that_never_is_whole(steps, severities):
     run = run_of(
         "trainer.max_steps=1000", "scheduler.warmup_steps=0", f"trainer.batch_size_warmup_steps={steps}"
     )
     assert [one.severity for one in found("SCH001", run) if "batch-size" in one.message] == severities
 
 
-def test_pieces_until_the_end_of_a_run() -> None:
+def test_pieces_until_the_end_of_a_run():
     run = run_of(
         "trainer.max_steps=1000", "scheduler.warmup_steps=0", "trainer.sequence_length_warmup_steps=501"
     )
@@ -100,9 +97,7 @@ def test_pieces_until_the_end_of_a_run() -> None:
         ("adamw", 192, 2.49e-5, 1),
     ],
 )
-def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(
-    optimizer: str, width: int, rate: float, count: int
-) -> None:
+def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(optimizer, width, rate, count):
     overrides = (f"optimizer.name={optimizer}", f"model.hidden_size={width}", f"optimizer.lr={rate}")
     assert len(found("OPT006", run_of(*overrides))) == count
 
@@ -127,9 +122,7 @@ FINE_TUNED = (
         (("optimizer.name=adam", "optimizer.lr=1e-2"), "fine-tuning of all weights"),
     ],
 )
-def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(
-    overrides: tuple[str, ...], kind: str | None
-) -> None:
+def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(overrides, kind):
     messages = [one.message for one in found("OPT006", run_of(*FINE_TUNED, *overrides))]
     assert len(messages) == (kind is not None)
     assert all(f"recorded for {kind} at a width of 192" in message for message in messages)
@@ -144,9 +137,7 @@ def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(
         ("adapter.type=lora", 5e-4, 768, 4),
     ],
 )
-def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
-    method: str, recorded_rate: float, width: int, factor: float
-) -> None:
+def test_the_last_rate_of_fine_tuning_that_is_near_its_record(method, recorded_rate, width, factor):
     last = recorded_rate * width / width * factor
     beyond = last * factor ** (1 / 4000)
     for rate, count in ((last, 0), (beyond, 1)):
@@ -171,9 +162,7 @@ LOWEST, HIGHEST = 5e-5 / 4, 5e-4 * 4
         ("lion", 2048, ((2048 / 192) ** 0.5 * 26 / 77, 26 / 77)),
     ],
 )
-def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(
-    optimizer: str, rows: int, factors: tuple[float, float]
-) -> None:
+def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(optimizer, rows, factors):
     lowest, highest = LOWEST * factors[0], HIGHEST * factors[1]
     size = f"trainer.per_device_train_batch_size={rows}"
     for rate, count in (
@@ -188,7 +177,7 @@ def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(
         assert all("recorded for continued pretraining at a width of 768" in each for each in messages)
 
 
-def test_an_adapter_on_text_has_a_higher_rate_than_all_weights(tmp_path: Path) -> None:
+def test_an_adapter_on_text_has_a_higher_rate_than_all_weights(tmp_path):
     """As `init` writes it: ten times as high."""
     folder, rate = write_model(tmp_path / "model", "llama"), HIGHEST * 768 / SIZES["hidden_size"]
     llama = ("task=causal", "model.type=hf", f"model.pretrained_checkpoint={folder}")
@@ -205,13 +194,13 @@ def test_an_adapter_on_text_has_a_higher_rate_than_all_weights(tmp_path: Path) -
         ("model.pretrained_checkpoint=null", "the run starts from random weights"),
     ],
 )
-def test_rates_of_fine_tuning_are_recorded_for_adam_and_trained_encoders(override: str, reason: str) -> None:
+def test_rates_of_fine_tuning_are_recorded_for_adam_and_trained_encoders(override, reason):
     run = run_of(*FINE_TUNED, override)
     assert RULES["OPT006"].inapplicable(run, plan_run(run)) == reason
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1e-20, 0), (0.99e-20, 1)])
-def test_an_epsilon_that_vanishes_in_fp32(epsilon: float, count: int) -> None:
+def test_an_epsilon_that_vanishes_in_fp32(epsilon, count):
     findings = found("OPT005", run_of(f"optimizer.eps={epsilon}"))
     assert [(one.path, one.hint) for one in findings] == [
         ("optimizer.eps", "set optimizer.eps to 1e-08, the usual value")
@@ -219,7 +208,7 @@ def test_an_epsilon_that_vanishes_in_fp32(epsilon: float, count: int) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "count"), [(512, 0), (513, 1)])
-def test_a_factor_on_an_adapter_that_no_rate_fits(alpha: int, count: int) -> None:
+def test_a_factor_on_an_adapter_that_no_rate_fits(alpha, count):
     findings = found("TSK008", run_of(*FINE_TUNED, "adapter.type=lora", f"adapter.alpha={alpha}"))
     assert [(one.path, one.severity, one.hint) for one in findings] == [
         ("adapter.alpha", Severity.WARN, "set adapter.alpha to 16, twice adapter.r")
@@ -227,19 +216,19 @@ def test_a_factor_on_an_adapter_that_no_rate_fits(alpha: int, count: int) -> Non
 
 
 @pytest.mark.parametrize(("max_steps", "count"), [(8, 0), (7, 1)])
-def test_a_second_moment_of_eight_steps(max_steps: int, count: int) -> None:
+def test_a_second_moment_of_eight_steps(max_steps, count):
     run = run_of("optimizer.betas=[0.9, 0.875]", f"trainer.max_steps={max_steps}")
     assert len(found("OPT007", run)) == count
 
 
-def test_lion_has_no_second_moment() -> None:
+def test_lion_has_no_second_moment():
     assert found("OPT007", run_of("optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500"))
     lion = ("optimizer.name=lion", "optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500")
     assert found("OPT007", run_of(*lion)) == []
 
 
 @pytest.mark.parametrize("shortens", [True, False])
-def test_a_run_that_the_command_line_shortens_is_not_blamed(shortens: bool, tmp_path: Path) -> None:
+def test_a_run_that_the_command_line_shortens_is_not_blamed(shortens, tmp_path):
     file = tmp_path / "run.yaml"
     steps = "" if shortens else "  max_steps: 10\n"
     file.write_text(f"profile: cpu-demo\ntrainer:\n  eval_steps: 50\n{steps}", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nextafter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from validators.rules.model import _heads, _most_shrunk, _vocabulary
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.5, 0), (0.499, 1), (1.5, 0), (1.501, 1)])
-def test_memory_as_predicted(ratio: float, count: int) -> None:
+def test_memory_as_predicted(ratio, count):
     parts = ("weights_mib", "gradients_mib", "optimizer_mib", "activations_mib", "logits_mib", "runtime_mib")
     plan = dict.fromkeys(parts, 0.0) | {"weights_mib": 10_000.0}
     facts = with_part("memory", peak_allocated_mib=int(10_000 * ratio), context_mib=0, peak_reserved_mib=0)
@@ -33,7 +32,7 @@ def test_memory_as_predicted(ratio: float, count: int) -> None:
 
 
 @pytest.mark.parametrize(("growth", "count"), [(2.0, 0), (2.001, 1)])
-def test_growth_of_a_hundredth_in_fifty_steps(growth: float, count: int) -> None:
+def test_growth_of_a_hundredth_in_fifty_steps(growth, count):
     facts = with_part("memory", peak_allocated_mib=10_000, growth_mib_per_step=growth)
     assert len(found("MEM003", run_of(), facts)) == count
 
@@ -46,7 +45,7 @@ def test_growth_of_a_hundredth_in_fifty_steps(growth: float, count: int) -> None
         ((768, 28, 256), "intermediate_size"),
     ],
 )
-def test_the_key_that_took_most_is_named(sizes: tuple[int, int, int], key: str) -> None:
+def test_the_key_that_took_most_is_named(sizes, key):
     names = ("hidden_size", "num_hidden_layers", "intermediate_size")
     small = shape_with(**dict(zip(names, sizes, strict=True)))
     assert _most_shrunk(small, shape_with()) == f"model.{key}"
@@ -69,7 +68,7 @@ def shape_with(**changes: Any) -> ModelShape:
         (1, False, 1),
     ],
 )
-def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: bool, said: int) -> None:
+def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden, on_gpu, said):
     size = {"hidden_size": hidden, "num_attention_heads": 1}
     assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == said
     assert len(list(_heads(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
@@ -86,8 +85,8 @@ def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: boo
     ],
 )
 def test_the_model_has_a_row_for_each_token_of_the_text(
-    num_tokens: int, num_inert: int, of_weights: bool, path: str, hint: str, tmp_path: Path
-) -> None:
+    num_tokens, num_inert, of_weights, path, hint, tmp_path
+):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 4000}', encoding="utf-8")
     weights = ("model.type=hf", f"model.config={tmp_path}", f"model.pretrained_checkpoint={tmp_path}")
     keys = weights if of_weights else ("model.vocab_size=4096",)
@@ -100,7 +99,7 @@ def test_the_model_has_a_row_for_each_token_of_the_text(
     assert any(f"copy the tokenizer of {tmp_path} again" in one.hint for one in said) == (num_inert == 95)
 
 
-def test_a_tokenizer_whose_file_is_damaged_is_named_at_its_key(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_file_is_damaged_is_named_at_its_key(tmp_path):
     """Its size is assumed, so that the rows of the model are not compared with it."""
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 2}}}', encoding="utf-8")
     keys = ("model.vocab_size=128", f"tokenizer.path={tmp_path}", "tokenizer.name=null")
@@ -114,14 +113,14 @@ def other_memory(is_on: bool, *overrides: str) -> float:
 
 
 @pytest.mark.parametrize(("step", "count"), [(0.0, 0), (1.0, 1)])
-def test_checkpointing_that_would_leave_half_of_the_device_empty(step: float, count: int) -> None:
+def test_checkpointing_that_would_leave_half_of_the_device_empty(step, count):
     device = 2 * other_memory(True) + step
     run = run_of("trainer.gradient_checkpointing=true")
     assert len(found("MOD003", run, device_memory_mib=device)) == count
 
 
 @pytest.mark.parametrize(("more", "count"), [(0.0, 0), (0.5, 1)])
-def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
+def test_checkpointing_that_would_make_it_fit(more, count):
     device = 100_000.0
     run = run_of("trainer.gradient_checkpointing=false", "model.kernel_backend=torch")
     said = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
@@ -138,7 +137,7 @@ def device_filled_by(*overrides: str, profile: str) -> float:
 
 
 @pytest.mark.parametrize(("step", "count"), [(0.0, 1), (-0.01, 0)])
-def test_checkpointing_that_would_just_fit_is_offered(step: float, count: int) -> None:
+def test_checkpointing_that_would_just_fit_is_offered(step, count):
     rows = "trainer.per_device_train_batch_size=32"
     device = device_filled_by("trainer.gradient_checkpointing=true", rows, profile="a100-prod")
     run = run_of("trainer.gradient_checkpointing=false", rows)
@@ -153,14 +152,14 @@ LOWER, SHORTEN = (
 RECOMPUTE = "set trainer.gradient_checkpointing to true"
 
 
-def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted() -> None:
+def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted():
     asked = (*LARGE, "trainer.gradient_checkpointing=true")
     assert found("ATT005", run_of(*asked, profile="h200-prod"))
     run = run_of(*asked, "model.kernel_backend=torch", profile="h200-prod")
     assert [found(code, run) for code in ("MEM001", "ATT005", "MOD003")] == [[], [], []]
 
 
-def test_a_batch_of_one_row_cannot_be_lowered() -> None:
+def test_a_batch_of_one_row_cannot_be_lowered():
     run = run_of("trainer.per_device_train_batch_size=2")
     (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
     assert one.hint == f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"
@@ -173,7 +172,7 @@ def test_a_batch_of_one_row_cannot_be_lowered() -> None:
 
 
 @pytest.mark.parametrize(("step", "hint"), [(0.0, LOWER), (-1.0, SHORTEN)])
-def test_fewer_rows_are_advised_where_one_row_fits(step: float, hint: str) -> None:
+def test_fewer_rows_are_advised_where_one_row_fits(step, hint):
     keys, rows = "trainer.gradient_checkpointing=true", "trainer.per_device_train_batch_size"
     device = device_filled_by(keys, f"{rows}=1", profile="a100-prod") + step
     (one,) = found("MEM001", run_of(keys, f"{rows}=32"), device_memory_mib=device)
@@ -183,14 +182,14 @@ def test_fewer_rows_are_advised_where_one_row_fits(step: float, hint: str) -> No
 @pytest.mark.parametrize(
     ("step", "hint"), [(0.0, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"), (-1.0, LOWER)]
 )
-def test_recomputation_is_predicted_with_the_kernels_that_recompute(step: float, hint: str) -> None:
+def test_recomputation_is_predicted_with_the_kernels_that_recompute(step, hint):
     keys = ("trainer.gradient_checkpointing=true", "model.kernel_backend=torch")
     device = device_filled_by(*LARGE, *keys, profile="h200-prod") + step
     (one,) = found("MEM001", run_of(*LARGE, profile="h200-prod"), device_memory_mib=device)
     assert one.hint == hint
 
 
-def test_the_attention_of_transformers_takes_any_head_size() -> None:
+def test_the_attention_of_transformers_takes_any_head_size():
     sizes = ("model.hidden_size=240", "model.num_attention_heads=12")
     (finding,) = found("MOD002", run_of(*sizes))
     assert "head size 20 is not supported" in finding.message

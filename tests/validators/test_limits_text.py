@@ -26,7 +26,7 @@ from validators.rule import RULES
     ("overrides", "path"),
     [((), "dataset.name"), (("dataset.path=corpus", "dataset.name=null"), "dataset.path")],
 )
-def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: str) -> None:
+def test_the_key_that_names_the_text_is_named(overrides, path):
     (one,) = found("DAT001", run_of(*overrides), with_facts("data", exists=False))
     assert one.path == path
 
@@ -38,7 +38,7 @@ def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: 
         (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path", "no tokenizer in "),
     ],
 )
-def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str, says: str) -> None:
+def test_the_key_that_names_the_tokenizer_is_named(overrides, path, says):
     (one,) = found("DAT001", run_of(*overrides), with_facts("data", tokenizer_exists=False))
     assert (one.path, one.message.startswith(says)) == (path, True)
 
@@ -47,7 +47,7 @@ def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], p
     ("mixture", "keys"),
     [("[{path: a}, {name: b}]", ["dataset.mixture"]), ("[{name: a}, {name: b}]", [])],
 )
-def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None:
+def test_a_file_of_a_mixture_is_not_empty(mixture, keys):
     facts = with_facts("data", size_bytes=0)
     assert [one.path for one in found("DAT001", run_of(f"dataset.mixture={mixture}"), facts)] == keys
 
@@ -60,12 +60,12 @@ def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None
         ((), 100, "add text, or lower trainer.per_device_train_batch_size"),
     ],
 )
-def test_the_way_to_fuller_microbatches(overrides: tuple[str, ...], num_tokens: int, hint: str) -> None:
+def test_the_way_to_fuller_microbatches(overrides, num_tokens, hint):
     (one,) = found("DAT005", run_of(*overrides), with_prepared(fill=0.1, num_tokens=num_tokens))
     assert one.hint.startswith(hint)
 
 
-def test_a_model_that_cannot_be_packed_is_padded_without_a_warning() -> None:
+def test_a_model_that_cannot_be_packed_is_padded_without_a_warning():
     padded = ("datacollator.pack_sequences=false", "model.type=hf", "model.architecture=mpnet")
     assert not found("DAT005", run_of(*padded), with_prepared(fill=0.1))
 
@@ -74,7 +74,7 @@ def test_a_model_that_cannot_be_packed_is_padded_without_a_warning() -> None:
     ("epochs", "severities"),
     [(4.0, []), (4.01, [Severity.WARN]), (40.0, [Severity.WARN]), (40.01, [None])],
 )
-def test_text_that_is_read_again(epochs: float, severities: list[Any]) -> None:
+def test_text_that_is_read_again(epochs, severities):
     assert [one.severity for one in found("DAT004", run_of(), with_prepared(epochs=epochs))] == severities
 
 
@@ -83,12 +83,12 @@ def test_text_that_is_read_again(epochs: float, severities: list[Any]) -> None:
     [(((64, 1), (128, 1)), "64"), (((64, 1), (128, 2)), "128"), (((64, 2), (128, 1), (256, 1)), "64"),
      (((64, 1), (128, 1), (256, 3)), "256")],
 )  # fmt: skip
-def test_the_median_document(histogram: Any, longest: str) -> None:
+def test_the_median_document(histogram, longest):
     (one,) = found("DAT005", run_of(), with_prepared(histogram=histogram, dropped_share=0.5))
     assert f"half of the documents have at most {longest} tokens" in one.message
 
 
-def test_no_labelled_text_is_to_be_split() -> None:
+def test_no_labelled_text_is_to_be_split():
     facts = with_prepared(truncation_share=0.5, dropped_share=0.5)
     for profile, hint in (("cpu-demo", "set dataset.long_documents to split"), ("cpu-classify", "raise")):
         truncating = run_of("dataset.long_documents=truncate", profile=profile)
@@ -99,14 +99,14 @@ def test_no_labelled_text_is_to_be_split() -> None:
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.75, 0), (0.7500001, 1), (0.25, 0), (0.2499999, 1)])
-def test_five_deviations(share: float, count: int) -> None:
+def test_five_deviations(share, count):
     """Of a hundred fair draws: 5 x sqrt(0.25 / 100) is exactly a quarter."""
     run = run_of("datacollator.mlm_probability=0.5")
     assert len(found("NUM006", run, with_prepared(num_maskable=100, masked_share=share))) == count
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.05, 0), (0.0501, 1)])
-def test_text_that_stands_in_both(share: float, count: int) -> None:
+def test_text_that_stands_in_both(share, count):
     assert len(found("DAT006", run_of(), with_part("overlap", shared_share=share))) == count
 
 
@@ -115,13 +115,13 @@ def test_text_that_stands_in_both(share: float, count: int) -> None:
     [(0.95, [None]), (0.9499, [Severity.WARN]), (0.6001, [Severity.WARN]), (0.6, []), (0.05, []),
      (0.0499, [Severity.WARN]), (2**-14, [Severity.WARN]), (2**-14.01, [None])],
 )  # fmt: skip
-def test_tokens_to_predict_and_tokens_to_read(share: float, severities: list[Any]) -> None:
+def test_tokens_to_predict_and_tokens_to_read(share, severities):
     """A microbatch of 16,384 tokens has one target at 2 ** -14."""
     said = found("DAT016", run_of(f"datacollator.mlm_probability={share!r}"), tokens_per_microbatch=16_384)
     assert [one.severity for one in said] == severities
 
 
-def test_every_masking_rate_is_judged_by_its_own_key() -> None:
+def test_every_masking_rate_is_judged_by_its_own_key():
     run = run_of("datacollator.mlm_probability=0.01", "datacollator.mlm_probability_eval=0.96")
     keys = [one.path for one in found("DAT016", run)]
     assert keys == ["datacollator.mlm_probability", "datacollator.mlm_probability_eval"]
@@ -135,7 +135,7 @@ CLASSIFIED = ("task=classification", "dataset.long_documents=truncate")
     [(0, 0, []), (0, 1_000, []), (995, 100_000, []), (10, 1_000, [Severity.WARN]),
      (99, 1_000, [Severity.WARN]), (100, 1_000, [Severity.FAIL]), (20, 30, [Severity.FAIL])],
 )  # fmt: skip
-def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, severities: list[Any]) -> None:
+def test_evaluation_texts_that_are_trained_on(copies, documents, severities):
     facts = with_prepared(eval_copies=copies, eval_documents=documents)
     findings = found("DAT022", run_of(*CLASSIFIED), facts)
     assert [one.severity or Severity.FAIL for one in findings] == severities
@@ -143,7 +143,7 @@ def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, sever
 
 
 @pytest.mark.parametrize(("temperature", "fewest"), [(0.001, 800), (0.02, 40), (0.05, 16), (0.2, 16)])
-def test_a_low_temperature_needs_more_pairs(temperature: float, fewest: int) -> None:
+def test_a_low_temperature_needs_more_pairs(temperature, fewest):
     paired = ("task=contrastive", "dataset.long_documents=truncate", f"contrastive.temperature={temperature}")
     of = lambda pairs: with_prepared(pairs={"per_step": pairs, "false_share": 0.0})  # noqa: E731
     assert found("TSK012", run_of(*paired), of(fewest)) == []
@@ -164,7 +164,7 @@ def test_a_low_temperature_needs_more_pairs(temperature: float, fewest: int) -> 
         (("classification.label_names=[a, b]", "classification.problem=regression"), "label_names"),
     ],
 )
-def test_labels_that_contradict_each_other(overrides: tuple[str, ...], key: str | None) -> None:
+def test_labels_that_contradict_each_other(overrides, key):
     findings = found("TSK005", run_of(*CLASSIFIED, *overrides))
     assert [one.path for one in findings] == ([] if key is None else [f"classification.{key}"])
 
@@ -178,7 +178,7 @@ def test_labels_that_contradict_each_other(overrides: tuple[str, ...], key: str 
         (("dataset.text_column=a", "classification.pair_column=b"), None),
     ],
 )
-def test_a_column_has_one_role(overrides: tuple[str, ...], key: str | None) -> None:
+def test_a_column_has_one_role(overrides, key):
     findings = found("TSK005", run_of(*CLASSIFIED, *overrides))
     assert [one.path for one in findings] == ([] if key is None else [key])
     assert all(one.hint == f"set {key} to another column" for one in findings)
@@ -193,9 +193,7 @@ def test_a_column_has_one_role(overrides: tuple[str, ...], key: str | None) -> N
         ("eval/mcc", {"0": 9, "1": 1}, None),
     ],
 )
-def test_accuracy_of_a_class_that_is_nearly_everything(
-    metric: str, labels: dict[str, int], message: str | None
-) -> None:
+def test_accuracy_of_a_class_that_is_nearly_everything(metric, labels, message):
     run = run_of(*CLASSIFIED, f"trainer.metric_for_best_model={metric}")
     findings = found("TSK010", run, with_prepared(eval_labels=labels))
     assert [one.message.partition(":")[0] for one in findings] == ([] if message is None else [message])
@@ -212,14 +210,14 @@ def test_accuracy_of_a_class_that_is_nearly_everything(
         ("eval/loss", 3.5, None),
     ],
 )
-def test_correlations_of_equal_scores_are_undefined(metric: str, least: float, message: str | None) -> None:
+def test_correlations_of_equal_scores_are_undefined(metric, least, message):
     run = run_of(*CLASSIFIED, "classification.problem=regression", f"trainer.metric_for_best_model={metric}")
     findings = found("TSK010", run, with_prepared(eval_scores={"mean": 3.5, "min": least, "max": 3.5}))
     wanted = [] if message is None else [f"metric_for_best_model {metric} is undefined: {message}"]
     assert [one.message for one in findings] == wanted
 
 
-def test_a_correlation_needs_pairs_with_scores() -> None:
+def test_a_correlation_needs_pairs_with_scores():
     options = (
         "task=contrastive",
         "contrastive.scored_eval_path=a.csv",
@@ -231,7 +229,7 @@ def test_a_correlation_needs_pairs_with_scores() -> None:
     assert found("TSK010", run_of(*options), with_prepared(eval_scores=scores)) == []
 
 
-def test_a_classification_reads_prepared_data() -> None:
+def test_a_classification_reads_prepared_data():
     [finding] = found("TSK005", run_of(*CLASSIFIED, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"
 
@@ -246,9 +244,7 @@ def test_a_classification_reads_prepared_data() -> None:
         (3.0, 3.0, 3.0, Severity.FAIL, "all training scores are 3"),
     ],
 )
-def test_scores_that_teach_nothing_or_are_far_from_zero(
-    mean: float, least: float, most: float, severity: Severity | None, words: str
-) -> None:
+def test_scores_that_teach_nothing_or_are_far_from_zero(mean, least, most, severity, words):
     run = run_of(*CLASSIFIED, "classification.problem=regression")
     findings = found("DAT030", run, with_prepared(scores={"mean": mean, "min": least, "max": most}))
     assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
@@ -268,7 +264,7 @@ def test_scores_that_teach_nothing_or_are_far_from_zero(
         (("trainer.early_stopping_patience=null", "trainer.eval_steps=0"), []),
     ],
 )
-def test_early_stopping_needs_evaluations_and_a_metric(overrides: tuple[str, ...], keys: list[str]) -> None:
+def test_early_stopping_needs_evaluations_and_a_metric(overrides, keys):
     stopping = ("trainer.early_stopping_patience=2", "trainer.metric_for_best_model=eval/loss")
     assert [one.path for one in found("TSK003", run_of(*stopping, *overrides))] == keys
 
@@ -284,7 +280,7 @@ def test_early_stopping_needs_evaluations_and_a_metric(overrides: tuple[str, ...
         (("classification.num_labels=3",), {}, None),
     ],
 )
-def test_classes_that_no_text_has(overrides: tuple[str, ...], labels: Any, missing: str | None) -> None:
+def test_classes_that_no_text_has(overrides, labels, missing):
     findings = found("DAT021", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
     assert [one.path for one in findings] == ([overrides[0].partition("=")[0]] if missing else [])
     assert all(f"no training text has label {missing}, but" in one.message for one in findings)
@@ -309,12 +305,12 @@ WORDS = ("task=token_classification", "token_classification.label_names=[O, B-PE
         ("[O, B-PER, L-PER]", "label_names mixes entity tags (B-PER) and other labels (L-PER)"),
     ],
 )
-def test_labels_of_words_that_contradict_each_other(names: str, message: str | None) -> None:
+def test_labels_of_words_that_contradict_each_other(names, message):
     findings = found("TSK005", run_of(*WORDS[:1], f"token_classification.label_names={names}"))
     assert [one.message for one in findings] == ([message] if message else [])
 
 
-def test_labels_of_words_are_read_from_prepared_data() -> None:
+def test_labels_of_words_are_read_from_prepared_data():
     [finding] = found("TSK005", run_of(*WORDS, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"
 
@@ -327,16 +323,14 @@ def test_labels_of_words_are_read_from_prepared_data() -> None:
         ({"O": 5, "B-PER": 5}, {"I-PER": 1}, Severity.WARN, "labels I-PER of the evaluation"),
     ],
 )
-def test_labels_of_words_in_training_and_evaluation(
-    trained: Any, evaluated: Any, severity: Severity | None, words: str
-) -> None:
+def test_labels_of_words_in_training_and_evaluation(trained, evaluated, severity, words):
     findings = found("DAT021", run_of(*WORDS), with_prepared(labels=trained, eval_labels=evaluated))
     assert [one.severity or Severity.FAIL for one in findings] == ([severity] if severity else [])
     assert all(one.message.startswith(words) for one in findings)
     assert all(one.path == "token_classification.label_column" for one in findings)
 
 
-def test_labels_that_no_training_word_has() -> None:
+def test_labels_that_no_training_word_has():
     findings = found("DAT021", run_of(*WORDS), with_prepared(labels={"O": 5, "B-PER": 1}))
     assert [one.message for one in findings] == [
         "no training word has label I-PER, but the head has 3 classes"
@@ -353,7 +347,7 @@ def test_labels_that_no_training_word_has() -> None:
         ("eval_words", {"total": 9, "without_token": 2, "cut": 1}, ["tokenizer", "dataset.long_documents"]),
     ],
 )
-def test_labels_of_words_that_are_lost(split: str, counts: dict[str, int], paths: list[str]) -> None:
+def test_labels_of_words_that_are_lost(split, counts, paths):
     findings = found("DAT024", run_of(*WORDS), with_prepared(**{split: counts}))
     assert [one.path for one in findings] == paths
     name = {"words": "training", "eval_words": "evaluation"}[split]
@@ -380,13 +374,13 @@ LOCAL, REMOTE = "{path: a.txt, weight: 1}", "{name: me/text, weight: 1}"
         (("dataset.name=null", f"dataset.mixture=[{REMOTE}, {REMOTE}]"), False),
     ],
 )
-def test_rules_of_files_apply_to_local_text(overrides: tuple[str, ...], is_local: bool) -> None:
+def test_rules_of_files_apply_to_local_text(overrides, is_local):
     run = run_of(*overrides, "dataset.long_documents=truncate")
     reasons = {RULES[code].inapplicable(run, plan_run(run)) for code in ("DAT031", "DAT037")}
     assert reasons == {"" if is_local else "the text is not a local file or folder"}
 
 
-def test_a_finding_is_at_the_key_of_the_text() -> None:
+def test_a_finding_is_at_the_key_of_the_text():
     left_out = with_text(exists=False, message="no such file", hint="correct it")
     run = run_of("dataset.path=a.txt", "dataset.name=null")
     assert found("DAT032", run, left_out) == [], "DAT001 reports it"
@@ -409,9 +403,7 @@ def test_a_finding_is_at_the_key_of_the_text() -> None:
         ([], (), False),
     ],
 )
-def test_texts_are_counted_without_those_held_out(
-    texts: list[Any], more: tuple[str, ...], is_found: bool
-) -> None:
+def test_texts_are_counted_without_those_held_out(texts, more, is_found):
     none = ("dataset.eval_samples=null", "dataset.validation_split=null")
     rows = ("trainer.per_device_train_batch_size=8", "dataset.path=a.txt", "dataset.name=null")
     read = tuple(replace(TEXT.text[0], documents=number, num_eval_files=files) for number, files in texts)
@@ -425,7 +417,7 @@ def test_texts_are_counted_without_those_held_out(
         (("trainer.max_steps=50",), 1000.0, "trainer.max_steps to 1"),
     ],
 )
-def test_the_hint_reads_the_text_four_times(overrides: tuple[str, ...], epochs: float, edit: str) -> None:
+def test_the_hint_reads_the_text_four_times(overrides, epochs, edit):
     repeated = with_prepared(epochs=epochs)
     (finding,) = found("DAT004", run_of(*overrides), repeated)
     assert f"set {edit}, which reads this text 4 times" in finding.hint
@@ -433,7 +425,7 @@ def test_the_hint_reads_the_text_four_times(overrides: tuple[str, ...], epochs: 
     assert "set trainer.max_epochs to 4, which" in of_epochs.hint
 
 
-def test_the_most_epochs_are_allowed() -> None:
+def test_the_most_epochs_are_allowed():
     development = run_of("dataset.path=a.txt", "dataset.name=null", profile="gpu")
     assert found("DAT004", development, with_prepared(epochs=40.0)) == []
     assert found("DAT025", run_of(), with_facts("inspection", prepared=None), epochs=None) == []
@@ -448,7 +440,7 @@ def test_the_most_epochs_are_allowed() -> None:
         (("model.pretrained_checkpoint=base",), "replace model.pretrained_checkpoint base by weights"),
     ],
 )
-def test_words_that_a_tokenizer_changes(overrides: tuple[str, ...], hint: str) -> None:
+def test_words_that_a_tokenizer_changes(overrides, hint):
     run = run_of("dataset.path=a.txt", "dataset.name=null", *overrides)
     altered = with_text(altered_words=500, altered_example=("café\x1b", "cafe\x1b"))
     (finding,) = found("DAT035", run, altered)
@@ -460,7 +452,7 @@ def test_words_that_a_tokenizer_changes(overrides: tuple[str, ...], hint: str) -
 
 
 @pytest.mark.parametrize(("overrides", "number"), [((), 0), (WORDS, 1), (CLASSIFIED, 0)])
-def test_the_case_of_labelled_words(overrides: tuple[str, ...], number: int) -> None:
+def test_the_case_of_labelled_words(overrides, number):
     lowered = with_text(lowered_words=21, lowered_example=("Rome", "rome"))
     run = run_of("dataset.path=a.txt", "dataset.name=null", *overrides)
     assert len(found("DAT035", run, lowered)) == number
@@ -488,11 +480,11 @@ ADAPTED = (*CLASSIFIED, "adapter.type=lora", "model.pretrained_checkpoint=base",
         (("distributed.mode=fsdp2", "distributed.nproc_per_node=2"), []),
     ],
 )
-def test_adapters_that_do_not_fit(overrides: tuple[str, ...], keys: list[str]) -> None:
+def test_adapters_that_do_not_fit(overrides, keys):
     assert [one.path for one in found("TSK008", run_of(*ADAPTED, *overrides))] == keys
 
 
-def test_an_adapter_needs_peft() -> None:
+def test_an_adapter_needs_peft():
     packages = {name: each for name, each in FACTS.software.packages.items() if name != "peft"}
     without, with_it = (with_facts("software", packages=packages | more) for more in ({}, {"peft": "0.21.2"}))
     assert "adapter.type" in [one.path for one in found("HST001", run_of(*ADAPTED), without)]
@@ -500,7 +492,7 @@ def test_an_adapter_needs_peft() -> None:
     assert "adapter.type" not in [one.path for one in found("HST001", run_of(*CLASSIFIED), without)]
 
 
-def test_keys_of_an_adapter_without_a_type_have_no_effect() -> None:
+def test_keys_of_an_adapter_without_a_type_have_no_effect():
     assert [one.path for one in found("CFG013", run_of(*CLASSIFIED, "adapter.r=4"))] == ["adapter.r"]
     assert [one.path for one in found("CFG013", run_of(*ADAPTED, "adapter.r=4"))] == []
 
@@ -513,11 +505,11 @@ def test_keys_of_an_adapter_without_a_type_have_no_effect() -> None:
         ("adapter.r=768", "r 768 is not below 768, the smaller dimension of qkv"),
     ],
 )
-def test_an_adapter_that_does_not_fit_is_described(override: str, problem: str) -> None:
+def test_an_adapter_that_does_not_fit_is_described(override, problem):
     assert [one.message for one in found("TSK008", run_of(*ADAPTED, override))] == [problem]
 
 
-def test_a_model_without_linear_layers_has_no_adapter() -> None:
+def test_a_model_without_linear_layers_has_no_adapter():
     gpt2 = ("task=causal", "model.type=hf", "model.architecture=gpt2", "adapter.type=lora")
     (violation,) = found("TSK008", run_of(*gpt2))
     assert violation.path == "adapter.type"

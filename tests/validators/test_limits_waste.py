@@ -25,7 +25,7 @@ def evaluated(tokens: int, *overrides: str) -> list[tuple[str, Severity | None]]
     return [(one.path, one.severity) for one in found("BUD003", run, facts, **STEP)]
 
 
-def test_an_evaluation_may_take_a_fifth_of_the_training() -> None:
+def test_an_evaluation_may_take_a_fifth_of_the_training():
     assert evaluated(60_000_000) == []
     assert evaluated(60_300_000) == [("trainer.eval_steps", Severity.WARN)]
     assert evaluated(300_000_000) == [("trainer.eval_steps", Severity.WARN)]
@@ -33,9 +33,7 @@ def test_an_evaluation_may_take_a_fifth_of_the_training() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "is_told_to_wait"), [(239, True), (240, False)])
-def test_an_evaluation_is_told_to_wait_for_the_last_step_and_no_longer(
-    tokens: int, is_told_to_wait: bool
-) -> None:
+def test_an_evaluation_is_told_to_wait_for_the_last_step_and_no_longer(tokens, is_told_to_wait):
     """A third of a second a token: 239 of them are a fifth of 399 steps."""
     run = run_of("trainer.max_steps=399", "trainer.eval_steps=100", *ALL_OF_THE_SPLIT)
     pace = {"tokens_per_second": 1.0, "step_time_s": 1.0}
@@ -45,7 +43,7 @@ def test_an_evaluation_is_told_to_wait_for_the_last_step_and_no_longer(
     assert ("set trainer.eval_steps to 399" in found_at.get("trainer.eval_steps", "")) == is_told_to_wait
 
 
-def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets() -> None:
+def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets():
     assert evaluated(5_000) == []
     assert evaluated(4_999) == [("dataset.eval_samples", Severity.WARN)]
     one_batch = ("trainer.eval_max_batches=1", "trainer.per_device_eval_batch_size=5")
@@ -53,7 +51,7 @@ def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets() -> None:
     assert evaluated(4_999, *one_batch) == [("trainer.eval_max_batches", Severity.WARN)]
 
 
-def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it_can_be() -> None:
+def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it_can_be():
     samples = "dataset.eval_samples=300000"  # of 217 tokens
     (one,) = found("BUD003", run_of("trainer.eval_steps=100", NO_LIMIT, samples), NO_FACTS, **STEP)
     assert (
@@ -85,18 +83,18 @@ def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it
         (["optimizer.weight_decay=51.0", "optimizer.lr=1e-3"], "optimizer.weight_decay", None),
     ],
 )
-def test_what_drowns_a_gradient(keys: list[str], path: str, severity: Severity | None) -> None:
+def test_what_drowns_a_gradient(keys, path, severity):
     said = found("OPT005", run_of(*keys), num_parameters=250_000_000)
     assert [(one.path, one.severity) for one in said] == ([(path, severity)] if path else [])
 
 
-def test_half_of_the_rate_is_enough_and_a_tenth_of_it_a_warning() -> None:
+def test_half_of_the_rate_is_enough_and_a_tenth_of_it_a_warning():
     assert found("OPT005", run_of("optimizer.eps=0.01"), num_parameters=10_000) == []
     (one,) = found("OPT005", run_of("optimizer.eps=9.0"), num_parameters=1)
     assert (one.severity, "mean step is 10.00%" in one.message) == (Severity.WARN, True)
 
 
-def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
+def test_decay_is_judged_at_the_rate_of_the_matrices():
     muon = ("optimizer.name=muon", "optimizer.lr=1e-4", "optimizer.weight_decay=1.0")
     assert found("OPT005", run_of(*muon)) == []
     assert found("OPT005", run_of(*muon, "optimizer.muon_lr=0.02")) != []
@@ -112,7 +110,7 @@ def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
     ("pull", "severities"),
     [(0.1, []), (0.1001, [Severity.WARN]), (1.0, [Severity.WARN]), (1.001, [None])],
 )
-def test_the_pull_of_a_z_loss(pull: float, severities: list[Severity | None]) -> None:
+def test_the_pull_of_a_z_loss(pull, severities):
     """Of 2 z ln(V)."""
     vocab_size = 50_000
     run = run_of(f"trainer.z_loss={pull / (2 * log(vocab_size))!r}")
@@ -124,7 +122,7 @@ def test_the_pull_of_a_z_loss(pull: float, severities: list[Severity | None]) ->
     [("warmup_percent=0.05", True), ("warmup_percent=0.99", True), ("warmup_percent=1.0", False),
      ("warmup_percent=0.0", False), ("decay_percent=0.1", True), ("decay_percent=20.0", False)],
 )  # fmt: skip
-def test_a_percentage_that_looks_like_a_share(key: str, is_share: bool) -> None:
+def test_a_percentage_that_looks_like_a_share(key, is_share):
     said = found("SCH001", run_of("scheduler.warmup_steps=0", f"scheduler.{key}"))
     assert [one.severity for one in said if "of 50,000 steps is" in one.message] == [Severity.WARN] * is_share
 
@@ -134,7 +132,7 @@ def told(environment: dict[str, str], *overrides: str) -> list[str]:
     return [one.message.partition("=")[0] for one in found("HST010", run, facts)]
 
 
-def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes() -> None:
+def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes():
     ranks = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "TORCH_DISTRIBUTED_DEBUG": "detail"}
     network = {"NCCL_IB_DISABLE": "1"}
     assert told(ranks | network) == []
@@ -143,7 +141,7 @@ def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes() -> None:
     assert set(told(ranks | network, "distributed.nnodes=2")) == (ranks | network).keys()
 
 
-def test_variables_of_transformer_engine_matter_with_its_recipes() -> None:
+def test_variables_of_transformer_engine_matter_with_its_recipes():
     current, block = "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", "NVTE_FP8_BLOCK_SCALING_FP32_SCALES"
     backward, enabled = "NVTE_BACKWARD_OVERRIDE", "transformer_engine.enable=true"
     engine = {current: "1", block: "1", backward: "dequantized"}
@@ -154,23 +152,23 @@ def test_variables_of_transformer_engine_matter_with_its_recipes() -> None:
     assert told({backward: "high_precision"}, enabled) == [backward]
 
 
-def test_what_does_not_compile_is_not_told_that_nothing_is_compiled() -> None:
+def test_what_does_not_compile_is_not_told_that_nothing_is_compiled():
     disabled = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
     assert set(told(disabled)) == disabled.keys()
     assert told(disabled, "trainer.torch_compile=false") == []
 
 
-def test_a_run_on_a_cpu_launches_no_kernels() -> None:
+def test_a_run_on_a_cpu_launches_no_kernels():
     facts = with_facts("host", environment={"CUDA_LAUNCH_BLOCKING": "1"})
     assert found("HST010", run_of(profile="cpu-demo"), facts) == []
 
 
-def test_every_variable_that_is_judged_is_recorded() -> None:
+def test_every_variable_that_is_judged_is_recorded():
     environment = {name: value for name, (value, _, _) in DEBUGGING.items()}
     assert recorded_environment(environment) == environment
 
 
-def test_unused_gpus_are_counted_and_those_in_use_are_left_out() -> None:
+def test_unused_gpus_are_counted_and_those_in_use_are_left_out():
     gpu = FACTS.gpus[0]
     gpus = tuple(replace(gpu, index=index, uuid=f"GPU-{index}") for index in range(4))
     (one,) = found("GPU009", run_of(), replace(FACTS, gpus=gpus))

@@ -26,7 +26,7 @@ def of_weights(**changes: Any) -> Facts:
     return with_facts("data", weights=PLACE, **changes)
 
 
-def test_padding_alone_is_a_warning() -> None:
+def test_padding_alone_is_a_warning():
     only = of_weights(special_tokens={"pad": (0, 1)})
     both = of_weights(special_tokens={"mask": (103, 4), "pad": (0, 1)})
     assert [one.severity for one in found("DAT036", run_of(*TEXT), only)] == [Severity.WARN]
@@ -46,16 +46,14 @@ def test_padding_alone_is_a_warning() -> None:
     ],
 )
 @pytest.mark.parametrize("place", [PLACE, f"{PLACE}/model.safetensors"])
-def test_the_tokenizer_of_the_weights_is_the_way_out(tokenizer: str, hint: str, place: str) -> None:
+def test_the_tokenizer_of_the_weights_is_the_way_out(tokenizer, hint, place):
     facts = with_facts("data", weights=place, tokenizer=tokenizer, **SPECIAL)
     (violation,) = found("DAT036", run_of(*TEXT), facts)
     assert violation.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(("code", "overrides", "fault"), FAULTS)
-def test_a_run_that_resumes_does_not_read_the_weights(
-    code: str, overrides: tuple[str, ...], fault: dict[str, Any]
-) -> None:
+def test_a_run_that_resumes_does_not_read_the_weights(code, overrides, fault):
     run, facts = run_of(*overrides), of_weights(**fault)
     assert len(found(code, run, facts)) == 1
     resumed = replace(FACTS.resume, exists=True, is_verified=True)
@@ -63,14 +61,14 @@ def test_a_run_that_resumes_does_not_read_the_weights(
     assert len(found(code, run, replace(facts, resume=None))) == 1
 
 
-def test_rows_that_the_model_has_no_positions_for_are_reported_once() -> None:
+def test_rows_that_the_model_has_no_positions_for_are_reported_once():
     long = run_of(*TEXT, "dataset.max_seq_length=2048", "model.max_position_embeddings=1024")
     assert len(found("MOD002", long)) == 1
     assert found("MOD007", long, of_weights(weights_positions=1024)) == []
 
 
 @pytest.mark.parametrize(("base", "is_found"), [(10_000, True), (41_000, True), (42_000, False)])
-def test_a_base_that_was_raised_for_the_rows_is_meant(base: int, is_found: bool) -> None:
+def test_a_base_that_was_raised_for_the_rows_is_meant(base, is_found):
     run = run_of(*TEXT, "dataset.max_seq_length=2048", f"model.rope_theta={base}")
     reported = found("MOD007", run, of_weights(weights_positions=512, weights_rope_theta=42_000.0))
     assert bool(reported) == is_found

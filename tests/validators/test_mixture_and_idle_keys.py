@@ -20,12 +20,12 @@ MIXTURE = "dataset.mixture=[{path: a, weight: 1}, {path: b, weight: 2}]"
         (("dataset.name=json",), ["dataset.name"]),
     ],
 )
-def test_the_text_that_is_meant(overrides: tuple[str, ...], keys: list[str]) -> None:
+def test_the_text_that_is_meant(overrides, keys):
     assert [each.path for each in found("DAT013", run_of(*overrides))] == keys
 
 
 @pytest.mark.parametrize("key", ["name", "path"])
-def test_a_mixture_next_to_another_text(key: str) -> None:
+def test_a_mixture_next_to_another_text(key):
     run = run_of(MIXTURE)
     dataset = replace(run.config.dataset, **{key: "text"})
     [said] = found("DAT013", replace(run, config=replace(run.config, dataset=dataset)))
@@ -46,21 +46,21 @@ def test_a_mixture_next_to_another_text(key: str) -> None:
         ),
     ],
 )
-def test_a_mixture_that_cannot_be_drawn(overrides: tuple[str, ...], messages: list[str]) -> None:
+def test_a_mixture_that_cannot_be_drawn(overrides, messages):
     said = [each.message for each in found("DAT018", run_of(*overrides))]
     assert len(said) == len(messages)
     assert all(words in message for words, message in zip(messages, said, strict=True))
 
 
 @pytest.mark.parametrize("name", ["warmup", "decay"])
-def test_steps_next_to_a_percentage_are_idle(name: str) -> None:
+def test_steps_next_to_a_percentage_are_idle(name):
     steps, percent = f"scheduler.{name}_steps", f"scheduler.{name}_percent"
     (one,) = found("CFG013", run_of(f"scheduler={{{name}_steps: 300, {name}_percent: 6}}"))
     assert (one.path, f"{percent} is set and takes precedence" in one.message) == (steps, True)
     assert found("CFG013", run_of(f"{steps}=300", f"{percent}=6")) == []
 
 
-def test_a_key_that_the_task_does_not_read_is_named_once() -> None:
+def test_a_key_that_the_task_does_not_read_is_named_once():
     """Enabling it, such as by packing, would not make the task read it."""
     run = run_of("trainer.sequence_length_warmup_steps=9", "trainer.cuda_graphs=true", profile="cpu-classify")
     said = {each.path: each.message for each in found("CFG013", run)}
@@ -82,7 +82,7 @@ COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacolla
         ("distributed.nnodes=3", "a step of 3 ranks is not one graph"),
     ],
 )
-def test_a_step_that_is_not_one_graph_has_no_cuda_graphs(change: str, reason: str | None) -> None:
+def test_a_step_that_is_not_one_graph_has_no_cuda_graphs(change, reason):
     said = [each.message for each in found("CFG013", run_of(*COMPILED, change)) if "cuda_graphs" in each.path]
     assert len(said) == (reason is not None)
     assert all(reason in message for message in said if reason is not None)
@@ -98,9 +98,7 @@ def test_a_step_that_is_not_one_graph_has_no_cuda_graphs(change: str, reason: st
         (8, None, 0.5, "trainer.eval_max_batches"),
     ],
 )
-def test_the_size_of_an_evaluation(
-    batches: int | None, samples: int | None, split: float | None, key: str
-) -> None:
+def test_the_size_of_an_evaluation(batches, samples, split, key):
     config = run_of().config
     dataset = replace(config.dataset, eval_samples=samples, validation_split=split)
     trainer = replace(config.trainer, eval_max_batches=batches)
@@ -119,7 +117,7 @@ def test_the_size_of_an_evaluation(
         ("10.2", "400.00.00", 0),
     ],
 )
-def test_the_oldest_driver_of_each_cuda(cuda: str, driver: str, count: int) -> None:
+def test_the_oldest_driver_of_each_cuda(cuda, driver, count):
     assert FACTS.gpus is not None
     gpus = tuple(replace(gpu, driver_version=driver) for gpu in FACTS.gpus)
     facts = replace(with_facts("software", torch_cuda=cuda), gpus=gpus)
@@ -127,26 +125,26 @@ def test_the_oldest_driver_of_each_cuda(cuda: str, driver: str, count: int) -> N
 
 
 @pytest.mark.parametrize(("year", "count"), [("2023", 1), ("2024", 0), ("2025", 0)])
-def test_the_first_plausible_year(year: str, count: int) -> None:
+def test_the_first_plausible_year(year, count):
     facts = replace(with_facts("host", clock_behind_s=0.0), recorded_utc=f"{year}-06-01T00:00:00+00:00")
     assert len(found("HST012", run_of(), facts)) == count
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(9.95, 0), (10.0, 0), (10.01, 1)])
-def test_a_missing_rank_is_noticed_in_time(seconds: float, count: int) -> None:
+def test_a_missing_rank_is_noticed_in_time(seconds, count):
     facts = with_facts("distributed", drill_s=seconds)
     assert len(found("DST004", run_of("distributed.nproc_per_node=2"), facts)) == count
 
 
 @pytest.mark.parametrize(("floor", "count"), [(0.0, 0), (0.1, 0), (0.1005, 1), (0.5, 1), (1.0, 0)])
-def test_the_highest_floor_of_a_decay(floor: float, count: int) -> None:
+def test_the_highest_floor_of_a_decay(floor, count):
     assert len(found("SCH006", run_of(f"scheduler.final_lr_ratio={floor}"))) == count
 
 
 @pytest.mark.parametrize(
     ("sha", "base"), [("0123456789abcdef", "0123456789ab"), ("", "a repository without commits")]
 )
-def test_uncommitted_changes_name_their_base(sha: str, base: str) -> None:
+def test_uncommitted_changes_name_their_base(sha, base):
     facts = with_facts("git", is_repository=True, is_dirty=True, diff_saved=False, sha=sha)
     [finding] = found("HST002", run_of(), facts)
     assert finding.message == f"uncommitted changes on {base} are not stored"

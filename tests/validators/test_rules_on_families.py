@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,7 @@ from validators.rule import RULES
 @pytest.mark.parametrize("packages", [dict(FACTS.software.packages), {"torch": "2.13", "triton": "3.6"}])
 @pytest.mark.parametrize("packs", ["true", "false"])
 @pytest.mark.parametrize("task", SPECS)
-def test_every_rule_judges_a_model_of_transformers(
-    tmp_path: Path, task: str, packs: str, packages: dict[str, str]
-) -> None:
+def test_every_rule_judges_a_model_of_transformers(tmp_path, task, packs, packages):
     (tmp_path / "config.json").write_text(json.dumps(RELEASED["ModernBERT-base"]), encoding="utf-8")
     run = run_of(
         "model.type=hf", f"model.config={tmp_path}", f"task={task}", f"datacollator.pack_sequences={packs}"

@@ -29,14 +29,14 @@ OF_MASKS = {"DAT016", "NUM006"}
         ("pairs", {"TSK001", "TSK005"}, BUDGET | OF_MASKS),
     ],
 )
-def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwanted) -> None:
+def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwanted):
     toy = replace(SPECS["pretrain"], predicts=predicts)
     codes = {code for code, rule in RULES.items() if rule.tasks(toy)}
     assert wanted <= codes
     assert not unwanted & codes
 
 
-def test_conversations_have_no_budget_of_pretraining() -> None:
+def test_conversations_have_no_budget_of_pretraining():
     codes = {code for code, rule in RULES.items() if rule.tasks(SPECS["sft"])}
     assert codes >= {"SFT001", "SFT010", "DAT022", "DAT033", "OPT006"}
     assert not codes & {"BUD001", "BUD003", "DAT025", *OF_MASKS}
@@ -54,9 +54,7 @@ def test_conversations_have_no_budget_of_pretraining() -> None:
     ],
 )
 @pytest.mark.parametrize("unread", [(), ("model.init=scaled", "model.decoder_init_range=0.05")])
-def test_targets_need_a_direction_of_attention(
-    monkeypatch, predicts, direction, message, wanted, unread
-) -> None:
+def test_targets_need_a_direction_of_attention(monkeypatch, predicts, direction, message, wanted, unread):
     run = resolve_run("a100-prod", overrides=unread)
     monkeypatch.setitem(SPECS, "pretrain", replace(SPECS["pretrain"], predicts=predicts))
     attention = replace(PLAN.shape.attention, direction=direction)
@@ -69,7 +67,7 @@ def test_targets_need_a_direction_of_attention(
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_muon_needs_an_architecture_with_layouts(name) -> None:
+def test_muon_needs_an_architecture_with_layouts(name):
     run = resolve_run("a100-prod", overrides=(f"optimizer.name={name}", "dataset.path=text"))
     assert list(RULES["MOD005"].judge(run, PLAN, NO_FACTS)) == []
     plan = PLAN._replace(shape=replace(PLAN.shape, linear_layers={}))
@@ -79,6 +77,6 @@ def test_muon_needs_an_architecture_with_layouts(name) -> None:
     assert found == (refused if "muon" in name else [])
 
 
-def test_keys_of_masking_are_unread_where_nothing_is_masked() -> None:
+def test_keys_of_masking_are_unread_where_nothing_is_masked():
     for name, spec in SPECS.items():
         assert (set(MASKING_KEYS) <= set(spec.unread)) == (spec.predicts != "masked"), name

@@ -50,7 +50,7 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("code", "situation", "reason"), ROWS)
-def test_what_does_not_say_is_unknown(code: str, situation: Any, reason: str, judge_situation: Any) -> None:
+def test_what_does_not_say_is_unknown(code, situation, reason, judge_situation):
     judged = judge_situation(situation)
     assert judged.status(code) is Status.UNKNOWN
     assert judged.of(code) == []
@@ -67,17 +67,17 @@ def test_what_does_not_say_is_unknown(code: str, situation: Any, reason: str, ju
         HUB_TEXT | {"facts.inspection.refusal.code": "DAT011"},
     ],
 )
-def test_what_is_not_the_hubs_is_refused_whoever_answers(situation: Any, judge_situation: Any) -> None:
+def test_what_is_not_the_hubs_is_refused_whoever_answers(situation, judge_situation):
     assert judge_situation(UNREACHED | situation).status("DAT014") is Status.FAIL
 
 
-def test_text_that_the_hub_has_and_that_cannot_be_opened_is_refused(judge_situation: Any) -> None:
+def test_text_that_the_hub_has_and_that_cannot_be_opened_is_refused(judge_situation):
     there = {key: value for key, value in UNREACHED.items() if key != "facts.data"}
     assert judge_situation(there | HUB_TEXT | NO_TEXT).status("DAT014") is Status.FAIL
 
 
 @pytest.mark.parametrize("code", ["DST001", "DST002", "DST004", "DST005", "DST006"])
-def test_ranks_that_nobody_asked_are_unknown_and_required(code: str, judge_situation: Any) -> None:
+def test_ranks_that_nobody_asked_are_unknown_and_required(code, judge_situation):
     judged = judge_situation(TWO | {"facts.distributed": None})
     assert judged.status(code) is Status.UNKNOWN
     assert judged.checks[code].required
@@ -85,7 +85,7 @@ def test_ranks_that_nobody_asked_are_unknown_and_required(code: str, judge_situa
     assert alone.status(code) is Status.SKIP
 
 
-def test_a_stream_is_not_judged_by_its_length(judge_situation: Any) -> None:
+def test_a_stream_is_not_judged_by_its_length(judge_situation):
     stream = {"config.dataset.streaming": True, "config.dataset.eval_samples": 100}
     assert judge_situation(stream | {f"{PREPARED}.epochs": None}).status("DAT004") is Status.SKIP
 
@@ -93,15 +93,13 @@ def test_a_stream_is_not_judged_by_its_length(judge_situation: Any) -> None:
 @pytest.mark.parametrize(
     ("expires", "expected"), [("2026-01-15", Status.WARN), ("2026-01-14", Status.UNKNOWN)]
 )
-def test_a_waiver_answers_for_an_unknown_until_its_day(
-    expires: str, expected: Status, judge_situation: Any
-) -> None:
+def test_a_waiver_answers_for_an_unknown_until_its_day(expires, expected, judge_situation):
     waiver = {"code": "GPU004", "reason": "the node's health check reads the log", "expires": expires}
     judged = judge_situation({"facts.gpu_log": None, "config.waivers": [waiver]})
     assert judged.status("GPU004") is expected
 
 
-def test_a_waiver_answers_for_no_rule_that_throws(judge_situation: Any, monkeypatch: Any) -> None:
+def test_a_waiver_answers_for_no_rule_that_throws(judge_situation, monkeypatch):
     from dataclasses import replace
 
     from validators.rule import RULES
@@ -115,7 +113,7 @@ def test_a_waiver_answers_for_no_rule_that_throws(judge_situation: Any, monkeypa
     assert judge_situation({"config.waivers": [waiver]}).status("GPU004") is Status.UNKNOWN
 
 
-def test_a_rule_that_may_not_be_waived_stays_unknown(judge_situation: Any) -> None:
+def test_a_rule_that_may_not_be_waived_stays_unknown(judge_situation):
     waiver = {"code": "DST002", "reason": "we have never seen it fail", "expires": "2026-03-01"}
     judged = judge_situation(TWO | {"facts.distributed": None, "config.waivers": [waiver]})
     assert judged.status("DST002") is Status.UNKNOWN

@@ -23,17 +23,17 @@ BUD003 CFG008 CKP003 DAT008 GPU004 GPU008 GPU009 HST008 HST010 MEM004 MOD001 OPT
 ANY_DEVICE = "NUM001 NUM002 NUM003 NUM004"
 
 
-def test_these_warn_and_all_others_block() -> None:
+def test_these_warn_and_all_others_block():
     assert {code for code, rule in RULES.items() if rule.severity is Severity.WARN} == set(WARN.split())
 
 
-def test_nobody_may_answer_for_these() -> None:
+def test_nobody_may_answer_for_these():
     assert {code for code, rule in RULES.items() if not rule.waivable} == set(NOBODY_ANSWERS.split())
 
 
-def test_these_are_for_production_only() -> None:
+def test_these_are_for_production_only():
     assert {code for code, rule in RULES.items() if rule.production_only} == set(PRODUCTION_ONLY.split())
 
 
-def test_these_say_as_much_of_a_cpu() -> None:
+def test_these_say_as_much_of_a_cpu():
     assert {code for code, rule in RULES.items() if rule.any_device} == set(ANY_DEVICE.split())
