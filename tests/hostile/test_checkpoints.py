@@ -331,6 +331,13 @@ def test_shards_are_read_without_torch_s_unpickler(shards, monkeypatch):
     assert targets["step/a"] == 3
 
 
+def test_shards_are_written_without_waiting_for_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: pytest.fail("torch waits for training"))
+    write_shards(tmp_path, {"exp_avg/a": torch.ones(3)}, None)
+    assert ShardReader(tmp_path).shapes() == {"exp_avg/a": (torch.Size([3]), torch.float32)}
+
+
 @settings(max_examples=150)
 @given(position=st.integers(0, 10**6), byte=st.integers(0, 255), end=st.integers(0, 10**6), cut=st.booleans())
 def test_damaged_metadata_is_refused_or_says_the_same(shards, tmp_path, position, byte, end, cut):

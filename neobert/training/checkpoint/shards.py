@@ -59,7 +59,8 @@ def stage(copy: Tensor, original: Tensor) -> Tensor:
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
     """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
-    writer = dcp.FileSystemWriter(folder, sync_files=True)
+    # Reading ahead is for tensors on a GPU: torch would wait for training's stream before each of these.
+    writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     try:
         dcp.save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
     except CheckpointException as error:
