@@ -1,13 +1,14 @@
 """A decoder in shards over several GPUs, by the command line: trained, killed by SIGKILL, and continued.
 
-    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --sessions 2 2 --saves 2 --alone --preflight
+    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --save-steps 20 --steps 8 --alone
     python benchmarks/fully_sharded.py 7b WORK --tokenizer FOLDER --sessions 4 4 --save-steps 20
-    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --sessions 4 2x2 2 --save-steps 20
+    python benchmarks/fully_sharded.py 3b WORK --tokenizer FOLDER --sessions 4 2x2 2 --saves 2 --save-steps 60
     python benchmarks/fully_sharded.py toy WORK --steps 6 --save-steps 10        # on a CPU
 
 The shapes are those of Qwen2.5-3B and 7B with random weights; FOLDER has their tokenizer (vocab.json and
 merges.txt do). The text is made up: documents of 150 words in the median, of 30,500 invented words, packed
-into rows of 4,096 tokens, a row a microbatch, with recomputation.
+into rows of 4,096 tokens, a row a microbatch, with recomputation. The profile is `gpu`, whose checks take
+seconds; the plan is that of a node of H100.
 
 The first session runs until it has `--saves` checkpoints, and `--steps` steps after the last one; then all
 its processes are killed. Each further session continues from that checkpoint for `--steps` steps, on the same
@@ -18,7 +19,8 @@ GB each for 3b, 91 for 7b) and is best in memory (/dev/shm): a save has to be wr
 The figure is the tokens per second of a GPU in the first session over those of one GPU alone, both the median
 of the steps before the first save. Also measured: losses after each continuation, against those of the first
 session; device memory, against the plan; host memory of each rank; seconds that each save blocked training;
-and whether `from_pretrained` returns the saved weights, with the buffers and ties of a new model.
+and whether `from_pretrained` returns the saved weights, with the buffers and ties of a new model. The file
+has every session that ended, also if `--seconds` are over before the last one.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -70,8 +72,13 @@ SHAPES = {
 }
 """The last one is a Llama, whose tokenizer is trained on the text."""
 TEXT_WORDS = {"3b": 1_500_000, "7b": 1_500_000, "toy": 20_000}
+ROW_TOKENS = {"3b": 4096, "7b": 4096, "toy": 128}
 MICROBATCHES = {"3b": 4, "7b": 2, "toy": 2}
 """Of a rank in a step."""
+RUN, PLAN = "run.yaml", "plan.yaml"
+PROFILE, PLANNED = ("gpu", "qwen-7b-4xh100") if torch.cuda.is_available() else ("cpu", "cpu")
+"""Profiles of the sessions and of the plan, which knows the memory of an H100. Neither sets a key of the
+model or of a step. A production run would be rehearsed for minutes before each session."""
 IN_USE = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 
 
@@ -105,20 +112,19 @@ class Watched:
 
     Attributes:
         host_mib: by rank, the largest of each of `HELD`.
-        device_mib: of each GPU, the most that was in use.
+        device_mib: of each GPU, the most that was in use beyond `idle_mib`, what was before.
     """
 
     host_mib: dict[str, dict[str, float]] = field(default_factory=dict)
     device_mib: list[float] = field(default_factory=list)
+    idle_mib: list[float] = field(default_factory=lambda: in_use_mib())
 
     def look(self, child: psutil.Process) -> None:
         with suppress(psutil.Error, OSError):
             for process in child.children(recursive=True):
                 self._look_at_host(process)
-        if torch.cuda.is_available():
-            shown = subprocess.run(IN_USE, capture_output=True, text=True, check=False).stdout
-            used = [float(each) for each in shown.split()]
-            self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
+        used = [now - idle for now, idle in zip(in_use_mib(), self.idle_mib, strict=True)]
+        self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
 
     def _look_at_host(self, process: psutil.Process) -> None:
         words = process.cmdline()
@@ -132,34 +138,48 @@ class Watched:
                 held[name] = max(held[name], int(value.split()[0]) / 1024)
 
 
+def in_use_mib() -> list[float]:
+    """Return the memory of each GPU that is in use; none on a machine without GPUs."""
+    if not torch.cuda.is_available():
+        return []
+    return [float(each) for each in output(IN_USE).split()]
+
+
 def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
-    """Write text, config.json and run file of a shape; return the run file."""
+    """Write text, config.json and run files of a shape; return the one of the sessions."""
     if not documents_path(work).exists():
         write_documents(documents_path(work), TEXT_WORDS[shape])
-    kind = {"model_type": "llama"} if shape == "toy" else QWEN
+    kind, on_gpu = QWEN if tokenizer else {"model_type": "llama"}, torch.cuda.is_available()
     model = kind | dict(zip(SIZES, SHAPES[shape], strict=True))
     (work / "config.json").write_text(json.dumps(model, indent=1), encoding="utf-8")
-    run: dict[str, Any] = {
-        "profile": "causal-demo" if shape == "toy" else "qwen-7b-4xh100",
-        "model": {"config": str(work), "vocab_size": model["vocab_size"]},
-        "tokenizer": {"vocab_size": 512} if tokenizer is None else {"path": str(tokenizer)},
-        "dataset": {"path": str(documents_path(work)), "validation_split": None},
+    vocab_size = model["vocab_size"]
+    run = {
+        "task": "causal",
+        "pretraining": None,
+        "model": {"type": "hf", "config": str(work), "vocab_size": vocab_size},
+        "tokenizer": {"vocab_size": vocab_size} if tokenizer is None else {"path": str(tokenizer)},
+        "dataset": {
+            "path": str(documents_path(work)),
+            "max_seq_length": ROW_TOKENS[shape],
+            "validation_split": None,
+            "num_proc": 8 if on_gpu else 1,
+        },
+        "optimizer": {"name": "adamw", "lr": 3e-4},
         "scheduler": {"warmup_steps": 20},
         "trainer": {
             "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": MICROBATCHES[shape],
             "gradient_checkpointing": True,
-            "max_steps": 4000,
+            "mixed_precision": "bf16" if on_gpu else "no",
+            "torch_compile": on_gpu,
+            "max_steps": 1000,
             "eval_steps": 0,
             "logging_steps": 1,
         },
     }
-    if shape != "toy":
-        until = str(date.today() + timedelta(days=1))
-        run["waivers"] = [{"code": "BUD001", "reason": REASON, "expires": until}]
-    path = work / "run.yaml"
-    path.write_text(json.dumps(run, indent=1), encoding="utf-8")
-    return path
+    for name, profile in ((RUN, PROFILE), (PLAN, PLANNED)):
+        content = {"profile": profile} | run
+        (work / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return work / RUN
 
 
 def launcher(verb: str, run_file: Path, keys: Mapping[str, Any], *more: str) -> list[str]:
@@ -269,26 +289,17 @@ def apart(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
     return {"steps": len(found), "largest": max(found.values(), default=None), "by_step": found}
 
 
-def plan(run_file: Path, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `plan` predicts, and the codes of `lint` for a whole model on each rank."""
-    values = json.loads(output(launcher("plan", run_file, keys, "--json")))["plan"]
+def plans(plan_file: Path, sessions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what `plan` predicts of each session, and the codes of `lint` for a whole model on each rank."""
     names = ("num_parameters", "memory_mib", "checkpoint_mib", "tokens_per_second")
-    whole = launcher("lint", run_file, {**keys, "distributed.mode": "replicated"}, "--json")
-    codes = sorted({each["code"] for each in json.loads(output(whole))["findings"]})
-    return {name: values[name]["value"] for name in names} | {"codes_if_replicated": codes}
-
-
-def preflight(run_file: Path, keys: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-    """Check a session as a production run is checked, with a rehearsal; return what failed."""
-    folder, began_s = run_file.with_name("preflight"), time.monotonic()
-    command = launcher("preflight", run_file, keys, "--level", "full", "--output", str(folder))
-    with started(command, folder.with_suffix(".log")) as child, suppress(psutil.TimeoutExpired):
-        child.wait(limit_s)
-    found: dict[str, Any] = {"seconds": time.monotonic() - began_s, "verdict": "time limit"}
-    if (report := folder / "preflight.json").exists():
-        content = json.loads(report.read_bytes())
-        failed = [each for each in content["findings"] if each["severity"] == "fail"]
-        found |= {"verdict": content["verdict"], "failed": failed}
+    found = {}
+    for title, keys in sessions.items():
+        planned = launcher("plan", plan_file, keys, "--json")
+        values = json.loads(output(planned))["plan"]
+        is_whole = {**keys, "distributed.mode": "replicated"}
+        whole = launcher("lint", plan_file, is_whole, "--json")
+        codes = sorted({each["code"] for each in json.loads(output(whole))["findings"]})
+        found[title] = {key: values[key]["value"] for key in names} | {"codes_if_replicated": codes}
     return found
 
 
@@ -337,15 +348,14 @@ def ratio(found: Mapping[str, Any]) -> float | None:
     return round(together / ranks / alone, 4) if together and alone else None
 
 
-def line(title: str, done: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
+def line(title: str, done: Mapping[str, Any]) -> str:
     """Return what was seen of a session in one line, and what went wrong in further ones."""
     rate, used = done["tokens_per_second"] or 0, max(done["device_mib"], default=0)
-    losses, problem = done.get("losses", {}).get("largest"), done["problem"]
     return (
         f"{title:12} from step {done['resumed_step']:4}: {len(done['rows'])} steps, {rate:,.0f} tokens/s, "
-        f"memory {used:,.0f} MiB (plan {planned['memory_mib']:,.0f}), first step {done['first_step_s']} s, "
-        f"losses apart {losses}, saves {done['saves']}, waits {done['waits_s']}"
-        + (f"\nPROBLEM: {problem}" if problem else "")
+        f"memory {used:,.0f} MiB, first step {done['first_step_s']} s, all {done['seconds']:.0f} s, "
+        f"losses apart {done['losses']['largest']}, saves {done['saves']}, waits {done['waits_s']}"
+        + (f"\nPROBLEM: {done['problem']}" if done["problem"] else "")
     )
 
 
@@ -358,45 +368,53 @@ def main() -> None:
     parser.add_argument("--saves", type=int, default=1)
     parser.add_argument("--save-steps", type=int, default=40)
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--limit", type=float, default=280.0, help="seconds of a session")
+    parser.add_argument("--seconds", type=float, default=560.0, help="of all sessions")
     parser.add_argument("--alone", action="store_true", help="also train a whole model on one GPU")
-    parser.add_argument("--preflight", action="store_true", help="also rehearse the first session")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of each session")
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
+    end_s = time.monotonic() + chosen.seconds
     work, name = chosen.work.resolve(), f"fsdp2-{chosen.shape}"
     work.mkdir(parents=True, exist_ok=True)
     run_file = write_run_file(work, chosen.shape, chosen.tokenizer and chosen.tokenizer.resolve())
     layouts, per_rank = [Layout.of(each) for each in chosen.sessions], MICROBATCHES[chosen.shape]
-    total, every = per_rank * layouts[0].ranks, {"trainer.save_steps": chosen.save_steps}
-    sessions = [
-        (f"{number} on {text}", work / name, layout.keys(total) | every, chosen.saves if number == 1 else 0)
+    total, more = per_rank * layouts[0].ranks, dict(each.split("=", 1) for each in chosen.set)
+    every = {"trainer.save_steps": chosen.save_steps}
+    sessions = {
+        f"{number} on {text}": (work / name, layout.keys(total) | every | more)
         for number, (text, layout) in enumerate(zip(chosen.sessions, layouts, strict=True), 1)
-    ]
+    }
     if chosen.alone:
-        sessions.append(("alone", work / "alone", Layout(1).keys(per_rank) | {"trainer.save_steps": 0}, 0))
-    path = (chosen.output or work) / f"{name}.json"
-    found: dict[str, Any] = {"run_file": run_file.read_text("utf-8"), "plans": {}, "sessions": {}}
+        none = {"trainer.save_steps": 0}
+        sessions["alone"] = (work / "alone", Layout(1).keys(per_rank) | none | more)
+    found: dict[str, Any] = {"run_file": json.loads(run_file.read_text("utf-8")), "sessions": {}}
+    asides: dict[str, Future[Any]] = {}
 
     def write(*, is_complete: bool) -> None:
-        write_measurement(path, ratio(found), "of one GPU's rate", TARGET, found, is_complete=is_complete)
+        known = {key: each.result() for key, each in asides.items() if is_complete or each.done()}
+        path = (chosen.output or work) / f"{name}.json"
+        detail = found | known
+        write_measurement(path, ratio(found), "of one GPU's rate", TARGET, detail, is_complete=is_complete)
 
-    for title, run_dir, keys, saves in sessions:
-        if run_dir.name == name and any(each["problem"] for each in found["sessions"].values()):
-            continue
-        found["plans"][title] = plan(run_file, keys)
-        done = session(run_file, run_dir, keys, saves=saves, steps=chosen.steps, limit_s=chosen.limit)
-        if found["sessions"]:
+    with ThreadPoolExecutor(1) as aside:
+        asides["plans"] = aside.submit(
+            plans, run_file, {title: keys for title, (_, keys) in sessions.items()}
+        )
+        for title, (run_dir, keys) in sessions.items():
+            is_first, is_own = not found["sessions"], run_dir.name == name
+            if is_own and any(each["problem"] for each in found["sessions"].values()):
+                continue
+            saves, steps = chosen.saves if is_first else 0, chosen.steps + (0 if is_own else WARM)
+            limit_s = end_s - time.monotonic()
+            done = session(run_file, run_dir, keys, saves=saves, steps=steps, limit_s=limit_s)
+            found["sessions"][title] = done
             done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
-        found["sessions"][title] = done
-        write(is_complete=False)
-        print(line(title, done, found["plans"][title]), flush=True)
-    if kept := checkpoint_steps(work / name / "checkpoints"):
-        found["reading"] = reading(work / name / "checkpoints" / str(max(kept)))
-        print(json.dumps(found["reading"]), flush=True)
-    if chosen.preflight:
-        found["preflight"] = preflight(run_file, sessions[0][2], chosen.limit)
-        print(json.dumps(found["preflight"]))
+            if is_first and (kept := checkpoint_steps(run_dir / "checkpoints")):
+                asides["reading"] = aside.submit(reading, run_dir / "checkpoints" / str(max(kept)))
+            write(is_complete=False)
+            print(line(title, done), flush=True)
     write(is_complete=True)
+    print(json.dumps({key: each.result() for key, each in asides.items()}))
     if any(each["problem"] for each in found["sessions"].values()):
         sys.exit("not all sessions made their steps")
 
