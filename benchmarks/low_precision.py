@@ -1,26 +1,32 @@
 """Loss of runs in float8, compared with bf16: on one GPU, or with weights that two GPUs gather in fp8.
 
-    python benchmarks/low_precision.py WORK_DIR [--ranks 2] [--steps 300] [--recipes NAME ...] [--output DIR]
+    python benchmarks/low_precision.py WORK_DIR [--ranks 2] [--steps 300] [--recipes NAME ...]
+        [--seconds 600] [--output DIR]
 
-Every run is a `neobert-launch train` from the same weights on the same text, one after the other. One GPU: a
-NeoBERT of width 2,048 with 4 blocks, packed rows of 512, 8,192 tokens a step, in bf16, in each recipe, and in
-the first recipe for the second third of the steps only, resumed twice. Two GPUs: a Llama of the same width
-with 8 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in bf16 and in `float8_tensorwise` with
-gathered fp8; NCCL's log has the bytes of its all-gathers. The text is in the folder of NEOBERT_TEST_DATA
-(pretrain/, tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the largest relative
-difference of the loss, averaged over 10 steps. Needs the extra `torchao`; about 6 minutes on one H100, 3 on
-two (estimates: it has not run there).
+Every run is a `neobert-launch train` from the same weights on the same text. One GPU: a NeoBERT of width
+2,048 with 4 blocks, packed rows of 512, 8,192 tokens a step, in bf16, in each recipe, and in the first recipe
+for the second third of the steps only, resumed twice; all at the same time. Two GPUs: a Llama of the same
+width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in bf16 and then in
+`float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text is in the folder
+of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the
+largest relative difference of the loss, averaged over 10 steps. After `--seconds`, runs are killed, and
+compared as far as they came. Needs the extra `torchao`; about 3 minutes on one H100 or two (estimates: it has
+not run there).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TRAIN = [sys.executable, "-m", "launcher", "train", "run.json", "--resume", "auto"]
 REASON = ["--unguarded", "a measurement of losses"]
 ENCODER = {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "intermediate_size": 8064}
-DECODER = ENCODER | {"type": "hf", "architecture": "llama", "num_hidden_layers": 8, "intermediate_size": 8192}
+DECODER = ENCODER | {"type": "hf", "architecture": "llama", "intermediate_size": 8192}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 GATHERS = {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True}
 SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
@@ -88,23 +94,57 @@ def sections(part: Part, steps: int, ranks: int, *, is_small: bool) -> dict[str,
     return found
 
 
-def train(folder: Path, parts: list[Part], steps: int, ranks: int, *, is_small: bool) -> dict[str, Any]:
-    """Train the parts of a run; return its losses by step, and the bytes that a rank sends to all-gathers."""
+def train(
+    work: Path, steps: int, ranks: int, until_s: float, arm: tuple[str, list[Part]], *, is_small: bool
+) -> dict[str, Any]:
+    """Train a run until a monotonic time; return losses by step, and the bytes a rank sends to all-gathers.
+
+    Raises ValueError with the end of the log of a run that failed.
+    """
+    name, parts = arm
+    folder = work / name
     folder.mkdir(parents=True)
     log = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL", "NCCL_DEBUG_FILE": str(folder / "nccl.%p")}
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | paths | (log if ranks > 1 else {})
+    began_s = time.monotonic()
     for part in parts:
         values = sections(part, steps, ranks, is_small=is_small)
         (folder / "run.json").write_text(json.dumps(values), encoding="utf-8")
-        environment = os.environ | paths | (log if ranks > 1 else {})
-        subprocess.run([*TRAIN, *REASON], cwd=folder, env=environment, check=True)
-    rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()]
-    losses = {row["step"]: row["train/loss"] for row in rows if row.get("train/loss") is not None}
-    if [*losses] != [*range(1, steps + 1)]:
-        raise ValueError(f"{folder.name}: losses of {len(losses)} of {steps} steps, or in another order")
+        if is_late := ended_late(folder, environment, until_s):
+            break
+    losses = losses_of(folder / "run/metrics.jsonl")
     logs = sorted(folder.glob("nccl.*"), key=lambda file: file.stat().st_size)
-    sent = gathered(logs[-1].read_text("utf-8", "replace")) if logs else {}
-    return {"losses": [*losses.values()], "gathered_bytes_per_step": {k: v / steps for k, v in sent.items()}}
+    sent = gathered(logs[-1].read_text("utf-8", "replace")) if logs and losses else {}
+    return {
+        "is_late": is_late,
+        "seconds": round(time.monotonic() - began_s),
+        "losses": losses,
+        "gathered_bytes_per_step": {size: number / len(losses) for size, number in sent.items()},
+    }
+
+
+def ended_late(folder: Path, environment: dict[str, str], until_s: float) -> bool:
+    """Train until a monotonic time; return whether the run was killed then."""
+    with (folder / "output.log").open("a", encoding="utf-8") as output:
+        command = partial(subprocess.run, [*TRAIN, *REASON], cwd=folder, env=environment)
+        try:
+            done = command(stdout=output, stderr=output, timeout=max(1, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return True
+    if done.returncode:
+        end = (folder / "output.log").read_text("utf-8", "replace")[-3000:]
+        raise ValueError(f"{folder.name} ended with exit code {done.returncode}:\n{end}")
+    return False
+
+
+def losses_of(metrics: Path) -> list[float]:
+    """Return the loss of each step so far. Raises ValueError if a step is missing or repeated."""
+    lines = metrics.read_text("utf-8").splitlines() if metrics.exists() else []
+    rows = [row for row in map(json.loads, lines) if row.get("train/loss") is not None]
+    if [row["step"] for row in rows] != [*range(1, len(rows) + 1)]:
+        raise ValueError(f"{metrics}: a step is missing, or is there twice")
+    return [row["train/loss"] for row in rows]
 
 
 def gathered(log: str) -> dict[str, int]:
@@ -116,8 +156,12 @@ def gathered(log: str) -> dict[str, int]:
 
 
 def largest_difference(own: list[float], other: list[float]) -> float:
-    """Return the largest relative difference of two curves, each averaged over `WINDOW` steps."""
-    return max(abs(a / b - 1) for a, b in zip(smoothed(own), smoothed(other), strict=True))
+    """Return the largest relative difference of two curves, averaged over `WINDOW` steps, in common steps.
+
+    NaN if these are fewer.
+    """
+    pairs = zip(smoothed(own), smoothed(other), strict=False)
+    return max((abs(a / b - 1) for a, b in pairs), default=math.nan)
 
 
 def main() -> None:
@@ -126,22 +170,51 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, choices=(1, 2), default=1)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--recipes", nargs="+", help="by default float8_rowwise and float8_tensorwise")
+    parser.add_argument("--seconds", type=float, default=600.0, help="kill runs after this time")
     parser.add_argument("--small", action="store_true", help="a toy on CPUs")
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
     both = ["float8_rowwise", "float8_tensorwise"] if chosen.ranks == 1 else ["float8_tensorwise"]
     arms = arms_of(chosen.recipes or both, chosen.steps, chosen.ranks)
+    until_s = time.monotonic() + chosen.seconds
+    run = partial(train, chosen.work.resolve(), chosen.steps, chosen.ranks, until_s, is_small=chosen.small)
     sides: dict[str, dict[str, Any]] = {}
-    for name, parts in arms.items():
-        folder = chosen.work.resolve() / name
-        sides[name] = train(folder, parts, chosen.steps, chosen.ranks, is_small=chosen.small)
-        sides[name]["largest"] = largest_difference(sides[name]["losses"], sides[BF16]["losses"])
-        print(name, f"{sides[name]['largest']:.3%}", sides[name]["gathered_bytes_per_step"], flush=True)
-        if chosen.output:
-            path = chosen.output / f"low-precision-{chosen.ranks}gpu.json"
-            worst = max(side["largest"] for side in sides.values())
-            unit, is_complete = f"relative difference, {WINDOW} steps", len(sides) == len(arms)
-            write_measurement(path, worst, unit, TARGET, sides, is_complete=is_complete)
+    with ThreadPoolExecutor(len(arms) if chosen.ranks == 1 else 1) as pool:
+        names = {pool.submit(run, arm): arm[0] for arm in arms.items()}
+        for ended in as_completed(names):
+            sides[names[ended]] = found_or_error(ended)
+            report(sides, arms, chosen)
+
+
+def found_or_error(ended: Future[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a run gave; one that failed does not stop the others."""
+    try:
+        return ended.result()
+    except ValueError as error:
+        return {"error": str(error), "losses": [], "is_late": False}
+
+
+def report(sides: dict[str, dict[str, Any]], arms: dict[str, list[Part]], chosen: argparse.Namespace) -> None:
+    """Print and write what is known once a run has ended."""
+    base = sides.get(BF16, {"losses": []})["losses"]
+    differences = {name: largest_difference(side["losses"], base) for name, side in sides.items()}
+    print(
+        *(f"{name}: {len(sides[name]['losses'])} steps, {differences[name]:.3%}" for name in sides), sep="; "
+    )
+    newest = [*sides.values()][-1]
+    print({key: value for key, value in newest.items() if key != "losses"}, flush=True)
+    if chosen.output:
+        known = {name: value for name, value in differences.items() if not math.isnan(value)}
+        detail = {name: side | {"largest": known.get(name)} for name, side in sides.items()}
+        lengths = [len(sides[name]["losses"]) if name in sides else 0 for name in arms]
+        write_measurement(
+            chosen.output / f"low-precision-{chosen.ranks}gpu.json",
+            max(known.values(), default=None),
+            f"relative difference, {WINDOW} steps",
+            TARGET,
+            detail,
+            is_complete=min(lengths) == chosen.steps,
+        )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import fp8_trainer
 import held_out
 import made_up_run
 import numpy as np
@@ -13,6 +14,8 @@ import peer_trainer
 import pytest
 import torch
 from held_out import MASK_ID, NUM_SPECIAL
+
+from neobert.precision.table import RECIPES
 
 
 @pytest.fixture
@@ -27,17 +30,33 @@ def work(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_run_does_not_depend_on_those_before_it(work, monkeypatch):
-    (work / "trials.json").write_text(json.dumps([{"steps": 5, "seed": seed} for seed in (0, 1, 0)]))
+def trained(work, monkeypatch, program, *trials: dict[str, int]) -> list[dict]:
+    """Return the lines that a program writes for trials of a tiny model."""
+    (work / "trials.json").write_text(json.dumps(trials))
     recipe = json.dumps({"model": {"init": "scaled"}})
     words = [work, work / "trials.json", "--size", "tiny", "--rows", 2, "--config", recipe]
-    monkeypatch.setattr(sys, "argv", list(map(str, ["own", *words, "--output", work / "found.jsonl"])))
-    own_trainer.main()
-    first, other, second = map(json.loads, (work / "found.jsonl").read_text().splitlines())
+    output = work / f"{program.__name__}.jsonl"
+    monkeypatch.setattr(sys, "argv", list(map(str, ["program", *words, "--output", output])))
+    program.main()
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def test_a_run_does_not_depend_on_those_before_it(work, monkeypatch):
+    trials = [{"steps": 5, "seed": seed} for seed in (0, 1, 0)]
+    first, other, second = trained(work, monkeypatch, own_trainer, *trials)
     same = ("loss", "tokens", "train_losses")
     assert [first[key] for key in same] == [second[key] for key in same]
     assert first["seconds"] > 0
     assert other["loss"] != first["loss"]
+
+
+def test_rounding_changes_a_run_a_little(work, monkeypatch):
+    for name, recipe in RECIPES.items():
+        monkeypatch.setitem(RECIPES, name, recipe)
+    trial = {"steps": 5, "seed": 0}
+    (plain,), (low,) = (trained(work, monkeypatch, each, trial) for each in (own_trainer, fp8_trainer))
+    assert low["tokens"] == plain["tokens"]
+    assert 1e-6 < abs(low["loss"] / plain["loss"] - 1) < 0.01
 
 
 def test_the_peer_masks_a_fixed_number_of_tokens_and_no_marker():

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
+import time
 from dataclasses import replace
 
+import low_precision
 import pytest
-from low_precision import BF16, SWITCHED, Part, arms_of, gathered, largest_difference, sections
+import recipe_speed
+from low_precision import (
+    BF16,
+    SWITCHED,
+    Part,
+    arms_of,
+    gathered,
+    largest_difference,
+    losses_of,
+    sections,
+    train,
+)
 
 from profiles.registry import resolve_run
+from validators.core import judge
+from validators.facts import NO_FACTS
+from validators.finding import Level
+from validators.planning import plan_run
 
 
 @pytest.mark.parametrize(("ranks", "is_small"), [(1, False), (2, False), (1, True), (2, True)])
@@ -47,3 +66,41 @@ def test_a_difference_is_the_largest_of_averages_over_ten_steps():
     assert largest_difference([2.0] * 20, other) == 0
     assert largest_difference([2.0] * 10 + [2.1] * 10, other) == pytest.approx(0.05)
     assert largest_difference([2.0] * 10 + [3.0] + [2.0] * 9, other) == pytest.approx(0.05)
+    assert largest_difference([2.0] * 12 + [9.0] * 8, [2.0] * 12) == 0, "a run that was killed"
+    assert math.isnan(largest_difference([2.0] * 9, other))
+
+
+LOGS = """
+import json, pathlib, time
+pathlib.Path("run").mkdir()
+lines = [json.dumps({"step": step, "train/loss": 2.0}) for step in (1, 2)]
+pathlib.Path("run/metrics.jsonl").write_text("\\n".join(lines))
+"""
+
+
+@pytest.mark.child
+def test_a_run_that_is_late_keeps_its_steps_and_one_that_fails_says_why(tmp_path, monkeypatch):
+    def run(name: str, end: str) -> dict:
+        monkeypatch.setattr(low_precision, "TRAIN", [sys.executable, "-c", LOGS + end])
+        return train(tmp_path, 9, 1, time.monotonic(), (name, [Part("", 9)]), is_small=True)
+
+    late = run("late", "time.sleep(60)")
+    assert (late["is_late"], late["losses"]) == (True, [2.0, 2.0])
+    with pytest.raises(ValueError, match="failing ended with exit code 3:\nno GPU"):
+        run("failing", "print('no GPU', flush=True); raise SystemExit(3)")
+
+
+def test_a_step_may_not_be_missing(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("".join(f'{{"step": {step}, "train/loss": 1.0}}\n' for step in (1, 3)))
+    with pytest.raises(ValueError, match="a step is missing"):
+        losses_of(file)
+
+
+@pytest.mark.parametrize("part", ["wide", "narrow"])
+def test_runs_whose_speed_is_compared_pass_the_static_checks(part, tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(recipe_speed.sections(part, "float8_rowwise", is_small=False)))
+    run = resolve_run(None, [file], [])
+    findings, _ = judge(run, plan_run(run), NO_FACTS, (Level.STATIC,))
+    assert [(each.code, each.message) for each in findings] == []
