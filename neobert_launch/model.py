@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neobert.errors import ProjectError
 from neobert_launch.command import report_of
 
 if TYPE_CHECKING:
@@ -16,11 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TEXT, PAIR = "text", "pair"
+Table = Any
+"""A DataFrame, or what has `to_pandas`: tables of Arrow and polars, datasets; columns by name, or rows."""
 
 
 def predict(
     folder: str | Path,
-    texts: Iterable[str] | Iterable[tuple[str, str]] | Iterable[Sequence[str]] | pd.DataFrame,
+    texts: Iterable[str] | Iterable[tuple[str, str]] | Iterable[Sequence[str]] | Table,
     *,
     column: str | None = None,
     pair_column: str | None = None,
@@ -30,25 +35,28 @@ def predict(
     """Return the rows with the columns `prediction` and `probability`, as `predict` does.
 
     Args:
-        texts: texts (a list, an array or a column of pandas), pairs of texts as tuples, lists of words, or
-            a table with the columns that the model reads. A missing value is an empty text.
+        texts: texts (a list, an array or a column of a table), pairs of texts as tuples, lists of words, or
+            a table with the columns that the model reads. A missing value is an empty text. The result has
+            the index of a DataFrame or Series.
         every_class: add the probability of each class.
         dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
 
-    Raises `ProjectError`, or `TypeError` if `texts` is one string.
+    Raises `ProjectError`, or `TypeError` if `texts` is one string or has bytes.
     """
     import pandas as pd
 
-    _require_list(texts)
+    texts = _in_pandas(texts)
     rows, has_pairs = _rows(texts)
     options = _options(column=column, pair_column=PAIR if has_pairs else pair_column, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.jsonl")
         _write(source, rows)
         flags = ["--every-class"] if every_class else []
-        report_of("predict", str(folder), str(source), "--output", str(output), *options, *flags)
+        with _naming_texts(source):
+            report_of("predict", str(folder), str(source), "--output", str(output), *options, *flags)
         lines = output.read_text(encoding="utf-8").splitlines()
-    return pd.DataFrame([json.loads(line) for line in lines])
+    index = None if isinstance(texts, list) else texts.index
+    return pd.DataFrame([json.loads(line) for line in lines], index)
 
 
 def encode(
@@ -61,16 +69,19 @@ def encode(
 ) -> NDArray[np.float32]:
     """Return the embeddings of texts, float32 [texts, hidden size].
 
-    Raises `ProjectError`, or `TypeError` if `texts` is one string.
+    Raises `ProjectError`, or `TypeError` if `texts` is one string, or has pairs or bytes.
     """
     import numpy as np
 
-    _require_list(texts)
+    rows, has_pairs = _rows(_in_pandas(texts))
+    if has_pairs:
+        raise TypeError("texts has pairs: pass single texts")
     options = _options(pooling=pooling, max_length=max_length, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.npy")
-        _write(source, _rows(texts)[0])
-        report_of("encode", str(folder), str(source), "--output", str(output), *options)
+        _write(source, rows)
+        with _naming_texts(source):
+            report_of("encode", str(folder), str(source), "--output", str(output), *options)
         embeddings: NDArray[np.float32] = np.load(output, allow_pickle=False)
     return embeddings
 
@@ -80,10 +91,34 @@ def export(folder: str | Path, output: str | Path, to: Sequence[str] = ("hf",)) 
     return report_of("export", str(folder), "--output", str(output), "--to", ",".join(to))
 
 
-def _require_list(texts: object) -> None:
-    """Raise TypeError for a string, whose characters would each be a text."""
-    if isinstance(texts, str):
+def _in_pandas(texts: Any) -> Any:
+    """Return tables of other libraries, columns by name and rows as a DataFrame, and other texts as a list.
+
+    Raises TypeError for a string, whose characters would each be a text.
+    """
+    import pandas as pd
+
+    if isinstance(texts, str | bytes):
         raise TypeError("texts is one string: pass a list of texts, such as [text]")
+    if hasattr(texts, "to_pandas"):
+        texts = texts.to_pandas()
+    if isinstance(texts, pd.DataFrame | pd.Series):
+        return texts
+    if not isinstance(texts, Mapping):
+        texts = list(texts)
+        if not texts or not isinstance(texts[0], Mapping):
+            return texts
+    return pd.DataFrame(texts)
+
+
+@contextmanager
+def _naming_texts(source: Path) -> Iterator[None]:
+    """Raise errors about the file of the texts as errors about the argument `texts`."""
+    try:
+        yield
+    except ProjectError as error:
+        hint = error.hint.replace("--pair-column", "pair_column").replace("--column", "column")
+        raise replace(error, place=error.place.replace(str(source), "texts"), hint=hint) from None
 
 
 def _rows(texts: Any) -> tuple[Iterable[dict[str, Any]], bool]:
@@ -100,8 +135,12 @@ def _rows(texts: Any) -> tuple[Iterable[dict[str, Any]], bool]:
 
 
 def _as_json(value: Any) -> object:
-    """Return a value of numpy as a number, and any other, such as a date, as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """Return a value of numpy as a number or a list, and any other, such as a date, as text."""
+    if isinstance(value, bytes):
+        raise TypeError("texts has bytes: pass text, such as value.decode()")
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:

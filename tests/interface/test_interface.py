@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import neobert_launch as nl
@@ -56,9 +57,13 @@ def test_errors_have_their_place(in_folder):
 
 
 @pytest.mark.parametrize("use", [nl.predict, nl.encode])
-def test_one_string_is_not_a_list_of_texts(use):
+def test_texts_that_would_be_read_as_others_are_refused(use):
     with pytest.raises(TypeError, match="pass a list"):
         use("model", "a fine film")
+    with pytest.raises(TypeError, match="has bytes"):
+        use("model", [b"a fine film"])
+    with pytest.raises(TypeError, match="has pairs"):
+        nl.encode("model", [("a film", "a fine film")])
 
 
 @pytest.mark.usefixtures("warm")
@@ -99,7 +104,12 @@ def test_a_run_from_config_to_embeddings(in_folder):
     answered = nl.predict(done.path, table)
     assert list(answered.columns) == [*table.columns, "prediction", "probability"]
     assert (answered["day"][0], answered["day"].isna().tolist()) == ("2026-01-02 00:00:00", [False, True])
-    assert len(nl.predict(done.path, table["sentence"])) == 2
+    texts = table["sentence"].set_axis([5, 9])
+    assert nl.predict(done.path, texts).index.tolist() == [5, 9]
+    for same in (pa.table({"sentence": texts}), [{"sentence": each} for each in texts]):
+        assert nl.predict(done.path, same)["probability"].equals(answered["probability"])
+    with pytest.raises(nl.ProjectError, match=r"^texts:1: none of the columns"):
+        nl.predict(done.path, table[["id"]])
     assert nl.encode(done.path, pd.Series(["the", float("nan")]), pooling="avg").shape == (2, 32)
 
 
