@@ -258,6 +258,7 @@ def session(
         "saves": [
             {"step": int(step), "written_s": float(written), "blocked_s": float(blocked)}
             for step, written, blocked in SAVED.findall(text)
+            if int(step) > resumed_step
         ],
         "waits_s": {step: float(waited) for step, waited in WAITED.findall(text)},
         "tokens_per_second": quiet_rate(rows, keys["trainer.save_steps"]),
@@ -368,12 +369,14 @@ def main() -> None:
     parser.add_argument("--saves", type=int, default=1)
     parser.add_argument("--save-steps", type=int, default=40)
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=560.0, help="of all sessions")
+    parser.add_argument(
+        "--seconds", type=float, default=560.0, help="of all sessions, from the start of this process"
+    )
     parser.add_argument("--alone", action="store_true", help="also train a whole model on one GPU")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of each session")
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
-    end_s = time.monotonic() + chosen.seconds
+    end_s = psutil.Process().create_time() + chosen.seconds  # importing torch takes some of them
     work, name = chosen.work.resolve(), f"fsdp2-{chosen.shape}"
     work.mkdir(parents=True, exist_ok=True)
     run_file = write_run_file(work, chosen.shape, chosen.tokenizer and chosen.tokenizer.resolve())
@@ -405,7 +408,7 @@ def main() -> None:
             if is_own and any(each["problem"] for each in found["sessions"].values()):
                 continue
             saves, steps = chosen.saves if is_first else 0, chosen.steps + (0 if is_own else WARM)
-            limit_s = end_s - time.monotonic()
+            limit_s = end_s - time.time()
             done = session(run_file, run_dir, keys, saves=saves, steps=steps, limit_s=limit_s)
             found["sessions"][title] = done
             done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
