@@ -24,10 +24,11 @@ from validators.known_answers import LIMITS, unmeasured
 
 OF_ATTENTION = {"isolation", "causal", "equality", "positions"}
 HALF = partial(torch.autocast, "cpu", torch.bfloat16)
+FULL_ROW = full_row(4 * LONGEST)
 
 
-def failed(architecture, folder, change=lambda inputs: inputs, autocast=nullcontext):
-    """Return the kinds of probes that fail on a model, and those that could not be carried out."""
+def answers_of(architecture, folder, change=lambda inputs: inputs, autocast=nullcontext, row=FULL_ROW):
+    """Return the answers of the probes of a model, and what the model declares."""
     shape = shape_of(config_of(architecture, folder), ROWS)
     backbone = build(architecture, folder)
     draw_weights(backbone.model, shape.embedding_multiplier)
@@ -37,11 +38,15 @@ def failed(architecture, folder, change=lambda inputs: inputs, autocast=nullcont
         return change({name: getattr(batch, name) for name in OF_THE_MODEL})
 
     objective = TokenObjective(backbone, targets_only=True).eval()
-    row = replace(full_row(4 * LONGEST), max_seqlen=LONGEST)
     probed = probed_model(backbone, objective, world, inputs, shape.attention)
     with torch.no_grad():
-        answers = list(attention_answers(probed, row))
-    missing = OF_ATTENTION & {*unmeasured(answers, shape.attention, SPECS["causal"])}
+        return list(attention_answers(probed, replace(row, max_seqlen=LONGEST))), shape.attention
+
+
+def failed(*given, **named):
+    """Return the kinds of probes that fail on a model, and those that could not be carried out."""
+    answers, spec = answers_of(*given, **named)
+    missing = OF_ATTENTION & {*unmeasured(answers, spec, SPECS["causal"])}
     return {each.kind for each in answers if LIMITS[each.kind].is_missed(each)} | missing
 
 
@@ -49,6 +54,11 @@ def failed(architecture, folder, change=lambda inputs: inputs, autocast=nullcont
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_a_sound_model_passes_every_probe(architecture, autocast, tmp_path):
     assert failed(architecture, tmp_path, autocast=autocast) == set()
+
+
+def test_one_document_says_nothing_of_isolation(tmp_path):
+    answers, _ = answers_of("gpt2", tmp_path, row=full_row(LONGEST, 1))
+    assert {each.kind for each in answers} == {"causal", "equality", "positions"}
 
 
 def merged(inputs):
