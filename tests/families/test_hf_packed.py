@@ -75,33 +75,6 @@ def test_a_packed_document_is_the_document_alone(backbone):
             assert (states - other).abs().max() <= 1e-6 * size
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_window_of_another_size_is_not_the_plain_one(tmp_path, change):
-    backbone = build("modernbert", tmp_path)
-    backbone.model.eval()
-    for block in backbone.blocks:
-        if block.attn.sliding_window is not None:
-            block.attn.sliding_window += change
-    ids = packed((WINDOW + 2,))
-    difference = (backbone.hidden(ids) - backbone.plain(ids["input_ids"])).abs().max()
-    assert difference > 1e-4
-
-
-@torch.no_grad()
-def test_another_document_and_other_positions_change_what_they_should(backbone):
-    backbone.model.eval()
-    row = packed()
-    states = backbone.hidden(row)
-    others = row["input_ids"].clone()
-    others[: LENGTHS[0] + LENGTHS[1]] = 7
-    changed = backbone.hidden(row | {"input_ids": others})
-    assert torch.equal(changed[sum(LENGTHS[:2]) :], states[sum(LENGTHS[:2]) :])
-    merged = row["cu_seqlens"].clone()
-    merged[1] = merged[2]
-    assert not torch.allclose(backbone.hidden(row | {"cu_seqlens": merged, "max_seqlen": 131}), states)
-
-
 def test_a_step_records_the_kernel_and_has_gradients_of_the_documents_alone(backbone):
     backbone.model.eval()
     objective, row = TokenObjective(backbone, targets_only=True), packed()

@@ -1,4 +1,4 @@
-"""The packed attention kernels of a CUDA device, held against the CPU's fp32 and against planted leaks."""
+"""The packed attention kernels of a CUDA device: types, graphs, records. Numerics: `test_validate_gpu`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from neobert.objectives.step_kernels import resolve_modules
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
-VICTIM = 6
 # A module that no other release has, for 2 and 4 share the folder flash_attn; and the cards each is made for.
 FLASH = {
     "flash_attn_4": ("flash_attn.cute", (9, 10)),
@@ -43,7 +42,6 @@ def _flash(name: str):
 
 
 KERNELS = ["torch_varlen", *map(_flash, FLASH)]
-BACKENDS = ["sdpa", "flex", *KERNELS]
 
 
 def make_model(**changes) -> NeoBERTLMHead:
@@ -78,67 +76,8 @@ def on_cuda(run: dict[str, Tensor | int]) -> dict[str, Tensor | int]:
     return {name: x.cuda() if isinstance(x, Tensor) else x for name, x in run.items()}
 
 
-def victim_span() -> slice:
-    start = sum(LENGTHS[:VICTIM])
-    return slice(start, start + LENGTHS[VICTIM])
-
-
-def outside(span: slice) -> Tensor:
-    mask = torch.ones(sum(LENGTHS), dtype=torch.bool, device="cuda")
-    mask[span] = False
-    return mask
-
-
 def bf16_model(backend: str, **changes) -> NeoBERTLMHead:
     return make_model(attn_backend=backend, **changes).to("cuda", torch.bfloat16).eval()
-
-
-def leaks(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> bool:
-    span = victim_span()
-    changed = run["input_ids"].clone()
-    changed[span] = (changed[span] + 17) % 500 + 5
-    with torch.no_grad():
-        before = model.model(**run).last_hidden_state
-        after = model.model(**{**run, "input_ids": changed}).last_hidden_state
-    return not torch.equal(before[outside(span)], after[outside(span)])
-
-
-def cross_gradient(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> float:
-    span, inputs = victim_span(), dict(run)
-    embedded = model.model.encoder(inputs.pop("input_ids")).detach().requires_grad_()
-    hidden = model.model(inputs_embeds=embedded, **inputs).last_hidden_state
-    (hidden * torch.randn_like(hidden))[outside(span)].sum().backward()
-    return float(embedded.grad[span].abs().max())
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_segment_moves_no_bit_and_no_gradient_of_another(backend):
-    model, run = bf16_model(backend), on_cuda(make_run())
-    assert not leaks(model, run)
-    assert cross_gradient(model, run) == 0.0
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shift", [None, -1, 1])
-def test_planted_leaks_are_caught(backend, shift):
-    """shift: move the boundary after the victim by a token, or (None) merge the victim with its neighbour."""
-    model, run = bf16_model(backend), on_cuda(make_run())
-    bounds = run["cu_seqlens"].clone()
-    bounds[VICTIM + 1] = bounds[VICTIM + 2] if shift is None else bounds[VICTIM + 1] + shift
-    run["cu_seqlens"], run["max_seqlen"] = bounds, 512
-    assert leaks(model, run)
-    assert cross_gradient(model, run) > 0
-
-
-@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
-def test_a_kernel_errs_no_more_than_twice_what_sdpa_does(backend):
-    """Forward and gradients, against fp32 on the CPU."""
-    run = make_run()
-    golden = _logits_and_gradients(make_model(), run)
-    allowed = _errors(_logits_and_gradients(bf16_model("sdpa"), on_cuda(run)), golden)
-    found = _errors(_logits_and_gradients(bf16_model(backend), on_cuda(run)), golden)
-    for name, error in found.items():
-        assert error <= 2 * allowed[name], (name, error, allowed[name])
 
 
 def _logits_and_gradients(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> dict[str, Tensor]:
@@ -214,7 +153,7 @@ def test_flex_compiles_once_for_other_documents_in_an_eager_model():
     model(**run).logits.sum().backward()
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     bounds = run["cu_seqlens"].clone()
-    bounds[VICTIM] += 3
+    bounds[6] += 3
     model(**{**run, "cu_seqlens": bounds}).logits.sum().backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
 
