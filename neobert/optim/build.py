@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn.utils import clip_grads_with_norm_
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.optimizers import OPTIMIZERS
@@ -58,6 +59,21 @@ def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
     elif is_bad is not None and bool(is_bad):
         return
     optimizer.step()
+
+
+def clip_gradients(
+    optimizer: Optimizer, parameters: Iterable[nn.Parameter], limit: float, norm: Tensor
+) -> None:
+    """Have the next update scale the gradients by limit / norm, if their total norm exceeds `limit`.
+
+    torch's fused Adam and AdamW do it themselves; for others the gradients are scaled here.
+    """
+    if isinstance(optimizer, Adam) and optimizer.defaults["fused"]:
+        # torch's way for gradients of a scaled loss: the update divides by it what it reads anyway, and a
+        # pass over all gradients is saved.
+        optimizer.grad_scale = (norm / limit).clamp(min=1.0)  # type: ignore[attr-defined]
+    else:
+        clip_grads_with_norm_(parameters, limit, norm)
 
 
 def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: int) -> LambdaLR:

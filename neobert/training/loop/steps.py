@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.config.schedules import microbatches_at
 from neobert.metric_names import EVAL, on_source
-from neobert.optim import step_unless
+from neobert.optim import clip_gradients, step_unless
 from neobert.plan.pieces import piece_length_at
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.guards.untrained import refuse_untrained
@@ -152,7 +151,7 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
     trainer.guard.judge(step, loss_sum / max(num_targets, 1), grad_norm)
     if trainer.config.trainer.gradient_clipping is not None:
         limit = trainer.config.trainer.gradient_clipping
-        clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)
+        clip_gradients(trainer.optimizer, trainer.module.parameters(), limit, grad_norm)
     trainer.state.grad_norm = grad_norm
 
 
