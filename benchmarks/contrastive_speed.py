@@ -18,6 +18,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ SIZES = {
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96}
 LENGTH = 128
 GOALS = {"padded": 2.0, "unpadded": 1.3}
+PATIENCE_S = 60.0
+"""Of a peer for its next turn: its loading processes may hang, and the others would wait."""
 
 
 def write_pairs(folder: Path, file: Path) -> None:
@@ -120,7 +123,8 @@ def in_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
     return {**found, "samples_per_second": samples, "tokens_per_pair": mean, "against": ratios}
 
 
-def run(chosen: argparse.Namespace, shape: str) -> dict[str, Any]:
+def run(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:
+    """Yield the figures of a shape after each round."""
     work = chosen.work / shape
     work.mkdir(parents=True, exist_ok=True)
     tokenizer, pairs = with_roles(chosen.tokenizer), chosen.work / "pairs.jsonl"
@@ -129,15 +133,13 @@ def run(chosen: argparse.Namespace, shape: str) -> dict[str, Any]:
 
     def start(folder: Path, name: str, log: Any) -> Child:
         resolved = str(resolved_path(folder, name if name in OURS else "ours"))
-        return (
-            Child("own_arm", [resolved], log)
-            if name in OURS
-            else Child("sentence_arm", [resolved, str(pairs), name], log)
-        )
+        if name in OURS:
+            return Child("own_arm", [resolved], log)
+        return Child("sentence_arm", [resolved, str(pairs), name], log, PATIENCE_S)
 
-    *_, found = contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds)
+    for found in contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds):
+        yield in_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
     print(f"{shape}, {mean:.1f} tokens per pair\n{table(found)}", flush=True)
-    return in_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
 
 
 def main() -> None:
@@ -158,16 +160,20 @@ def main() -> None:
     write_pairs(chosen.data / "contrastive", chosen.work / "pairs.jsonl")
     shapes: dict[str, Any] = {}
     for shape in chosen.shapes:
-        shapes[shape] = run(chosen, shape)
-        print(
-            shape, "samples/s", shapes[shape]["samples_per_second"], "ours against", shapes[shape]["against"]
-        )
-        if chosen.output:
-            least = min(each["against"].get("unpadded", 0.0) for each in shapes.values())
-            path, is_complete = chosen.output / "contrastive-speed.json", len(shapes) == len(chosen.shapes)
-            unit = "times the samples/s of sentence-transformers' unpadded form, the smaller of the shapes"
-            detail = {"goals": GOALS, "pairs": chosen.pairs, "shapes": shapes}
-            write_measurement(path, least, unit, GOALS["unpadded"], detail, is_complete=is_complete)
+        for number, found in enumerate(run(chosen, shape), 1):
+            shapes[shape] = found
+            if chosen.output:
+                is_last = (shape, number) == (chosen.shapes[-1], chosen.rounds)
+                write_figure(chosen.output, shapes, chosen.pairs, is_complete=is_last)
+        print(shape, "samples/s", found["samples_per_second"], "ours against", found["against"], flush=True)
+
+
+def write_figure(folder: Path, shapes: dict[str, Any], pairs: int, *, is_complete: bool) -> None:
+    least = min(each["against"].get("unpadded", 0.0) for each in shapes.values())
+    unit = "times the samples/s of sentence-transformers' unpadded form, the smaller of the shapes"
+    detail = {"goals": GOALS, "pairs": pairs, "shapes": shapes}
+    path = folder / "contrastive-speed.json"
+    write_measurement(path, least, unit, GOALS["unpadded"], detail, is_complete=is_complete)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -87,7 +89,9 @@ class Player:
 class Child:
     """The conductor's side of a child process, which runs a module of this package."""
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Any) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], log: Any, patience_s: float = 600.0) -> None:
+        """patience_s: it is killed if an answer takes longer."""
+        self._patience_s = patience_s
         paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.{module}", *arguments],
@@ -107,11 +111,16 @@ class Child:
             pass  # `receive` reports it
 
     def receive(self) -> Answer:
-        """Wait for the answer. Raises `RuntimeError` if the child has ended."""
+        """Wait for the answer. Raises `RuntimeError` if the child has ended, or hangs and is killed."""
         assert self._process.stdout is not None
+        timer = threading.Timer(self._patience_s, self._process.kill)
+        timer.start()
         line = self._process.stdout.readline()
+        timer.cancel()
         if not line:
-            raise RuntimeError(f"ended with exit code {self._process.wait()}")
+            code = self._process.wait()
+            hung = f", after {self._patience_s:.0f} s without an answer" if code == -signal.SIGKILL else ""
+            raise RuntimeError(f"ended with exit code {code}{hung}")
         return dict(json.loads(line))
 
     def ask(self, steps: int, *, is_profiled: bool = False) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.commands.context_extension import context_keys
+from launcher.commands.context_extension import context_keys, least_rate
 from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
 from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
 from launcher.commands.run_file_entries import Entry, declared, matters, resolved, yaml_of
@@ -150,9 +150,7 @@ def _entries(request: Content) -> Iterator[Entry]:
         batch = batch_of_table(config, *texts, request.device, is_packed=is_packed)
     rows = batch.rows
     if request.weights is not None and not is_chat:
-        rate = rate_from_weights(spec := spec_of(config), request.weights.folder, shape, rows * length)
-        why = "; low: these embeddings are trained" if spec.declared(request.weights.folder) else ""
-        yield _rate(request, rate, shape, why)
+        yield _rate_from_weights(request, config, shape, rows * length)
     per_pass = _rows_of_text(request, length, batch, is_packed=is_packed) * (1 - held_out) / rows
     steps = _steps(request, config, per_pass)
     yield from _of_trainer(request, config, steps, per_pass)
@@ -187,6 +185,17 @@ def _rate(request: Content, rate: float, shape: ModelShape, why: str = "") -> En
     if request.adapter == "lora":
         rate, why = rate_of_adapter(rate), f"{why}; of an adapter"
     return Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
+
+
+def _rate_from_weights(request: Content, config: RunConfig, shape: ModelShape, tokens: int) -> Entry:
+    assert request.weights is not None
+    spec, folder = spec_of(config), request.weights.folder
+    rate, why = rate_from_weights(spec, folder, shape, tokens), ""
+    if spec.declared(folder):
+        why = "; low: these embeddings are trained"
+    elif request.context is not None and rate < (least := least_rate(request.weights, request.task)):
+        rate, why = least, "; a tenth of that before"
+    return _rate(request, rate, shape, why)
 
 
 def _of_documents(request: Content) -> Iterator[Entry]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from neobert.config import from_dict, to_dict
+from neobert.config.schedules import masking_rates
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.rotary_base import extended_base
@@ -71,11 +72,14 @@ def test_short_documents_stay_in_a_text_that_has_mostly_these(command):
     assert resolve_run(None, ["run.yaml"]).config.dataset.min_length == 1
 
 
-def test_weights_of_a_run_bring_its_batch_and_evaluation(command):
+@pytest.mark.parametrize(("before", "rate"), [(6e-3, 6e-4), (1e-5, 4e-4)])
+def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, before, rate):
+    """A tenth of the rate of that run, and no less than the rule for a width of 128."""
     folder = write_neobert(Path("model"))
     sections = {
         "dataset": {"max_seq_length": 1024},
         "datacollator": {"mlm_probability": 0.3},
+        "optimizer": {"lr": before},
         "trainer": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
         "distributed": {"nproc_per_node": 2},
     }
@@ -86,7 +90,8 @@ def test_weights_of_a_run_bring_its_batch_and_evaluation(command):
     config = resolve_run(None, ["run.yaml"]).config
     trainer = config.trainer
     assert (trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps) == (1, 4)
-    assert (trainer.eval_source_path, config.datacollator.mlm_probability_eval) == ("model", 0.3)
+    assert (trainer.eval_source_path, masking_rates(config.datacollator)) == ("model", (0.3, 0.3))
+    assert config.optimizer.lr == rate
 
 
 @pytest.mark.parametrize(
