@@ -112,7 +112,15 @@ def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) 
 @pytest.mark.parametrize(
     ("labels", "note"),
     [
-        (["0,5", "0,25", "1,5"], "'0,25' is read as a name: a score is written with a point, not a comma"),
+        (
+            ["0,5", "0,25", "1,5"],
+            "'0,25' is read as a name: a score has a decimal point, and no comma or unit",
+        ),
+        (["5%", "45%"], "'45%' is read as a name: a score has a decimal point, and no comma or unit"),
+        (
+            ["$1,250.00", "$90"],
+            "'$1,250.00' is read as a name: a score has a decimal point, and no comma or unit",
+        ),
         (["yes", "Yes", "no"], "classes that differ only in case: Yes, yes"),
     ],
 )
@@ -124,7 +132,10 @@ def test_names_of_classes_that_may_be_a_mistake_are_noted(labels: list[str], not
 
 @pytest.mark.parametrize(
     ("form", "problem"),
-    [("{},5", "a score is written with a point, not a comma"), ("id-{}", "more than 500 different labels")],
+    [
+        ("{},5", "a score has a decimal point, and no comma or unit"),
+        ("id-{}", "more than 500 different labels"),
+    ],
 )
 def test_too_many_classes_are_refused(form: str, problem: str) -> None:
     rows = range(600)
@@ -133,6 +144,14 @@ def test_too_many_classes_are_refused(form: str, problem: str) -> None:
     )
     with pytest.raises(ProjectError, match=problem):
         classified(path)
+
+
+def test_many_whole_numbers_are_scores() -> None:
+    """They were refused as too many classes, with the hint to name the column that was named."""
+    path = write("a.csv", {"text": [f"text of {row}" for row in range(600)], "price": range(9000, 9600)})
+    found = classified(path, {"classification.label_column": "price"})
+    assert found.keys["classification.problem"] == "regression"
+    assert "label: column 'price', more than 500 different numbers: regression" in found.notes
 
 
 def test_columns_may_be_named() -> None:

@@ -38,7 +38,9 @@ PAIRS = (
 NUMBERED = (("1", "2"), ("a", "b"))
 SEPARATORS = (";", "|", ",")
 """Characters between the labels of a text that has several."""
-DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
+WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9][0-9.,']*(?: ?[%$€£¥])?")
+"""A number as it is written for readers: `0,5`, `45%`, `$1,250.00`."""
+PLAIN_NUMBER = frozenset("+-.0123456789")
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -126,16 +128,15 @@ def _is_numbered(one: str, other: str) -> bool:
 
 def _problem(label: Column, text: Path) -> Keys:
     """Return the keys of the classes, or of scores."""
-    if label.is_scored:
+    if label.is_scored or (label.numbers and len(label.values) > MAX_CLASSES):
         return {"classification.problem": "regression"}
     if label.elements and not label.values:
         message = f"column {quoted(label.name)} has lists, and a text has one class"
         raise unclear(text, message, "write one label per row, or a column of 0 and 1 for each label")
     if len(label.values) > MAX_CLASSES:
-        if note := _comma_note(list(label.values)):
-            raise unclear(
-                text, f"column {quoted(label.name)}: {note}", "replace the commas, then repeat the command"
-            )
+        if note := _written_note(list(label.values)):
+            hint = "write plain numbers, such as 0.5, then repeat the command"
+            raise unclear(text, f"column {quoted(label.name)}: {note}", hint)
         raise too_many_labels(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
     if (num_classes := len(numbers) or len(label.values)) < 2:
@@ -151,7 +152,7 @@ def _problem(label: Column, text: Path) -> Keys:
 
 def _combined_note(names: Sequence[str]) -> list[str]:
     """Return a note if the classes are combinations of labels, most of which occur in several."""
-    if note := _comma_note(names):
+    if note := _written_note(names):
         return [note]
     for separator in SEPARATORS:
         combined = [name for name in names if separator in name]
@@ -164,11 +165,12 @@ def _combined_note(names: Sequence[str]) -> list[str]:
     return []
 
 
-def _comma_note(names: Sequence[str]) -> str:
-    """Return a note if all classes look like numbers with a decimal comma."""
-    if not names or not all(map(DECIMAL_COMMA.fullmatch, names)):
+def _written_note(names: Sequence[str]) -> str:
+    """Return a note if all classes look like numbers, and one has a decimal comma or a sign of a unit."""
+    written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
+    if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):
         return ""
-    return f"{quoted(names[0])} is read as a name: a score is written with a point, not a comma"
+    return f"{quoted(written[0])} is read as a name: a score has a decimal point, and no comma or unit"
 
 
 def _case_note(names: Sequence[str]) -> list[str]:
@@ -181,6 +183,8 @@ def _case_note(names: Sequence[str]) -> list[str]:
 def _labels_note(label: Column, keys: Keys) -> str:
     if "classification.problem" in keys:
         numbers = label.numbers
+        if len(numbers) > MAX_CLASSES:
+            return f"more than {MAX_CLASSES} different numbers: regression"
         return f"scores from {min(numbers):g} to {max(numbers):g}: regression"
     names = keys.get("classification.label_names")
     if names is None:
