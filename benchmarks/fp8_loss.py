@@ -36,16 +36,20 @@ from trials import (
 
 GAIN, SHORT = 1.10, 0.85
 PROGRAMS = {"bf16": "own_trainer.py", "fp8": "fp8_trainer.py"}
-CONFIG = RECIPE | {
-    "model": RECIPE["model"] | {"kernel_backend": "torch"},
-    "trainer": {"gradient_clipping": 1.0},
-}
+
+
+def config_of(size: str) -> dict[str, Any]:
+    """Return the recipe on torch's kernels; its feed-forward width is that of the smaller model."""
+    model = RECIPE["model"] | {"kernel_backend": "torch"}
+    if size != "53M":
+        del model["intermediate_size"]
+    return RECIPE | {"model": model, "trainer": {"gradient_clipping": 1.0}}
 
 
 def trials_of(chosen: argparse.Namespace) -> dict[str, Trial]:
     """Describe the runs of both precisions; those in bf16 are also shorter ones, each with its schedule."""
     numbers = {"bf16": (chosen.steps, round(SHORT * chosen.steps)), "fp8": (chosen.steps,)}
-    options = ("--config", json.dumps(CONFIG, sort_keys=True))
+    options = ("--config", json.dumps(config_of(chosen.size), sort_keys=True))
     return {
         name: trial(program, chosen.work, name, recipes_of(numbers[name]), chosen.size, options)
         for name, program in PROGRAMS.items()
@@ -69,7 +73,7 @@ def judge(chosen: argparse.Namespace) -> dict[str, Any]:
     low = timed_in_steps(runs["fp8"], chosen.steps)
     worth = at_equal_loss([short, long], low) if short and long and low else None
     return {
-        "config": CONFIG,
+        "config": config_of(chosen.size),
         "intervals": INTERVALS,
         "loss": LOSS,
         "bf16": long,
