@@ -2,41 +2,40 @@
 
 For turn k, the process waits for the file NAME_go_k, trains a few steps, and writes NAME_turn_k.json with
 their times and losses. So two processes can be timed one after the other on one device, several times: a
-device that gets warmer, or meets its power limit, does so for both. No file of the run is written.
+device that gets warmer, or meets its power limit, does so for both. No file of the run is written. The
+process that started this one ends it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
 from neobert.config.schema import RunConfig
 from neobert.rehearsal.parent import POLL_S
-from neobert.train import configure_logging, leave, read_config
+from neobert.train import configure_logging, read_config
 from neobert.training.loop.signals import Signals
 
 STEPS = 8
 """Steps of a turn; the first turn also compiles."""
-TURNS = 3
 LIMIT_S = 600.0
 """Longest wait for a turn: the other process compiles in its first one."""
 
 
-def main(arguments: list[str]) -> int:
-    """Train in turns; return the exit code."""
+def main(arguments: list[str]) -> None:
+    """Train in turns."""
     configure_logging()
     resolved, folder, name = arguments
     for turn, steps in enumerate(trained(read_config(Path(resolved)), Path(folder), name)):
         write_atomically(Path(folder, f"{name}_turn_{turn}.json"), json.dumps(steps).encode())
-    return 0
 
 
 def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
@@ -51,19 +50,20 @@ def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, An
     single = replace(of_whole_steps(config), distributed=distributed)
     world = World.of(single)
     make_reproducible(single, world)
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = assemble(single, Path(scratch), world, Signals(), None)
-        kernels = f"{trainer.task.backbone.kernels}, {trainer.task.backbone.attention}"
-        with closing(trainer.batches):
-            for turn in range(TURNS):
-                await_file(folder / f"{name}_go_{turn}")
-                seconds, losses = [], []
-                for _ in range(STEPS):
-                    start_s = time.perf_counter()
-                    run_step(trainer)
-                    losses.append(trainer.progress.loss.take())  # waits for the device
-                    seconds.append(time.perf_counter() - start_s)
-                yield {"seconds": seconds, "losses": losses, "kernels": kernels}
+    run_dir = folder / f"{name}_run"
+    run_dir.mkdir()
+    trainer = assemble(single, run_dir, world, Signals(), None)
+    kernels = f"{trainer.task.backbone.kernels}, {trainer.task.backbone.attention}"
+    with closing(trainer.batches):
+        for turn in count():
+            await_file(folder / f"{name}_go_{turn}")
+            seconds, losses = [], []
+            for _ in range(STEPS):
+                start_s = time.perf_counter()
+                run_step(trainer)
+                losses.append(trainer.progress.loss.take())  # waits for the device
+                seconds.append(time.perf_counter() - start_s)
+            yield {"seconds": seconds, "losses": losses, "kernels": kernels}
 
 
 def await_file(file: Path) -> None:
@@ -76,4 +76,4 @@ def await_file(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    main(sys.argv[1:])

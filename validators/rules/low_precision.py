@@ -5,7 +5,7 @@ from __future__ import annotations
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.precision.libraries import conversion_of, conversions_of
+from neobert.precision.libraries import conversions_of
 from neobert.precision.library import Conversion, layers_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -21,11 +21,8 @@ def is_off(run: ResolvedRun, plan: Plan) -> str:
 
 
 def enabled_in(run: ResolvedRun) -> Conversion:
-    """Return the library that a run enables. ValueError without one."""
-    conversion = conversion_of(run.config)
-    if conversion is None:
-        raise ValueError("no section of low precision is enabled")
-    return conversion
+    """Return the library that a run enables; rules that ask apply to no other run."""
+    return conversions_of(run.config)[0]
 
 
 def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
