@@ -123,8 +123,9 @@ class Watched:
         with suppress(psutil.Error, OSError):
             for process in child.children(recursive=True):
                 self._look_at_host(process)
-        used = [now - idle for now, idle in zip(in_use_mib(), self.idle_mib, strict=True)]
-        self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
+        with suppress(ValueError):  # the driver may show no number while a process ends
+            used = [now - idle for now, idle in zip(in_use_mib(), self.idle_mib, strict=True)]
+            self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
 
     def _look_at_host(self, process: psutil.Process) -> None:
         words = process.cmdline()
