@@ -29,13 +29,10 @@ import argparse
 import json
 import math
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -43,8 +40,10 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 from accelerate import init_empty_weights
+from commands import REASON, apart, launcher, lines_of, losses_of, output, started
 from made_up_run import documents_path, write_documents
 from measurement import write_measurement
+from memory_in_use import Watched
 from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -52,14 +51,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 
-REASON = "benchmark: a short run with random weights"
 TARGET = 0.85
 WARM = 5
 """First steps of a session, which are not timed."""
 SAVED = re.compile(r"saved checkpoint (\d+) in ([\d.]+) s \(training blocked ([\d.]+) s\)")
 WAITED = re.compile(r"the save of step (\d+) waited ([\d.]+) s")
-HELD = ("VmHWM", "RssAnon", "RssFile", "RssShmem")
-"""Host memory of a process: the peak of all of it, and its parts; see proc(5)."""
 QWEN = {"model_type": "qwen2", "max_position_embeddings": 32_768, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 SIZES = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
@@ -79,7 +75,6 @@ RUN, PLAN = "run.yaml", "plan.yaml"
 PROFILE, PLANNED = ("gpu", "qwen-7b-4xh100") if torch.cuda.is_available() else ("cpu", "cpu")
 """Profiles of the sessions and of the plan, which knows the memory of an H100. Neither sets a key of the
 model or of a step. A production run would be rehearsed for minutes before each session."""
-IN_USE = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 
 
 class Layout(NamedTuple):
@@ -104,46 +99,6 @@ class Layout(NamedTuple):
             "trainer.gradient_accumulation_steps": microbatches // self.ranks,
             "trainer.global_batch_size": microbatches,
         }
-
-
-@dataclass
-class Watched:
-    """Memory of the processes of a session.
-
-    Attributes:
-        host_mib: by rank, the largest of each of `HELD`.
-        device_mib: of each GPU, the most that was in use beyond `idle_mib`, what was before.
-    """
-
-    host_mib: dict[str, dict[str, float]] = field(default_factory=dict)
-    device_mib: list[float] = field(default_factory=list)
-    idle_mib: list[float] = field(default_factory=lambda: in_use_mib())
-
-    def look(self, child: psutil.Process) -> None:
-        with suppress(psutil.Error, OSError):
-            for process in child.children(recursive=True):
-                self._look_at_host(process)
-        with suppress(ValueError):  # the driver may show no number while a process ends
-            used = [now - idle for now, idle in zip(in_use_mib(), self.idle_mib, strict=True)]
-            self.device_mib = [max(pair) for pair in zip(used, self.device_mib or used, strict=True)]
-
-    def _look_at_host(self, process: psutil.Process) -> None:
-        words = process.cmdline()
-        if "neobert.train" not in words or "torch.distributed.run" in words:
-            return
-        rank = process.environ().get("LOCAL_RANK", "0")
-        held = self.host_mib.setdefault(rank, dict.fromkeys(HELD, 0.0))
-        for line in Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name in held:
-                held[name] = max(held[name], int(value.split()[0]) / 1024)
-
-
-def in_use_mib() -> list[float]:
-    """Return the memory of each GPU that is in use; none on a machine without GPUs."""
-    if not torch.cuda.is_available():
-        return []
-    return [float(each) for each in output(IN_USE).split()]
 
 
 def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
@@ -181,46 +136,6 @@ def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
         content = {"profile": profile} | run
         (work / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
     return work / RUN
-
-
-def launcher(verb: str, run_file: Path, keys: Mapping[str, Any], *more: str) -> list[str]:
-    chosen = [f"--{name}={value}" for name, value in keys.items()]
-    return [sys.executable, "-m", "launcher", verb, str(run_file), *more, *chosen]
-
-
-@contextmanager
-def started(command: Sequence[str], log: Path, **options: Any) -> Iterator[psutil.Popen]:
-    """Start a command. At the end of the `with` block, kill it and all its descendants by SIGKILL.
-
-    `options`: of `Popen`.
-    """
-    with log.open("w", encoding="utf-8") as file:
-        child = psutil.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, **options
-        )
-    try:
-        yield child
-    finally:
-        doomed: list[psutil.Process] = [child]
-        with suppress(psutil.NoSuchProcess):
-            doomed += child.children(recursive=True)
-        for process in doomed:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(doomed, timeout=60)
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, of which the last one may be incomplete."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
-def losses_of(run_dir: Path) -> list[dict[str, Any]]:
-    return [row for row in lines_of(run_dir / "metrics.jsonl") if TRAIN_LOSS in row]
 
 
 def session(
@@ -282,15 +197,6 @@ def reserved(heartbeat: Path) -> float | None:
     return max((row.get("gpu_mem_reserved_mib") or 0 for row in lines_of(heartbeat)), default=None)
 
 
-def apart(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the relative differences of the losses of the steps that both sides made."""
-    known = {row["step"]: row[TRAIN_LOSS] for row in theirs}
-    found = {
-        row["step"]: abs(row[TRAIN_LOSS] / known[row["step"]] - 1) for row in ours if row["step"] in known
-    }
-    return {"steps": len(found), "largest": max(found.values(), default=None), "by_step": found}
-
-
 def plans(plan_file: Path, sessions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return what `plan` predicts of each session, and the codes of `lint` for a whole model on each rank."""
     names = ("num_parameters", "memory_mib", "checkpoint_mib", "tokens_per_second")
@@ -303,10 +209,6 @@ def plans(plan_file: Path, sessions: Mapping[str, Mapping[str, Any]]) -> dict[st
         codes = sorted({each["code"] for each in json.loads(output(whole))["findings"]})
         found[title] = {key: values[key]["value"] for key in names} | {"codes_if_replicated": codes}
     return found
-
-
-def output(command: Sequence[str]) -> str:
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
 def reading(folder: Path) -> dict[str, Any]:

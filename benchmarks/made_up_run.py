@@ -88,18 +88,16 @@ def lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
         num_tokens -= length
 
 
-def run_config(
-    work: Path,
-    run_dir: Path,
-    size: Size = FULL,
-    *,
-    steps: int,
-    **model: Any,
-) -> RunConfig:
+def run_config(work: Path, run_dir: Path, size: Size = FULL, *, steps: int, **model: Any) -> RunConfig:
     """Configure a run on the documents of `work`; `model` sets kernels and other keys that differ."""
+    return from_dict(run_keys(work, run_dir, size, steps=steps, **model))
+
+
+def run_keys(work: Path, run_dir: Path, size: Size, *, steps: int, **model: Any) -> dict[str, Any]:
+    """Return the keys of a run that are not the defaults. Arguments as for `run_config`."""
     shape = {"num_hidden_layers": size.num_layers, "hidden_size": size.hidden_size}
     shape |= {"num_attention_heads": size.hidden_size // 64, "intermediate_size": 4 * size.hidden_size}
-    content = {
+    return {
         "model": {**shape, "max_position_embeddings": PACKED_LENGTH, **model},
         "tokenizer": {"path": str(work / "tokenizer.json"), "allow_special_token_rewrite": True},
         "dataset": {
@@ -120,4 +118,3 @@ def run_config(
             "eval_steps": 0,
         },
     }
-    return from_dict(content)

@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 import torch
-from fully_sharded import launcher, lines_of, losses_of, started
+from commands import launcher, lines_of, losses_of, started
 from measurement import write_measurement
 
 from neobert.families.nsa.model import NSAForCausalLM

@@ -5,8 +5,8 @@
 
 Text, model and rows are those of `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
 Each round trains from the other checkout and then from this one, from the same random weights and on the same
-samples. The figure is the tokens per second of this checkout over those of the other, medians of all rounds
-without the first steps of a run.
+samples, under the profile `gpu` of each checkout. The figure is the tokens per second of this checkout over
+those of the other, medians of all rounds without the first steps of a run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fully_sharded import REASON, apart, losses_of, started
-from made_up_run import FULL, TINY, run_config, write_text
+from commands import REASON, apart, losses_of, started
+from made_up_run import FULL, TINY, run_keys, write_text
 from measurement import write_measurement
 
-from neobert.config import to_dict
 from neobert.metric_names import PACE, TRAIN_LOSS
-from profiles.registry import resolve_run
 
 HERE = Path(__file__).resolve().parents[1]
 WARM = 10
@@ -49,17 +47,6 @@ def train(root: Path, run_file: Path, run_dir: Path, limit_s: float) -> list[dic
     return rows
 
 
-def changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that differ from those of a profile: the other checkout may not know the rest."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and isinstance(defaults.get(key), dict):
-            value = changed(value, defaults[key])
-        if value != defaults.get(key) and value != {}:
-            found[key] = value
-    return found
-
-
 def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     """Return the median rate over the steps of all runs but their first ones."""
     return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
@@ -79,12 +66,10 @@ def main() -> None:
     chosen = parser.parse_args()
     work, size = chosen.work.resolve(), TINY if chosen.small else FULL
     write_text(work, size)
-    profile = "gpu" if size.is_full else "cpu"
-    wanted, given = run_config(work, work / "run", size, steps=chosen.steps), resolve_run(profile, [], [])
-    values = changed(to_dict(wanted), to_dict(given.config)) | {"profile": profile}
+    values = run_keys(work, work / "run", size, steps=chosen.steps)
+    values |= {"profile": "gpu" if size.is_full else "cpu", "pretraining": None}
     values["distributed"] = {"nproc_per_node": chosen.ranks, "mode": chosen.mode}
     values["trainer"] |= {"logging_steps": 1}
-    values["guard"] = {"on_degradation": "warn"}
     run_file = work / "run.json"
     run_file.write_text(json.dumps(values), encoding="utf-8")
     sides: dict[str, list[Any]] = {"old": [], "new": []}

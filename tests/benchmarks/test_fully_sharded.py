@@ -8,7 +8,8 @@ from math import inf
 
 import fully_sharded
 import pytest
-from fully_sharded import Layout, apart, quiet_rate
+from commands import apart
+from fully_sharded import Layout, quiet_rate
 
 
 @pytest.mark.e2e
