@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from launcher.rundir.records import parse_lines, read_outcome
+from launcher.rundir.records import read_metrics, read_outcome
 from neobert.evaluation.glue.settings import Start, run_settings
 from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.task import GlueTask
@@ -153,7 +153,7 @@ class Suite:
         metrics = point.folder / METRICS
         if read_outcome(point.folder).get("status") != "finished" or not metrics.is_file():
             return None
-        best = best_row(point.task, parse_lines(metrics.read_text(encoding="utf-8")))
+        best = best_row(point.task, read_metrics(metrics))
         return best and {
             "seed": point.seed,
             "step": best.pop("step"),

@@ -13,13 +13,14 @@ from typing import Any
 
 from launcher.probes.git import UNTRACKED
 from launcher.run.speedrun_rules import RuleFile
-from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
+from launcher.rundir.records import Record, iterate_lines, list_in, read_json, read_metrics
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.errors import ProjectError
 from neobert.metric_names import EVAL_LOSS, TOKENS
 from neobert.printable import printable
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import SEAL, read_receipt
+from neobert.runfiles.json_values import parse_object
 from neobert.runfiles.run_dir import MANIFEST, METRICS, heartbeat_path
 from profiles.registry import ResolvedRun
 
@@ -95,7 +96,7 @@ def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> 
     Returns None for a run of several launches, or if the times were not recorded.
     """
     begun_s = manifest.get("begun_boot_s")
-    beats = parse_lines(heartbeat_path(folder, 0).read_text(encoding="utf-8", errors="replace"))
+    beats = filter(None, map(parse_object, iterate_lines(heartbeat_path(folder, 0))))
     ended_s = next((beat.get("boot_s") for beat in beats if beat.get("step") == lines[-1]["step"]), None)
     if list_in(manifest, "earlier") or begun_s is None or ended_s is None:
         return None

@@ -77,11 +77,6 @@ def sound_metrics(record: Record) -> Record:
     }
 
 
-def parse_lines(text: str) -> Iterator[Record]:
-    """Yield the lines that are complete JSON objects."""
-    return (record for line in text.splitlines() if (record := parse_object(line)) is not None)
-
-
 def read_json(path: Path) -> Record:
     """Read a JSON object of a run directory; empty if the file is missing, incomplete or invalid."""
     try:

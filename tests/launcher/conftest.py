@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,19 @@ def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
 
 
+build_parser = app.parser_of
+
+
+@cache
+def parser_of(command: tuple[str, ...]) -> Any:
+    """A parser remembers nothing of a command line; typer takes longer to build it than most commands run."""
+    return build_parser(command)
+
+
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run one command line in this process."""
+    monkeypatch.setattr(app, "parser_of", lambda arguments: parser_of(tuple(arguments[:1])))
     monkeypatch.setattr(probe_child, "run", run_once)
     monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
 

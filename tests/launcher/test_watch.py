@@ -14,15 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from launcher.commands.status import BETWEEN, line, read_status
 from launcher.run import progress_bar
 from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
-from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
+from launcher.rundir.records import MetricsTail, read_outcome
 from launcher.terminal import console
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import show_count, show_duration, show_mib
@@ -59,25 +57,6 @@ def append(path: Path, *rows: Any, torn: str = "") -> None:
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         file.write(torn)
-
-
-@given(st.integers(0, 200))
-def test_any_cut_of_a_file_can_be_read(cut):
-    text = "".join(json.dumps({"step": step, "x": "y"}) + "\n" for step in range(8))[:cut]
-    assert [record["step"] for record in parse_lines(text)] == list(range(len(list(parse_lines(text)))))
-
-
-def test_the_last_whole_line_counts(tmp_path):
-    path = tmp_path / "heartbeat.jsonl"
-    assert last_record(path) == {}
-    append(path, {"seq": 1}, {"seq": 2}, torn='{"seq": 3, "loss')
-    assert last_record(path) == {"seq": 2}
-
-
-def test_a_torn_or_foreign_json_file_is_empty(tmp_path):
-    (tmp_path / "a.json").write_text('{"a"', encoding="utf-8")
-    (tmp_path / "b.json").write_text("[1]", encoding="utf-8")
-    assert [read_json(tmp_path / name) for name in ("a.json", "b.json", "absent.json")] == [{}, {}, {}]
 
 
 def test_lines_are_read_once_and_only_whole(tmp_path):
