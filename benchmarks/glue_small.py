@@ -19,6 +19,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from measurement import write_measurement
 from time_to_loss import config_of
 from trials import DEFAULT_KERNELS, HERE, ROWS, SEEDS, SHARE, difference
 
+from launcher.process.child_start import dying_with_parent
 from launcher.rundir.records import parse_lines
 from neobert.config import RunConfig, digest, to_dict
 from neobert.evaluation.glue.files import prepare_task
@@ -55,6 +57,8 @@ EPOCHS = {"cola": 5, "stsb": 5, "qnli": 3, "sst2": 3, "mrpc": 5, "rte": 5}
 PEER = {"share": SHARE, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.01}
 """The best of six settings (time-to-loss.json)."""
 POLL_S = 0.5
+ENDING = dying_with_parent(signal.SIGTERM)
+"""A program that is cut off leaves nothing on the GPU."""
 
 
 class Point(NamedTuple):
@@ -100,7 +104,7 @@ class Bench:
         command = [sys.executable, HERE / program, chosen.work.resolve(), given, *more, "--size", chosen.size]
         command += ["--rows", ROWS[chosen.size], "--output", output, "--keep", self.results / side]
         with self._log(side).open("w") as log:
-            return subprocess.Popen([*map(str, command)], stdout=log, stderr=subprocess.STDOUT)
+            return subprocess.Popen([*map(str, command)], stdout=log, stderr=log, preexec_fn=ENDING)
 
     def _log(self, side: str) -> Path:
         return self.results / f"{side}.log"
@@ -116,7 +120,7 @@ class Bench:
             with (folder / "output.txt").open("w") as log:
                 try:
                     done = subprocess.run(
-                        command, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=left_s
+                        command, stdout=log, stderr=log, check=False, timeout=left_s, preexec_fn=ENDING
                     )
                 except subprocess.TimeoutExpired:
                     return None
