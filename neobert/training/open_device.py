@@ -21,7 +21,8 @@ def main(arguments: Sequence[str]) -> None:
     layer = nn.Linear(SIZE, SIZE, device=device, dtype=torch.bfloat16)
 
     def summed(rows: Tensor) -> Tensor:
-        return layer(rows).sum()
+        products: Tensor = layer(rows)
+        return products.sum()
 
     work = torch.compile(summed, backend="aot_eager", fullgraph=True) if TRACES in arguments else summed
     work(torch.ones(SIZE, SIZE, device=device, dtype=torch.bfloat16)).backward()
