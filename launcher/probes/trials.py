@@ -151,7 +151,7 @@ def _probe_numerics(subject: Subject, *, needs_gpu: bool, every: bool) -> Numeri
 
 
 def _open_device(subject: Subject) -> None:
-    """Let the idle trainer open its GPU: numerics are no measurement of time or memory."""
+    """Let the idle trainer open its GPU during the numerics, which measure neither time nor memory."""
     if subject.trainer is not None:
         step = subject.config.trainer
         subject.trainer.warm_up(OPEN_DEVICE, [TRACES] if step.torch_compile or step.cuda_graphs else [])

@@ -21,7 +21,7 @@ TRAINER_PACKAGES = ("neobert.training.loop.session", "pydantic")  # the second r
 COMPILER_PACKAGES = ("torch._inductor.compile_fx",)
 CUDA_GRAPH_PACKAGES = ("torch._dynamo.backends.common", "torch._inductor.cudagraph_trees")
 OPEN_DEVICE, TRACES = "neobert.training.open_device", "traces"
-"""What an idle trainer runs in advance, where nothing measures the device, and an argument of it."""
+"""Module that an idle trainer runs in advance while nothing measures the device, and its argument."""
 # Makes the trainer resume from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
