@@ -47,7 +47,10 @@ COMPARED = (TRAIN_LOSS, f"{SPARSE}selection_checksum", f"{SPARSE}reads_act_total
 def trained(
     run_file: Path, folder: Path, keys: Mapping[str, Any], steps: int, limit_s: float
 ) -> dict[str, Any]:
-    """Train, kill a rank after the checkpoint of half of the steps, and return what came of the run."""
+    """Train, kill a rank after the checkpoint of half of the steps, and return what came of the run.
+
+    The code of a run that its limit ended is None.
+    """
     half, before, log = steps // 2, {}, folder.with_suffix(".log")
     keys = {
         **keys,
@@ -166,18 +169,19 @@ def main() -> None:
         folder, keys = work / f"on-{ranks}", {"distributed.nproc_per_node": ranks}
         done = trained(chosen.run_file, folder, keys, chosen.steps, chosen.limit)
         found[f"{ranks} ranks"] = done
-        wrong += [f"{ranks} ranks: exit {done['code']}"] if done["code"] else []
+        wrong += [f"{ranks} ranks: exit {done['code']}"] if done["code"] != 0 else []
         wrong += [f"{ranks} ranks: {name}" for name, (one, two) in done["next_step"].items() if one != two]
         print(f"{ranks} ranks", json.dumps(done), flush=True)
         rates = done["health"]["tokens_per_second"]
         write(median(rates) if rates else None, is_complete=False)
-    checkpoint = (folder / "checkpoints" / "latest").resolve()
-    found["dead gate"] = dead = with_dead_gates(chosen.run_file, checkpoint, work / "dead", chosen.limit)
-    wrong += [] if dead["code"] == "DGR002" else [f"dead gate: {dead}"]
-    print("dead gate", json.dumps(dead))
-    write(median(rates) if rates else None, is_complete=True)
     if wrong:
         sys.exit("; ".join(wrong))
+    checkpoint = (folder / "checkpoints" / "latest").resolve()
+    found["dead gate"] = dead = with_dead_gates(chosen.run_file, checkpoint, work / "dead", chosen.limit)
+    print("dead gate", json.dumps(dead))
+    write(median(rates), is_complete=True)
+    if dead["code"] != "DGR002":
+        sys.exit(f"dead gate: {dead}")
 
 
 if __name__ == "__main__":

@@ -182,9 +182,8 @@ def _is_saved_to_the_end(folder: Path) -> bool:
 
 
 def saved_step(folder: Path) -> int:
-    """Return the step of the newest checkpoint; 0 if there is none."""
-    checkpoint = latest(folder / CHECKPOINTS)
-    return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
+    """Return the step of the newest checkpoint; 0 if there is none. A killed save has not moved `latest`."""
+    return max(checkpoint_steps(folder / CHECKPOINTS), default=0)
 
 
 def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) -> bool:

@@ -38,8 +38,7 @@ from neobert.errors import (
 )
 from neobert.printable import printable
 from neobert.runfiles.attempt import replaced_error
-from neobert.runfiles.checkpoint.folders import latest
-from neobert.runfiles.run_dir import CHECKPOINTS, OUTCOME
+from neobert.runfiles.run_dir import OUTCOME
 
 STUCK = "one of its processes hangs in the kernel, cannot be killed, and holds its device"
 
@@ -157,17 +156,16 @@ def outcome_of(launch: Launch, session: Session) -> Record:
 
 def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     """Report and record a restart, with its reason and the checkpoint to resume from."""
-    checkpoint = latest(launch.folder / CHECKPOINTS)
-    source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
+    saved = saved_step(launch.folder)
+    source = f"checkpoint {saved}" if saved else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
     with tolerating_full_disk("the restart to manifest.json"):
         record_restart(launch.folder, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
-    first = saved_step(launch.folder) + 1
-    if failure.step > first:
+    if failure.step > saved + 1:
         # Their lines are the same, so nothing is printed until the run has passed them.
-        console.tell(f"steps {first:,} to {failure.step:,} are repeated, and not printed again")
+        console.tell(f"steps {saved + 1:,} to {failure.step:,} are repeated, and not printed again")
 
 
 def conclude_session(

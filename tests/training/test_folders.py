@@ -242,7 +242,10 @@ def test_a_kill_at_any_point_of_a_save_costs_that_save_at_most(tmp_path):
         assert killed_save(root, deadline) == -signal.SIGKILL
         assert folders.find(root, "auto")[1].step in (5, 10)
         assert folders.find(root, "latest")[1].step in (5, 10)
+        resumed = folders.find(root, "auto")[1].step
         publish.sweep(root)
+        publish.set_aside_after(root, resumed)
+        assert folders.find(root, "latest")[1].step == resumed
         save(root, 15)
         assert folders.find(root, "auto")[1].step == 15
         assert names(root) <= {"5", "10", "15", "latest"}, deadline

@@ -19,6 +19,7 @@ from neobert.runfiles.checkpoint.folders import (
     TRASH,
     Rejected,
     checkpoint_steps,
+    latest,
 )
 from neobert.runfiles.checkpoint.manifest import SHARDED, WHOLE, Manifest, read_manifest, seal, sync, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
@@ -122,15 +123,16 @@ def sweep(root: Path) -> None:
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename the checkpoints of steps after `step`; return those steps.
+    """Rename the checkpoints of steps after `step`, and point `latest` at this one; return those steps.
 
     After a resume from an earlier step they are outdated: `auto` would resume from them, and the next save of
-    the same step would collide with their folder.
+    the same step would collide with their folder. A save that was killed before its end left `latest` behind.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
         set_aside(root / str(each))
-    if ahead and step in checkpoint_steps(root):
+    newest = latest(root)
+    if step in checkpoint_steps(root) and (newest is None or newest.name != str(step)):
         point(root, LATEST, str(step))
     return ahead
 
