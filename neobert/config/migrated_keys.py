@@ -169,7 +169,7 @@ OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
     "report_to": _trackers,
     "max_grad_norm": _clipping,
     "max_train_samples max_samples": partial(_count, "dataset.train_split", "train[:{}]".format),
-    "default_seed random_seed global_seed manual_seed": partial(_count, "seed", int),
+    "default_seed random_seed global_seed manual_seed seed_everything": partial(_count, "seed", int),
     "lr_scheduler_kwargs": _floor,
     "metric_for_best_model": _metric,
 }

@@ -109,6 +109,17 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("model_name: answerdotai/ModernBERT-base", START),
         ("rl: dpo", "not supported: preferences and RL are what TRL trains; remove rl"),
         ("model: {attn_config: {rope: true}}", "write the sizes as keys of model"),
+        # Lightning
+        ("seed_everything: 42", "write seed: 42"),
+        ("trainer: {gradient_clip_val: 1.0}", "write trainer.gradient_clipping: 1.0"),
+        ("trainer: {log_every_n_steps: 10}", "write trainer.logging_steps: 10"),
+        ("trainer: {default_root_dir: out}", "write trainer.output_dir: out"),
+        ("trainer: {val_check_interval: 200}", "not supported: set trainer.eval_steps, in optimizer steps"),
+        ("trainer: {strategy: ddp}", "remove the line; several processes train with DDP, and "
+         "distributed.mode: fsdp2 shards the model"),
+        ("ckpt_path: last", "write trainer.resume_from_checkpoint: auto"),
+        ("model: {class_path: mine.Bert}", "not supported: classes are not read; write what they do as keys "
+         "of the section"),
     ],
 )  # fmt: skip
 def test_a_key_of_another_trainer_is_answered_with_its_counterpart(text, hint, tmp_path):
