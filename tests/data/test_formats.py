@@ -212,6 +212,19 @@ def tarred() -> bytes:
         ("a.jsonl", b"\xfd7zXZ\x00....", "is xz", "a.jsonl.xz"),
         ("a.txt", gzip.compress(b"text", mtime=0), "is gzip", "mv a.txt a.txt.gz"),
         ("a.txt", b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
+        ("a.txt", ("a text\n" * 9).encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8 a.txt"),
+        (
+            "a.jsonl",
+            '{"text": "a long text"}'.encode("utf-16-be"),
+            "is UTF-16",
+            "iconv -f UTF-16BE -t UTF-8 a.jsonl",
+        ),
+        (
+            "a.csv",
+            b"\xef\xbb\xbfsep=;\r\ntext;label\r\na;b\r\n",
+            "is sep=;",
+            "tail -n +2 a.csv > a.rest && mv",
+        ),
         (
             "a.txt",
             random.Random(1).randbytes(4096),

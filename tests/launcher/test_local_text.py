@@ -164,7 +164,7 @@ def test_a_file_without_suffix_is_named_with_its_command_and_a_fifo_as_a_fifo(li
     (folder / "chapter").write_text("once upon a time\n")
     (folder / ".notes.txt").write_text("hidden\n")
     os.mkfifo(folder / "pipe")
-    assert lint(str(folder))[1]["DAT031"].endswith("| if it is plain text: cp chapter chapter.txt")
+    assert lint(str(folder))[1]["DAT031"].endswith(f"plain text: cp {folder}/chapter {folder}/chapter.txt")
     (text,) = command("plan", tmp_path / "run.yaml", "--output-format", "json").json["text"]
     kinds = {each["kind"]: each["num_files"] for each in text["left_out"]}
     assert kinds == {"chapter": 1, "FIFO": 2, "hidden file": 1, "README.md": 1, "empty": 1}

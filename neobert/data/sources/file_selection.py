@@ -233,8 +233,8 @@ def _is_read_with_a_shard(path: Path) -> bool:
 
 def _way_to_text(path: Path) -> tuple[str, str]:
     """Return (reason, command) for any file of a format, whose stem is NAME, or for a file without suffix."""
-    example = path.with_name(f"NAME{_kind_in_words(path)}") if path.suffix else path
-    reason, hint = way_to_text(suffix_of(path), Path(example.name)) or ("", "")
+    example = Path(f"NAME{_kind_in_words(path)}") if path.suffix else path
+    reason, hint = way_to_text(suffix_of(path), example) or ("", "")
     return reason, hint
 
 

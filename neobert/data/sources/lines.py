@@ -29,10 +29,9 @@ def line_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool = False) -> 
     lines of a block without text are one piece: one by one, a million blank lines take a second.
     """
     number, column = 1, 0
-    for raw, num_ends in _raw_pieces(handle, joins_blank=joins_blank):
+    for raw, num_ends in _raw_pieces(handle, path, joins_blank=joins_blank):
         is_end = num_ends > 0
         if number == 1 and column == 0:
-            check_start(raw, path)
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
             text = raw.decode("utf-8")
@@ -65,9 +64,10 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
             yield piece.number, line
 
 
-def _raw_pieces(handle: IO[bytes], *, joins_blank: bool) -> Iterator[tuple[bytes, int]]:
+def _raw_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool) -> Iterator[tuple[bytes, int]]:
     """Yield (bytes, number of lines that end with them), in pieces of at most about two blocks."""
     block = handle.read(BLOCK_BYTES)
+    check_start(block, path)
     end = line_end(block)
     rest, is_inside = b"", False
     while block:

@@ -20,6 +20,7 @@ from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
+    check_first_line,
     check_start,
     unreadable,
 )
@@ -128,6 +129,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     lines: Iterator[str] = (line for _, line in whole_lines(pieces, path))
     if rows.column_names is None:
         first_line = next(lines, "")
+        check_first_line(first_line, path)
         delimiter = _delimiter_of(first_line, delimiter)
         lines = chain([first_line], lines)
     has_quotes = delimiter != "\t" or rows.tsv_quotes

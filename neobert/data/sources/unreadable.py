@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from neobert.errors import ProjectError
 
 # A converted copy next to the file would not help in a folder, of which every file is read.
 _REPLACE = "iconv -f {encoding} -t UTF-8 {{name}} > {{stem}}.utf8 && mv {{stem}}.utf8 {{name}}"
+_WITHOUT_FIRST = "delete the first line: tail -n +2 {name} > {stem}.rest && mv {stem}.rest {name}"
 _UTF_16 = ("is UTF-16", f"convert the file: {_REPLACE.format(encoding='UTF-16')}")
 _ARROW = (
     "is an Arrow file",
@@ -80,6 +82,8 @@ _KINDS = {
     ".py": ("is a program", "write its text as .jsonl or .parquet; programs are not run"),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save the table as .csv")),
 }
+_FEW_BYTES = 32
+_DELIMITER_LINE = re.compile(r"sep=.\s*")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
 
 
@@ -106,6 +110,24 @@ def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) ->
     for mark, (message, hint) in _MARKS.items():
         if mark != expected_mark and start.startswith(mark):
             raise unreadable(path, message, _for_file(hint, path))
+    if expected_mark is None and (encoding := _encoding_without_mark(start[:MARK_BYTES])):
+        hint = f"convert the file: {_REPLACE.format(encoding=encoding)}"
+        raise unreadable(path, _UTF_16[0], _for_file(hint, path))
+
+
+def _encoding_without_mark(start: bytes) -> str:
+    """Return the UTF-16 in which every other byte is mostly 0, as in Latin script; empty for other text."""
+    zeros = [half.count(0) for half in (start[::2], start[1::2])]
+    if len(start) < _FEW_BYTES or max(zeros) < len(start) // 4 or min(zeros) > len(start) // 8:
+        return ""
+    return "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+
+
+def check_first_line(line: str, path: Path) -> None:
+    """Raise DAT001 if the first line of a table is that in which spreadsheets read the delimiter."""
+    if _DELIMITER_LINE.fullmatch(line):
+        message = f"is {line.strip()}, which only spreadsheets read"
+        raise unreadable(f"{path}:1", message, _for_file(_WITHOUT_FIRST, path))
 
 
 def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:
