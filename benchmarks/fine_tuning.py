@@ -8,7 +8,7 @@ that `neobert-launch init --from MODEL --task classification --text TEXTS` write
 (`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
 from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
 of the peer is profiled before its first run. Last comes a run of the peer without cuDNN's attention, which
-builds a plan for each width of padded rows and which this trainer does without.
+builds a plan for each width of padded rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 
 from measurement import write_measurement
 
-from launcher.rundir.records import parse_lines
 from neobert.runfiles.run_dir import METRICS, RESOLVED
 from neobert.training.telemetry.jsonl_writer import read_rows
 
@@ -62,7 +61,7 @@ def timed(*command: str) -> tuple[float, str]:
 def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
     keys = [f"seed={seed}", f"trainer.output_dir={folder}"]
     seconds, _ = timed("launcher", "train", *run, *keys, "-q")
-    beats = list(parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")))
+    beats = read_rows(folder / "heartbeat_rank0.jsonl")
     rows = read_rows(folder / METRICS)
     accuracies = [row[ACCURACY] for row in rows if ACCURACY in row]
     begun, ended = (first_s(beats, phase) for phase in ("train", "finished"))

@@ -35,7 +35,6 @@ from time_to_loss import config_of
 from trials import DEFAULT_KERNELS, HERE, ROWS, SEEDS, SHARE, difference
 
 from launcher.process.child_start import dying_with_parent
-from launcher.rundir.records import parse_lines
 from neobert.config import RunConfig, digest, to_dict
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import BATCH_SIZE, Start, run_settings
@@ -43,6 +42,7 @@ from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.receipt import FILE_NAME, Receipt, utc_now, write_receipt
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
+from neobert.training.telemetry.jsonl_writer import read_rows
 from profiles.registry import resolve_run
 
 SIDES = ("ours", "peer")
@@ -87,8 +87,7 @@ class Bench:
 
     def lines(self, side: str) -> list[dict[str, Any]]:
         """Return what the finished pretrainings of a side measured; a model is there when its line is."""
-        path = self.results / f"{side}.jsonl"
-        return list(parse_lines(path.read_text(encoding="utf-8"))) if path.exists() else []
+        return read_rows(self.results / f"{side}.jsonl")
 
     def _pretrain(self, side: str) -> subprocess.Popen[bytes]:
         chosen = self.chosen
@@ -128,7 +127,7 @@ class Bench:
                 raise RuntimeError(f"{folder.name}: {(folder / 'output.txt').read_text()[-2000:]}")
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             (folder / "ended").touch()
-        return best_row(TASKS[point.task], parse_lines((folder / METRICS).read_text())) or {}
+        return best_row(TASKS[point.task], read_rows(folder / METRICS)) or {}
 
     def require_pretraining(self) -> None:
         """End the program if a pretraining failed: no task can be complete then."""

@@ -2,7 +2,7 @@
 
 The last line of its output is JSON: accuracies on dev.tsv, and seconds of the steps. With `--profile` it
 takes a few steps and prints the kernels of one; dense attention ends the program. With `--without-cudnn`
-torch chooses among its other kernels, as in this trainer where rows vary in width.
+torch chooses among its other kernels.
 """
 
 from __future__ import annotations
