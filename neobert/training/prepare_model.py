@@ -70,8 +70,6 @@ def prepare_model(
 
     Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
     """
-    # Padded rows vary in width, and cuDNN's attention builds a plan for each width, in both directions.
-    torch.backends.cuda.enable_cudnn_sdp(config.datacollator.pack_sequences)
     with world.deferring_weights() as weights:
         backbone = build_model(config, prepared.tokenizer, world)
         if is_fresh:

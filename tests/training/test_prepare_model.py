@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-import torch
-
 from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
@@ -34,15 +31,3 @@ def test_a_recipe_converts_loaded_weights_before_anything_holds_them(make_run, m
             monkeypatch.setattr(owner, name, noted(name, getattr(owner, name)))
     module.prepare_model(config, prepare(config), world, is_fresh=True)
     assert tuple(calls) == STEPS
-
-
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_cudnn_plans_no_attention_of_rows_that_vary_in_width(make_run, is_packed):
-    written = make_run(datacollator={"pack_sequences": is_packed})
-    config = from_dict(json.loads((written / "resolved.json").read_text()))
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        module.prepare_model(config, prepare(config), World(FP32), is_fresh=True)
-        assert torch.backends.cuda.cudnn_sdp_enabled() is is_packed
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
