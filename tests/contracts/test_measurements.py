@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ def test_every_measurement_is_named_where_a_reader_looks():
         ("checkpoint-stall", ["detail", "beside", "cost_of_a_save_ms"], "costs {:.0f} ms", "recovery.md"),
         ("scaling-4gpu", ["value"], "**{:.3f}** |", "performance.md"),
         ("lint_seconds", ["value"], "{:.1f} s", "ci.md"),
+        ("first-step", ["value"], "**{:.2f} s** with full ones", "performance.md"),
+        ("first-step", ["detail", "empty", "seconds"], "**{:.1f} s** to the first step", "performance.md"),
     ],
 )
 def test_the_figure_on_the_page_is_the_one_that_was_measured(name, keys, written, page):
@@ -107,31 +110,29 @@ def test_the_readme_has_the_rates_that_were_measured():
 def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known():
     """Figures against peers that were profiled name the kernels of both sides."""
     for path in FILES:
-        if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers")):
+        if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers", "glue")):
             assert json.loads(path.read_text("utf-8"))["detail"]["peer_kernels"]
 
 
-TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI")
-"""As the pages write them; the measurements have small letters."""
+TASKS = {"CoLA": "cola", "STS-B": "stsb", "QNLI": "qnli", "SST-2": "sst2", "MRPC": "mrpc"}
+"""As the page writes them, and their names in the measurement."""
 
 
-def scores_of(name: str, task: str) -> str:
-    """Write the scores of a task as the page does: of this trainer and of random weights."""
-    arms = json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]["arms"]
-    scores = [arms[arm]["tasks"][task]["score"] for arm in ("ours", "random")]
-    return " | ".join(f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores)
-
-
-def test_the_table_of_small_encoders_is_the_one_that_was_measured():
+def test_the_table_of_small_encoders_is_the_one_that_was_measured() -> None:
     page = " ".join(PAGES["evaluation.md"].split())
-    for title in TASKS:
-        row = scores_of("glue-small", title.lower().replace("-", ""))
-        assert re.search(rf"\| {title}, [^|]* \| {re.escape(row)} \|", page), row
-    assert f"| SST-2, all of its texts | {scores_of('glue-small-sst2', 'sst2')} |" in page
-    arms = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]["arms"]
-    ours, random, peer = (100 * arms[arm]["blimp"]["accuracy"] for arm in ("ours", "random", "peer"))
-    assert f"| BLiMP, without fine-tuning | {ours:.1f} | {random:.1f} |" in page
-    assert f"better on BLiMP ({peer:.1f})" in page
+    detail = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]
+    for title, found in [
+        *((title, detail["tasks"][TASKS[title]]) for title in TASKS),
+        ("mean", detail["mean"]),
+    ]:
+        sides = [
+            f"{100 * found[side]['mean']:.1f} ± {100 * found[side]['std']:.1f}" for side in ("ours", "peer")
+        ]
+        apart = [found["difference"]["mean"], *found["difference"]["interval"]]
+        row = "| {} | {} | {:+.1f} ({:.1f} to {:.1f}) |".format(*sides, *(100 * each for each in apart))
+        assert re.search(rf"\| {title}[^|]* {re.escape(row)}", page), row
+    ours, peer = (fmean(run["test_loss"] for run in detail["pretraining"][side]) for side in ("ours", "peer"))
+    assert f"is lower: {ours:.2f} against {peer:.2f}" in page
 
 
 def effect(arm: dict[str, Any]) -> str:
