@@ -33,7 +33,11 @@ FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
 """Words of pydantic, which typer uses, around the message of a wrong value."""
+FILE_OF_INIT = "the file needs no option, write `init FILE`;"
 MEANT = {
+    ("init", "--output"): FILE_OF_INIT,
+    ("init", "-o"): FILE_OF_INIT,
+    ("train", "--output"): "did you mean --trainer.output_dir?",
     ("export", "--format"): "did you mean --to?",
     ("export", "--merge-adapter"): "leave it out, checkpoints have their adapter merged;",
 }

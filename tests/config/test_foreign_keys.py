@@ -73,6 +73,9 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("task: regression", "write classification, and classification.problem: regression"),
         ("task: multi_label", "not supported: classification gives a text one class; write classification, "
          "with a column and a run for each label"),
+        ("task: classification\nclassification: {problem: multi_label_classification}", "not supported: a "
+         "text has one class; write classes, and train a run for each label, on a column of 0 and 1"),
+        ("problem_type: regression", "write classification.problem, as classes or regression"),
         ("task: ner", "write token_classification"),
         ("assistant_only_loss: true", "write task: sft, which trains on the turns of the assistant only"),
         # processes

@@ -229,3 +229,10 @@ def test_conversations_need_a_model_that_predicts_the_next_token(
     answer = command("init", "--task", "sft", "--text", str(table))
     assert answer.err.startswith("error: task sft fine-tunes a causal model, but --from is not given")
     assert not Path("run.yaml").exists()
+
+
+@pytest.mark.parametrize("option", ["--output", "-o"])
+def test_the_file_to_write_needs_no_option(option: str, command: Callable[..., Any]) -> None:
+    """The most similar name is that of the output format."""
+    answer = command("init", option, "run.yaml", "--dataset", "builtin:python-docs")
+    assert (answer.code, "write `init FILE`" in answer.err) == (2, True)

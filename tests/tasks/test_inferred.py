@@ -243,7 +243,7 @@ def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"text": TEXTS, "a": of([0, 1]), "b": of([1, 0])}, "several columns may hold the label: 'a', 'b'"),
+        ({"text": TEXTS, "a": of([0, 1]), "b": of([1, 0])}, "a run for each column: name the column"),
         ({"text": TEXTS, "id": range(40, 80)}, "no column holds the label: 'text', 'id'"),
         ({"text": TEXTS, "name": TEXTS}, "no column holds the label: 'text', 'name'"),
         ({"it was fine": TEXTS, "0": of([0, 1])}, "the names of the columns look like values"),

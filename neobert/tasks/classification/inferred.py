@@ -83,6 +83,8 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
     has_words = any(each.elements for each in columns)
     words = "pass --task token_classification if words have labels, or " if has_words else ""
+    if len(likely) > 1 and all({*each.values} == {"0", "1"} for each in likely):
+        words = "if a text has several labels, train a run for each column: "
     raise unclear(text, message, f"{words}name the column of the label: --{LABEL_SETTING} NAME")
 
 
@@ -132,7 +134,9 @@ def _problem(label: Column, text: Path) -> Keys:
         return {"classification.problem": "regression"}
     if label.elements and not label.values:
         message = f"column {quoted(label.name)} has lists, and a text has one class"
-        raise unclear(text, message, "write one label per row, or a column of 0 and 1 for each label")
+        raise unclear(
+            text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
+        )
     if len(label.values) > MAX_CLASSES:
         if note := _written_note(list(label.values)):
             hint = "write plain numbers, such as 0.5, then repeat the command"
@@ -160,7 +164,7 @@ def _combined_note(names: Sequence[str]) -> list[str]:
         if combined and 2 * sum(count > 1 for count in parts.values()) > len(parts):
             return [
                 f"{quoted(combined[0])} looks like several labels, but a text has one class: each "
-                "combination is a class. For labels apart, train on a column of 0 and 1 for each"
+                "combination is a class. For labels apart, write a column of 0 and 1 and train a run for each"
             ]
     return []
 
