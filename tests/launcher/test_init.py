@@ -87,6 +87,7 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
         (["--text", "my notes/a.rtf"], "my notes/a.rtf: is a formatted document"),
         (["--text", "latin.txt"], "latin.txt:1: is not UTF-8"),
         (["--text", "chat.jsonl"], "jq -c '{text: ([.messages[].content | strings]"),
+        (["--text", "keys.jsonl"], """jq -c '{text: (."user-post"."0")}'"""),
         (["--text", "*.rst"], "*.rst: matches no file"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
@@ -104,6 +105,7 @@ def test_a_refusal_writes_nothing(
     Path("hidden", ".notes.txt").write_text("not read")
     Path("latin.txt").write_bytes(b"caf\xe9")
     Path("chat.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
+    Path("keys.jsonl").write_text('{"user-post": {"0": "Hi there"}}')
     Path("my notes").mkdir()
     Path("my notes", "a.rtf").write_text("# A title")
     before = sorted(os.listdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,15 +79,20 @@ def _way_to_text(column: str, value: object, place: str) -> str:
     if isinstance(value, tuple):
         return edit
     if isinstance(value, Mapping):
-        source = f".{column}.{_key_of_text(value)}"
+        source = f"{_in_jq(column)}{_in_jq(_key_of_text(value))}"
     elif isinstance(value, list):
         turn = next((each for each in value if isinstance(each, Mapping)), None)
-        each = f".{column}[]" if turn is None else f".{column}[].{_key_of_text(turn)}"
+        each = f"{_in_jq(column)}[]" + ("" if turn is None else _in_jq(_key_of_text(turn)))
         source = f'[{each} | strings] | join("\\n\\n")'
     else:
         return ""
     rows, name = (".[] | ", "in.json") if OF_ARRAY in place else ("", "in.jsonl")
     return f"{edit}, for example: jq -c '{rows}{{text: ({source})}}' {name} > out.jsonl"
+
+
+def _in_jq(key: str) -> str:
+    """Return how jq reads a key, in quotes unless it is a word: `.body`, `."user-text"`."""
+    return f".{key}" if key.isascii() and key.isidentifier() else f".{json.dumps(key, ensure_ascii=False)}"
 
 
 def _key_of_text(value: Mapping[str, object]) -> str:
