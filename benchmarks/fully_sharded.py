@@ -7,8 +7,8 @@
 
 The shapes are those of Qwen2.5-3B and 7B with random weights; FOLDER has their tokenizer (vocab.json and
 merges.txt do). The text is made up: documents of 150 words in the median, of 30,500 invented words, packed
-into rows of 4,096 tokens, a row a microbatch, with recomputation. The checks before a session are those of
-the profile `cpu`, which take seconds; the plan is that of a node of H100.
+into rows of 4,096 tokens, a row a microbatch, with recomputation. The profile is `gpu`, whose checks take
+less than a minute; the plan is that of a node of H100.
 
 The first session runs until it has `--saves` checkpoints, and `--steps` steps after the last one; then all
 its processes are killed. Each further session continues from that checkpoint for `--steps` steps, on the same
@@ -72,10 +72,9 @@ ROW_TOKENS = {"3b": 4096, "7b": 4096, "toy": 128}
 MICROBATCHES = {"3b": 4, "7b": 2, "toy": 2}
 """Of a rank in a step."""
 RUN, PLAN = "run.yaml", "plan.yaml"
-PROFILE, PLANNED = "cpu", "qwen-7b-4xh100" if torch.cuda.is_available() else "cpu"
+PROFILE, PLANNED = ("gpu", "qwen-7b-4xh100") if torch.cuda.is_available() else ("cpu", "cpu")
 """Profiles of the sessions and of the plan, which knows the memory of an H100. Neither sets a key of the
-model or of a step. Under `cpu` the trainer uses GPUs too, but no check does: those of a profile for GPUs
-build and compile the model before each session, and a production run is rehearsed."""
+model or of a step. A production run would be rehearsed for minutes before each session."""
 
 
 class Layout(NamedTuple):
