@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -55,19 +55,14 @@ class Tally:
         pairs, queries, candidates, false = world.sum_over_ranks(
             [self.pairs, self.queries, self.candidates, num_false]
         )
-        steps, self.steps, self.pairs, self.queries, self.candidates, self.num_false = (
-            self.steps,
-            0,
-            0,
-            0,
-            0,
-            None,
-        )
-        return {
-            "train/pairs_per_step": pairs / max(1, steps),
+        found = {
+            "train/pairs_per_step": pairs / max(1, self.steps),
             "train/negatives_per_query": (candidates - false) / max(1, queries),
             "train/false_negatives_per_query": false / max(1, queries),
         }
+        for count in fields(self):
+            setattr(self, count.name, count.default)
+        return found
 
 
 @dataclass(slots=True)
