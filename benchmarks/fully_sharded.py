@@ -7,8 +7,8 @@
 
 The shapes are those of Qwen2.5-3B and 7B with random weights; FOLDER has their tokenizer (vocab.json and
 merges.txt do). The text is made up: documents of 150 words in the median, of 30,500 invented words, packed
-into rows of 4,096 tokens, a row a microbatch, with recomputation. The profile is `gpu`, whose checks take
-less than a minute; the plan is that of a node of H100.
+into rows of 4,096 tokens, a row a microbatch, with recomputation. The profile is `gpu`; the plan is that of
+a node of H100.
 
 The first session runs until it has `--saves` checkpoints, and `--steps` steps after the last one; then all
 its processes are killed. Each further session continues from that checkpoint for `--steps` steps, on the same
@@ -29,10 +29,12 @@ import argparse
 import json
 import math
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -126,6 +128,7 @@ def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
             "per_device_train_batch_size": 1,
             "gradient_checkpointing": True,
             "mixed_precision": "bf16" if on_gpu else "no",
+            "save_total_limit": 2,
             "torch_compile": on_gpu,
             "max_steps": 1000,
             "eval_steps": 0,
@@ -139,14 +142,19 @@ def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
 
 
 def session(
-    run_file: Path, run_dir: Path, keys: Mapping[str, Any], *, saves: int, steps: int, limit_s: float
+    run_file: Path,
+    run_dir: Path,
+    keys: Mapping[str, Any],
+    *receipt: str,
+    saves: int,
+    steps: int,
+    end_s: float,
 ) -> dict[str, Any]:
     """Train until there are `saves` new checkpoints and `steps` steps after the newest; then kill the run.
 
     Steps that an earlier session made too are replaced in metrics.jsonl when the run continues.
     """
-    keys = {"trainer.output_dir": str(run_dir), **keys}
-    command = launcher("train", run_file, keys, "--resume", "auto", "--unguarded", REASON)
+    command = launcher("train", run_file, keys, *receipt, "--resume", "auto", "--unguarded", REASON)
     earlier, kept = losses_of(run_dir), checkpoint_steps(run_dir / "checkpoints")
     resumed_step, enough = max(kept, default=0), len(kept) + saves
     watched, log = Watched(), run_dir.with_suffix(".log")
@@ -161,7 +169,7 @@ def session(
             kept = checkpoint_steps(run_dir / "checkpoints")
             if rows and len(kept) >= enough and rows[-1]["step"] >= max(kept, default=0) + steps:
                 break
-            if child.poll() is not None or took_s > limit_s:
+            if child.poll() is not None or time.time() > end_s:
                 problem = f"ended after {took_s:.0f} s: {log.read_text(encoding='utf-8')[-2000:]}"
     text = "".join(each.read_text("utf-8", "replace") for each in (run_dir / "logs").glob("rank_0.log"))
     return {
@@ -182,6 +190,17 @@ def session(
         "device_mib": watched.device_mib,
         "reserved_mib": {path.stem: reserved(path) for path in sorted(run_dir.glob("heartbeat_rank*.jsonl"))},
     }
+
+
+def checked(run_file: Path, keys: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """Check all but the GPUs; return the option that starts the run by these checks, if they passed.
+
+    Checks of the GPUs build and compile the model: all of it if it is whole, which takes minutes.
+    """
+    levels = ("--level", "static,host,data", "--output", str(folder))
+    command = launcher("preflight", run_file, keys, *levels)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    return () if done.returncode else ("--receipt", str(folder))
 
 
 def quiet_rate(rows: Sequence[Mapping[str, Any]], every: int) -> float | None:
@@ -311,8 +330,11 @@ def main() -> None:
             if is_own and any(each["problem"] for each in found["sessions"].values()):
                 continue
             saves, steps = chosen.saves if is_first else 0, chosen.steps + (0 if is_own else WARM)
-            limit_s = end_s - time.time()
-            done = session(run_file, run_dir, keys, saves=saves, steps=steps, limit_s=limit_s)
+            keys = {"trainer.output_dir": str(run_dir), **keys}
+            train = partial(session, run_file, run_dir, keys, saves=saves, steps=steps, end_s=end_s)
+            done = train(*checked(run_file, keys, run_dir.with_suffix(".checks")))
+            if "RCP001" in (done["problem"] or ""):
+                done = train()  # with all checks
             found["sessions"][title] = done
             done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
             if is_first and (kept := checkpoint_steps(run_dir / "checkpoints")):
