@@ -50,16 +50,16 @@ def measure(
     workers: Mapping[str, Worker], rounds: int, steps: int, warm: int, keep: Callable[[Turns], None]
 ) -> tuple[Turns, dict[str, Any]]:
     """Time steps in turns; `keep` gets all turns after each round. Return them, and what the arms report."""
-    about = {name: worker.ask("describe") for name, worker in workers.items()}
+    about = {name: worker.call("describe") for name, worker in workers.items()}
     for worker in workers.values():
-        worker.ask("warm_up", count=warm)
+        worker.call("warm_up", count=warm)
     turns: Turns = {name: [] for name in workers}
     for number in range(rounds):
         for name in sorted(workers, reverse=bool(number % 2)):
-            turns[name].append(workers[name].ask("turn", count=steps))
+            turns[name].append(workers[name].call("turn", count=steps))
         keep(turns)
         log_progress(f"round {number + 1} of {rounds}: {rates_text(turns)}")
-    return turns, {name: about[name] | worker.ask("finish") for name, worker in workers.items()}
+    return turns, {name: about[name] | worker.call("finish") for name, worker in workers.items()}
 
 
 def shares(turns: Turns) -> dict[str, float]:

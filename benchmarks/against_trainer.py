@@ -91,9 +91,9 @@ def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
     for name in [*compiled, *(name for name in children if name not in compiled)]:
         started_s = time.perf_counter()
         try:
-            first = children[name].receive() if name in compiled else children[name].ask(WARM_UP)
+            first = children[name].receive() if name in compiled else children[name].call(WARM_UP)
             notes[name] = {"warm_up_s": round(first["seconds"], 1)}
-            profiled = children[name].ask(1, is_profiled=True)
+            profiled = children[name].call(1, is_profiled=True)
             notes[name] |= {"kernels": profiled["kernels"]} | (
                 {"error": profiled["refused"]} if profiled["refused"] else {}
             )
@@ -110,11 +110,11 @@ def measure(children: Mapping[str, Child], rounds: int, seconds: float) -> Itera
     turns: dict[str, list[Answer]] = {name: [] for name in children}
     steps = {}
     for name, child in children.items():
-        short = child.ask(2)
+        short = child.call(2)
         steps[name] = max(1, round(seconds * short["steps"] / short["seconds"]))
     for number in range(rounds):
         for name in sorted(children, reverse=bool(number % 2)):
-            turns[name].append(children[name].ask(steps[name]))
+            turns[name].append(children[name].call(steps[name]))
         yield turns
 
 

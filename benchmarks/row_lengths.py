@@ -67,8 +67,8 @@ def predicted(length: int, *, is_tiny: bool) -> dict[str, Any]:
 
 
 def measured(worker: Worker, about: Mapping[str, Any]) -> dict[str, Any]:
-    turns = [worker.ask("turn", count=STEPS) for _ in range(TURNS)]
-    end = worker.ask("finish")
+    turns = [worker.call("turn", count=STEPS) for _ in range(TURNS)]
+    end = worker.call("finish")
     share = [turn["flops"] / turn["seconds"] / turn["peak_flops_per_s"] for turn in turns]
     total, percent = (end["memory"].get(name) for name in ("gpu_mem_total_mib", "memory/peak_percent"))
     return {
@@ -106,8 +106,8 @@ def of_lengths(lengths: Sequence[int], *, is_tiny: bool) -> Iterator[tuple[int, 
 
 
 def begin(worker: Worker) -> dict[str, Any]:
-    about = worker.ask("describe")
-    worker.ask("warm_up", count=WARM_UP)
+    about = worker.call("describe")
+    worker.call("warm_up", count=WARM_UP)
     return about
 
 

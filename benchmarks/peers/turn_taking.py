@@ -123,7 +123,7 @@ class Child:
             raise RuntimeError(f"ended with exit code {code}{hung}")
         return dict(json.loads(line))
 
-    def ask(self, steps: int, *, is_profiled: bool = False) -> Answer:
+    def call(self, steps: int, *, is_profiled: bool = False) -> Answer:
         self.send(steps, is_profiled=is_profiled)
         return self.receive()
 

@@ -61,7 +61,7 @@ def deliver(error: BaseException, output_format: str) -> int:
     if isinstance(error.__cause__, KeyboardInterrupt | TerminatedError):
         error = error.__cause__  # Python 3.11 raises RuntimeError if it interrupts the creation of a class
     if is_help(error) and output_format == "text":
-        console.tell(str(error))
+        console.log(str(error))
         return EXIT_USAGE
     known = _as_project_error(error)
     if known is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
@@ -119,7 +119,7 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
 def deliver_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
     if output_format == "text" or error.code in UNFORMATTED:
-        console.tell(_config_error_text(error) if isinstance(error, ConfigError) else describe_error(error))
+        console.log(_config_error_text(error) if isinstance(error, ConfigError) else describe_error(error))
         return error.exit_code
     from launcher.report.report import report_of_error
 
@@ -146,7 +146,7 @@ def _write_anyway(report: Report, output_format: str) -> None:
     try:
         deliver(report, output_format)
     except ProjectError as error:
-        console.tell(describe_error(error))
+        console.log(describe_error(error))
 
 
 def _unexpected(error: BaseException) -> ProjectError:

@@ -155,8 +155,8 @@ def _help_record(describe: Any, param: Any, name: str, ctx: Any) -> tuple[str, s
 
 def _is_checked(info: Any) -> bool:
     """Return whether typer also validates the value, by a custom parser or a check of the path."""
-    asks = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
-    return asks or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
+    is_limited = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
+    return is_limited or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
 
 
 def end(code: int) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.io.files import RUN_FILE_SUFFIXES, require_writable, write_text
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.report.formats.text import finding_text
 from launcher.terminal import console
 from launcher.terminal.console import paint
@@ -84,7 +84,7 @@ def run(arguments: Arguments, output_format: str) -> int:
         data=arguments.data,
         baseline=None if arguments.baseline is None else read_report(arguments.baseline),
     )
-    report = ask(MODULE, request.as_json(), doing="measuring", hint=HINT)
+    report = report_of(MODULE, request.as_json(), doing="measuring", hint=HINT)
     text = result_json(report)
     if arguments.output is not None:
         write_text(arguments.output, text + "\n")
@@ -154,7 +154,7 @@ def print_findings(name: str, resolved: ResolvedRun) -> None:
     findings, _ = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     for finding in findings:
         if finding.severity is Severity.FAIL and not finding.waived:
-            console.tell(f"arm {name}: {finding_text(finding)}")
+            console.log(f"arm {name}: {finding_text(finding)}")
 
 
 def read_report(path: Path) -> dict[str, Any]:

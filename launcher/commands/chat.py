@@ -75,7 +75,7 @@ def run(
         replies = FolderReplies(expanded(Path(source)), seed, device)
     with replies:
         if sys.stdin.isatty():
-            console.tell(HELP)
+            console.log(HELP)
         _talk(conversation, replies, sampling)
     return EXIT_OK
 
@@ -99,7 +99,7 @@ def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> N
                 raise
             console.write("")  # as a shell does: another prompt on a new line
         except UnicodeDecodeError:
-            console.tell("error: the line is not UTF-8 text")
+            console.log("error: the line is not UTF-8 text")
 
 
 def _answer(line: str, conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
@@ -108,7 +108,7 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
         conversation.clear()
         return
     if line == ASK:
-        console.tell(HELP)
+        console.log(HELP)
         return
     messages: list[Message] = [*conversation.messages, {"role": "user", "content": line}]
     text, end = "", None
@@ -124,10 +124,10 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
     except ProjectError as error:
         if not sys.stdin.isatty():
             raise
-        console.tell(console.describe_error(error))
+        console.log(console.describe_error(error))
         return
     console.write("")
     if end is not None and end.reason != "stop":
         why = "interrupted" if end.reason == "interrupted" else "the token limit; see --max-tokens"
-        console.tell(f"[ended: {why}]")
+        console.log(f"[ended: {why}]")
     conversation.messages = [*messages, {"role": "assistant", "content": text}]

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.commands.selection import Selection
 from launcher.io.files import make_folder, require_writable
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.report.prepared_view import prepared_text
 from launcher.terminal import console
 from launcher.terminal.table import columns
@@ -38,7 +38,7 @@ def prepare(selection: Selection, output: Path | None, part: str | None, output_
     if output is not None and not (output / PREPARED).exists():
         _check_new(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)
-    report = _ask(PREPARE, "preparing the data", resolved, folder)
+    report = _report_of(PREPARE, "preparing the data", resolved, folder)
     return _deliver_prepared(report, output_format)
 
 
@@ -47,14 +47,14 @@ def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, 
         hint = f"add --output DIR; part {part} is written to DIR/{part.folder}"
         raise ProjectError("no-folder", "--part needs a folder for the parts", hint, "--part", EXIT_USAGE)
     arguments = (str(output.absolute()), part.option)
-    report = _ask(PREPARE_PART, f"preparing part {part}", resolved, arguments)
+    report = _report_of(PREPARE_PART, f"preparing part {part}", resolved, arguments)
     return _deliver_prepared(report, output_format)
 
 
 def join(folder: Path, output_format: str) -> int:
     """Join the parts of a text and print the report."""
     hint = "see the output above"
-    report = ask(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
+    report = report_of(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
     return _deliver_prepared(report, output_format)
 
 
@@ -72,7 +72,7 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
     _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
     require_writable(output.absolute() / TOKENIZER if output.exists() else output.absolute())
-    report = _ask(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
+    report = _report_of(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
     deliver_report(report, output_format)
     return EXIT_OK
 
@@ -87,9 +87,9 @@ def _check_new(output: Path, content: str) -> None:
     raise ProjectError("occupied-folder", message, "choose a new folder", str(output), EXIT_USAGE)
 
 
-def _ask(module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
+def _report_of(module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
     hint = _hint(resolved.config.dataset.num_proc)
-    return ask(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
+    return report_of(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
 
 
 def _hint(num_proc: int) -> str:

@@ -16,7 +16,7 @@ from launcher.commands.sweep_runs import STOPPED, train_point
 from launcher.io.files import make_folder, require_source, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.process.trainer_process import Topology
 from launcher.run.next_command import resume_command
 from launcher.rundir.records import parse_json, read_json
@@ -73,19 +73,19 @@ def _run_missing(suite: Suite, output_format: str) -> int:
         if suite.is_finished(point):
             continue
         if parent is not None and not suite.is_finished(parent):
-            console.tell(f"{task.name}, seed {seed}: not run, because {parent.task.name} did not finish")
+            console.log(f"{task.name}, seed {seed}: not run, because {parent.task.name} did not finish")
             continue
-        console.tell(f"run {number} of {len(request.tasks) * request.seeds}: {task.name}, seed {seed}")
+        console.log(f"run {number} of {len(request.tasks) * request.seeds}: {task.name}, seed {seed}")
         if not (point.folder / CHECKPOINTS).is_dir():  # without checkpoints, it cannot be resumed
             shutil.rmtree(point.folder, ignore_errors=True)
         ended = _train(point, request)
         code = code or ended
         if ended in STOPPED:
-            console.tell(f"the evaluation was stopped; {resume_command(has_checkpoint=True)}")
+            console.log(f"the evaluation was stopped; {resume_command(has_checkpoint=True)}")
             return ended
         if ended == EXIT_OK:
             if suite.result(point) is None:
-                console.tell(f"{task.name}, seed {seed}: no evaluation reported {task.metrics[0]}")
+                console.log(f"{task.name}, seed {seed}: no evaluation reported {task.metrics[0]}")
             _write_report(suite)
             _drop_checkpoints(suite, [point] if task.name not in request.sources() else [])
     _drop_checkpoints(suite, starmap(suite.point, request.order()))
@@ -106,7 +106,7 @@ def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
         "output": str(output / "data"),
         "weights": str(model),
     }
-    prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
+    prepared = report_of(MODULE, content, doing="reading the tasks", hint="see the output above")
     earlier = read_json(output / RESULTS).get("tasks", {})
     recorded = {each["digest"]: each for summary in earlier.values() for each in summary["runs"]}
     return Suite(request, model, settings, device, prepared["tasks"], prepared["weights"], recorded)

@@ -52,7 +52,7 @@ def run(model: Model, test: Test, output: Path | None, least: float | None, outp
     worst, accuracy = min(report["accuracy"].items(), key=lambda each: each[1])
     if least is None or 100 * accuracy >= least:
         return EXIT_OK
-    console.tell(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {least:g}%)")
+    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {least:g}%)")
     return EXIT_CHECK_FAILED
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.commands.selection import require_working_directory
 from launcher.io.files import results_folder, write_text
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.terminal import console
 from launcher.terminal.values import result_json
 
@@ -43,7 +43,7 @@ def evaluate_in_child(
     output_format: str,
 ) -> dict[str, Any]:
     """Run `python -m MODULE` on the request, write its report to `file`, print and return it."""
-    report = ask(module, request, doing="loading the model", hint=HINT)
+    report = report_of(module, request, doing="loading the model", hint=HINT)
     text = result_json(report)
     write_text(file, text + "\n")
     console.write(text if output_format == "json" else table(report))

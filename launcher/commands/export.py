@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.io.files import require_present, results_folder
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -66,7 +66,7 @@ def run(arguments: Arguments, output_format: str) -> int:
         "dtype": DTYPES[arguments.dtype],
     }
     with results_folder(arguments.output):
-        report = ask(MODULE, request, doing="loading the model", hint=HINT)
+        report = report_of(MODULE, request, doing="loading the model", hint=HINT)
     is_json = output_format == "json"
     console.write(result_json({"formats": report}) if is_json else export_text(report, arguments.output))
     return EXIT_OK

@@ -58,7 +58,7 @@ class Request:
 def run(request: Request, output_format: str) -> int:
     """Write the run file and print the next commands."""
     _check_file(request.file)
-    notes = _write(request, asks=sys.stdin.isatty() and output_format == "text")
+    notes = _write(request, is_interactive=sys.stdin.isatty() and output_format == "text")
     resolved = resolve_run(None, [request.file])
     warn_of_one_document(str(resolved.config.dataset.path or ""))
     plan = plan_run(resolved)
@@ -120,20 +120,21 @@ def _check_file(file: Path) -> None:
         )
 
 
-def _write(request: Request, *, asks: bool) -> Sequence[str]:
+def _write(request: Request, *, is_interactive: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
     if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
         raise _usage("usage", f"of keys, init takes columns and adapter.type, not {others[0]}", hint)
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
-        write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
+        starter = _starter(request, is_interactive=is_interactive)
+        write_run_file(request.file, content_of(starter, request.file.name))
         return () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
     named = named_in(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
         raise _usage("usage", message, "leave out --size")
-    text, dataset = _text(request, asks=asks)
+    text, dataset = _text(request, is_interactive=is_interactive)
     device = request.device or default_device()
     return write_from_weights(
         WeightsRequest(
@@ -142,13 +143,13 @@ def _write(request: Request, *, asks: bool) -> Sequence[str]:
     )
 
 
-def _text(request: Request, *, asks: bool) -> tuple[Path | None, str | None]:
+def _text(request: Request, *, is_interactive: bool) -> tuple[Path | None, str | None]:
     """Return the path of the text or the name of a dataset, of which one is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
     if text is None and dataset is None:
-        if not asks:
+        if not is_interactive:
             hint = f"add --text FILE or --dataset NAME; --dataset {BUILTIN} needs no text of your own"
             raise _usage(
                 "usage", "neither --text nor --dataset is given, and standard input is not a terminal", hint
@@ -157,15 +158,15 @@ def _text(request: Request, *, asks: bool) -> tuple[Path | None, str | None]:
     return text, dataset
 
 
-def _starter(request: Request, *, asks: bool) -> Starter:
-    text, dataset = _text(request, asks=asks)
+def _starter(request: Request, *, is_interactive: bool) -> Starter:
+    text, dataset = _text(request, is_interactive=is_interactive)
     found = None if text is None else preview_text(text)
-    device = request.device or _choose("device", DEVICES, default_device(), asks=asks)
+    device = request.device or _choose("device", DEVICES, default_device(), is_interactive=is_interactive)
     sizes = {
         name: f"{size.num_hidden_layers} x {size.hidden_size}, {size.gloss}" for name, size in SIZES.items()
     }
     default_size: SizeName = "tiny" if device == "cpu" else "small"
-    size = request.size or _choose("size", sizes, default_size, asks=asks)
+    size = request.size or _choose("size", sizes, default_size, is_interactive=is_interactive)
     if found is not None:
         warn_of_text(found, request.file)
     return Starter(
@@ -200,12 +201,12 @@ def _ask_text() -> tuple[Path | None, str | None]:
     return _ask(question, read, lambda answer: f"{answer}: no such file or folder")
 
 
-def _choose(name: str, choices: dict[T, str], default: T, *, asks: bool) -> T:
-    if not asks:
+def _choose(name: str, choices: dict[T, str], default: T, *, is_interactive: bool) -> T:
+    if not is_interactive:
         return default
-    console.tell(f"{name}:")
+    console.log(f"{name}:")
     for choice, gloss in choices.items():
-        console.tell(f"  {choice:6} {gloss}")
+        console.log(f"  {choice:6} {gloss}")
 
     def read(answer: str) -> T | None:
         return next((choice for choice in choices if choice == (answer or default)), None)
@@ -224,7 +225,7 @@ def _ask(question: str, read: Callable[[str], Answer | None], complain: Callable
         value = read(line.strip())
         if value is not None:
             return value
-        console.tell(f"  {printable(complain(line.strip()))}")
+        console.log(f"  {printable(complain(line.strip()))}")
 
 
 def _usage(code: str, message: str, hint: str, place: Path | str = "") -> ProjectError:

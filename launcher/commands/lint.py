@@ -121,7 +121,7 @@ def run(request: Request, output_format: str) -> int:
     text = render(report, _fixable(discovered.files, judged, report), quiet=request.quiet)
     if text:
         console.write(text)
-    _tell_more(request, discovered, report, [one.note for one in judged if one.note])
+    _log_more(request, discovered, report, [one.note for one in judged if one.note])
     return report.exit_code
 
 
@@ -297,15 +297,15 @@ def _fix(files: Sequence[Path]) -> None:
             reason = ": in JSON and TOML, --fix renames keys, but does not move or remove them"
         num_problems, num_fixed = num_problems + fixed.num_problems, num_fixed + len(fixed.done)
         for done in fixed.done:
-            console.tell(f"fixed {done}")
+            console.log(f"fixed {done}")
         if fixed.note:
-            console.tell(f"note: {fixed.note}")
+            console.log(f"note: {fixed.note}")
     rest = f"; fix the rest by hand{reason}" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
-    console.tell(summary if num_problems else "nothing to fix in keys and values")
+    console.log(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _tell_more(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
+def _log_more(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
         from launcher.terminal.table import columns
 
@@ -315,12 +315,12 @@ def _tell_more(request: Request, discovered: Discovered, report: Report, notes: 
     if request.quiet:
         return
     for note in notes[:MAX_NAMED]:
-        console.tell(printable(f"note: {note}"))
+        console.log(printable(f"note: {note}"))
     if not discovered.files:
-        console.tell("nothing to lint: none of the given files is a run file or a profile")
+        console.log("nothing to lint: none of the given files is a run file or a profile")
     for other in discovered.left_out[:MAX_NAMED]:
         meant = f"; did you mean {other.suggested_section}?" if other.suggested_section else ""
-        console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))
+        console.log(printable(f"left out {other.path}: {other.reason}{meant}"))
     num_more = len(discovered.left_out) - MAX_NAMED
     if num_more > 0:
-        console.tell(f"left out {counted(num_more, 'other path')} for similar reasons")
+        console.log(f"left out {counted(num_more, 'other path')} for similar reasons")

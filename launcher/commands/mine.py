@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
 from launcher.io.files import expanded, require_present, require_writable
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.mining.request import Request
 from neobert.runfiles.model_folder import require_model_folder
@@ -41,5 +41,5 @@ def run(request: Request, output_format: str) -> int:
         output=str(output),
         corpus=None if corpus is None else str(corpus),
     )
-    deliver_report(ask(MODULE, asdict(content), doing="loading the model", hint=HINT), output_format)
+    deliver_report(report_of(MODULE, asdict(content), doing="loading the model", hint=HINT), output_format)
     return EXIT_OK

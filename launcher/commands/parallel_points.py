@@ -12,7 +12,7 @@ from pathlib import Path
 from launcher.commands import train
 from launcher.commands.selection import VISIBLE_ENV
 from launcher.commands.sweep_results import Candidate
-from launcher.commands.sweep_runs import STOPPED, Points, record, tell_how_to_continue, train_in_turn
+from launcher.commands.sweep_runs import STOPPED, Points, log_how_to_continue, record, train_in_turn
 from launcher.process.child_launcher import SiblingForwarder, start
 from launcher.process.signal_forwarding import handling
 from launcher.run.point_slots import OPTION, Slot, slots_of
@@ -89,7 +89,7 @@ class Team:
         log = candidate.folder.with_name(f"{candidate.folder.name}.log")
         before = stamp(candidate.folder / MANIFEST)
         visible = {VISIBLE_ENV: ",".join(slot.devices)} if slot.devices else {}
-        console.tell(printable(f"log: {log}"))
+        console.log(printable(f"log: {log}"))
         words = arguments_of(candidate, self._request)
         return ChildLaunch(candidate, slot, start(words, log, visible, slot.cores), log, before)
 
@@ -108,7 +108,7 @@ class Team:
         is_started = record(self._points, launch.candidate, code, launch.before)
         ending = "finished" if code == EXIT_OK else f"exit code {code}"
         text = "" if is_started else f"\n{_tail(launch.log)}"
-        console.tell(printable(f"{launch.candidate.point.label}: {ending}{text}", keep="\n"))
+        console.log(printable(f"{launch.candidate.point.label}: {ending}{text}", keep="\n"))
         self.code = self.code or code
         if code in STOPPED and not (self._is_stopping or self._forwarder.seen):
             self.code, self._is_stopping = code, True
@@ -128,7 +128,7 @@ def train_points(points: Points, request: train.Request, output_format: str, slo
     seen = forwarder.seen
     code = (EXIT_INTERRUPTED if signal.SIGINT in seen else EXIT_PREEMPTED) if seen else team.code
     if code in STOPPED:
-        tell_how_to_continue()
+        log_how_to_continue()
     return code
 
 

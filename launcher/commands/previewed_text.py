@@ -79,5 +79,5 @@ def warn_of_one_document(path: str) -> None:
 
 def warn(message: str, hint: str) -> None:
     """Print a warning with its hint."""
-    console.tell(printable(f"warning: {message}"))
-    console.tell(printable(f"  = hint: {hint}"))
+    console.log(printable(f"warning: {message}"))
+    console.log(printable(f"  = hint: {hint}"))

@@ -35,7 +35,7 @@ def run(named: Sequence[Path], output: Path | None) -> int:
     require_writable(path, "pass another file with --output")
     drawn = folders[:MAX_RUNS]
     if len(drawn) < len(folders):
-        console.tell(f"the {MAX_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
+        console.log(f"the {MAX_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
     names = relative_names(drawn)
     with activity(f"reading {counted(len(drawn), 'run')}"):
         records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]

@@ -59,7 +59,7 @@ def find_rule(code: str) -> Rule:
 def note_retired(code: str) -> None:
     """Name the rule that replaces a retired one."""
     if code.upper() in RETIRED:
-        console.tell(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
+        console.log(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 
 
 def _meant(code: str, names: list[str]) -> str:

@@ -104,7 +104,7 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
     rate = rate if run.config.adapter.type is None else rate_of_adapter(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
-    console.tell(f"note: {estimate}; to set another: --optimizer.lr RATE")
+    console.log(f"note: {estimate}; to set another: --optimizer.lr RATE")
     return [*given, f"optimizer.lr={rate:g}"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.commands.selection import require_working_directory
 from launcher.commands.texts_argument import STANDARD_INPUT
 from launcher.io.files import expanded, require_present
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -36,7 +36,7 @@ def run(index: Path, query: str, model: Path | None, settings: Mapping[str, Any]
         "model": None if model is None else str(model),
         **settings,
     }
-    report = ask(MODULE, content, doing="loading the model", hint=HINT)
+    report = report_of(MODULE, content, doing="loading the model", hint=HINT)
     if output_format == "json":
         console.write(result_json(report))
     else:

@@ -86,7 +86,7 @@ class Selection:
         self.check_named()
         run = self.resolve()
         if note := note_on_begun(run):
-            console.tell(printable(note))
+            console.log(printable(note))
         return run
 
     def check_named(self) -> None:

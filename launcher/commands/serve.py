@@ -25,11 +25,11 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
         message = f"transformers serve needs {', '.join(missing)}"
         raise ProjectError("serve", message, "pip install 'transformers[serving]'", exit_code=EXIT_USAGE)
     quoted = shlex.quote(str(folder))
-    console.tell(f"serving {quoted} at http://{host}:{port}/v1 (Ctrl-C ends it)")
-    console.tell(f"to chat: neobert-launch chat http://{host}:{port} --model {quoted}")
-    console.tell("faster servers, where they are installed:")
-    console.tell(f"  vllm serve {quoted} --dtype bfloat16 --host {host} --port {port}")
-    console.tell(f"  python -m sglang.launch_server --model-path {quoted} --host {host} --port {port}")
+    console.log(f"serving {quoted} at http://{host}:{port}/v1 (Ctrl-C ends it)")
+    console.log(f"to chat: neobert-launch chat http://{host}:{port} --model {quoted}")
+    console.log("faster servers, where they are installed:")
+    console.log(f"  vllm serve {quoted} --dtype bfloat16 --host {host} --port {port}")
+    console.log(f"  python -m sglang.launch_server --model-path {quoted} --host {host} --port {port}")
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
     options = ["--host", host, "--port", str(port), *(["--device", device] if device else [])]
     try:

@@ -58,7 +58,7 @@ def run_file_of(
     request = Request(file, weights, task, text, None, default_device(), context, named)
     exists = os.path.lexists(file)
     if exists and (written := _read(file)).partition("\n")[0] == f"# {printable(request.command)}":
-        console.tell(f"using {file}, which this command wrote")
+        console.log(f"using {file}, which this command wrote")
         _note_on_moved(request)
         return file
     if exists and not _is_unused(request, written):
@@ -66,7 +66,7 @@ def run_file_of(
     notes = write_from_weights(request, replaces=exists)
     verb = "replaced an unedited file without a run:" if exists else "wrote"
     for line in (f"{verb} {file}", *notes):
-        console.tell(printable(line))
+        console.log(printable(line))
     return file
 
 
@@ -114,7 +114,7 @@ def _note_on_moved(request: Request) -> None:
     if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
         of = f"{name}@{revision or 'main'}"
         message = f"{of} is {newest[:12]} by now; {request.file} keeps to {pinned[:12]} (model.revision)"
-        console.tell(printable(f"note: {message}"))
+        console.log(printable(f"note: {message}"))
 
 
 def _stem(path: str) -> str:

@@ -43,9 +43,9 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     if code != EXIT_OK or dry_run:
         return code
     for candidate in candidates:
-        console.tell(printable(f"seed {candidate.run.config.seed} of {file.rules.name}"))
+        console.log(printable(f"seed {candidate.run.config.seed} of {file.rules.name}"))
         if (code := train_point(replace(request, selection=candidate.selection), output_format)) != EXIT_OK:
-            console.tell("no record was written: a run did not finish; run the same command to continue")
+            console.log("no record was written: a run did not finish; run the same command to continue")
             return code
     return _conclude(file, candidates, base, output_format)
 

@@ -59,7 +59,7 @@ def runs_among(paths: Sequence[Path]) -> list[Path]:
         if len(others) == len(paths) or not path.exists():
             require_run(path)
     if others:
-        console.tell(printable(f"not run directories, left out: {listed([str(path) for path in others])}"))
+        console.log(printable(f"not run directories, left out: {listed([str(path) for path in others])}"))
     return [path for path in paths if path not in others]
 
 

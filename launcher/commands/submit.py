@@ -119,7 +119,7 @@ def run(options: Options) -> int:
         console.write(text.rstrip("\n"))
         if options.engine == "slurm":  # which fails a job whose log it cannot open
             logs = shlex.quote(str(folder))
-            console.tell(printable(f"before sbatch, make the folder of the logs: mkdir -p {logs}"))
+            console.log(printable(f"before sbatch, make the folder of the logs: mkdir -p {logs}"))
         return EXIT_OK
     script = options.output or _unused(folder)
     if options.engine == "slurm":
@@ -191,7 +191,7 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
     if report.exit_code != EXIT_OK:
         console.write(f"{findings_text(report)}\nthe run fails its checks: nothing was written or queued")
     elif report.findings:
-        console.tell(findings_text(report, quiet=True))
+        console.log(findings_text(report, quiet=True))
     return report.exit_code, 0
 
 

@@ -39,7 +39,7 @@ class ListedPoints:
         """Announce and return the next point; None after the last."""
         number, candidate = next(self._waiting, (0, None))
         if candidate is not None:
-            console.tell(printable(f"point {number} of {len(self.results)}: {candidate.point.label}"))
+            console.log(printable(f"point {number} of {len(self.results)}: {candidate.point.label}"))
         return candidate
 
     def ended(self, candidate: Candidate, summary: Summary | None) -> None:
@@ -103,7 +103,7 @@ def train_apart(
         )
         raise ProjectError("sweep", message, "submit the sweep again", "--point", EXIT_USAGE)
     chosen = candidates[point]
-    console.tell(printable(f"point {point + 1} of {len(candidates)}: {chosen.point.label}"))
+    console.log(printable(f"point {point + 1} of {len(candidates)}: {chosen.point.label}"))
     return train.run(replace(request, selection=chosen.selection), output_format)
 
 

@@ -45,7 +45,7 @@ def check(
     if output_format == "text":
         console.write("\n".join([predictions, *notes_on_begun_otherwise(candidates)]))
     if note := note_on_evaluation(candidates):
-        console.tell(note)
+        console.log(note)
     code = _judge(request, candidates)
     if output_format == "json" and (code != EXIT_OK or request.dry_run):
         results = [
@@ -116,12 +116,12 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
             continue
         report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=request.strict)
         if report.exit_code != EXIT_OK and not request.unguarded:
-            console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
+            console.log(f"{printable(candidate.point.label)}\n{render(report)}")
             code = code or report.exit_code
         elif new := [each for each in report.findings if (each.code, each.message) not in shown]:
             findings = render(report._replace(findings=tuple(new)), quiet=True)
-            console.tell(f"{printable(candidate.point.label)}\n{findings}")
+            console.log(f"{printable(candidate.point.label)}\n{findings}")
         shown.update((each.code, each.message) for each in report.findings)
     if code != EXIT_OK:
-        console.tell("a point fails its checks: no run was started or written")
+        console.log("a point fails its checks: no run was started or written")
     return code

@@ -41,14 +41,14 @@ def train_in_turn(points: Points, request: train.Request, output_format: str) ->
         record(points, candidate, ended, before)
         code = code or ended
         if ended in STOPPED:
-            tell_how_to_continue()
+            log_how_to_continue()
             break
     return code
 
 
-def tell_how_to_continue() -> None:
+def log_how_to_continue() -> None:
     """Print the command that continues a sweep."""
-    console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
+    console.log(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
 
 
 def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> bool:
@@ -77,5 +77,5 @@ def train_point(request: train.Request, output_format: str) -> int:
     except ProjectError as error:
         if error.exit_code in STOPPED:
             raise
-        console.tell(console.describe_error(error))
+        console.log(console.describe_error(error))
         return error.exit_code

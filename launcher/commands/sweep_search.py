@@ -45,7 +45,7 @@ MAX_REFUSED = 3
 
 
 class SearchedTrials:
-    """Trials of a study as points: asks for values, resolves and checks each trial, and tells its metric."""
+    """Trials of a study as points: draws values, resolves and checks each trial, and records its metric."""
 
     def __init__(
         self, study: Study, space: Sequence[Parameter], request: train.Request, base: Path, options: Options
@@ -61,7 +61,7 @@ class SearchedTrials:
         """Yield the results of earlier trials; one that was refused may have no valid config."""
         for trial in self._study.trials():
             if len(trial.values) < len(self._space):
-                continue  # killed while it was asked for
+                continue  # killed while it was drawn
             try:
                 candidate = self._candidate(trial)
             except ProjectError:
@@ -107,7 +107,7 @@ class SearchedTrials:
                 return candidate
             self._study.tell(trial, None)
         if self.gave_up:
-            console.tell(
+            console.log(
                 f"{MAX_REFUSED} trials in a row were refused: fix the finding, then continue the search"
             )
         return None
@@ -133,13 +133,13 @@ class SearchedTrials:
             if len(trial.values) == len(self._space):
                 return trial
             self._study.tell(trial, None)
-        asked = [trial for trial in self._study.trials() if trial.state != WAITING]
-        if len(asked) >= self._options.num_trials:
+        requested = [trial for trial in self._study.trials() if trial.state != WAITING]
+        if len(requested) >= self._options.num_trials:
             return None
         trial = self._study.ask()
         if trial.number <= self._options.num_trials:
             return trial
-        self._study.tell(trial, None)  # another task of an array asked for the last one at the same moment
+        self._study.tell(trial, None)  # another task of an array got the last one at the same moment
         return None
 
     def _candidate(self, trial: Trial) -> Candidate:
@@ -156,16 +156,16 @@ class SearchedTrials:
         try:
             candidate = self._candidate(trial)
         except ProjectError as error:
-            console.tell(f"{title}\n{console.describe_error(error)}")
+            console.log(f"{title}\n{console.describe_error(error)}")
             return None
         self.results[trial.number] = Result(candidate)
-        console.tell(printable(f"{title}: {' '.join(candidate.point.label.split()[1:])}"))
+        console.log(printable(f"{title}: {' '.join(candidate.point.label.split()[1:])}"))
         if candidate.is_finished:
             return candidate
         report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=self._request.strict)
         if report.exit_code == EXIT_OK or self._request.unguarded:
             return candidate
-        console.tell(f"{render(report)}\nthe trial fails its checks: it is not started")
+        console.log(f"{render(report)}\nthe trial fails its checks: it is not started")
         return None
 
 
@@ -226,8 +226,8 @@ def _most(ends: Sequence[Candidate], trials: int, done: int) -> str:
     known = [cost for cost in costs if cost is not None]
     price = f", cost {cost_text(left * max(known))}" if len(known) == len(costs) else ""
     total = show_duration(left * max(rest.eta_s.value for rest in rests))
-    asked = f" ({done} so far)" if done else ""
-    most = f"{counted(trials, 'trial')}{asked} between these corners: at most {total}{price}"
+    so_far = f" ({done} so far)" if done else ""
+    most = f"{counted(trials, 'trial')}{so_far} between these corners: at most {total}{price}"
     return f"{predictions(ends)}\n{most}"
 
 

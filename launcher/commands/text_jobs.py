@@ -11,7 +11,7 @@ from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
 from launcher.commands.texts_argument import texts_and_output
 from launcher.io.files import expanded, make_folder
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from neobert.encoding.request import Request as EncodingRequest
@@ -37,24 +37,24 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
     with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
-        report = _ask(MODULES[type(request)], asdict(content))
+        report = _report_of(MODULES[type(request)], asdict(content))
     if request.output:
         classes = report.pop("classes", {}) if output_format == "text" else {}
         deliver_report(report, output_format)
-        tell_classes(classes)
+        log_classes(classes)
     warn_of_lost_text(report)
     return EXIT_OK
 
 
-def _ask(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
+def _report_of(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job that the same command continues after Ctrl-C, and return its report."""
     try:
-        return ask(module, content, doing="loading the model", hint=HINT)
+        return report_of(module, content, doing="loading the model", hint=HINT)
     except KeyboardInterrupt:
         raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
 
 
-def tell_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
+def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
     """Print scores by class, and what the texts of each class are predicted as."""
     if not classes:
         return
@@ -73,9 +73,9 @@ def warn_of_lost_text(report: Mapping[str, Any]) -> None:
     truncated, lost = report["truncated"], report["tokens_lost"]
     share = lost / max(1, lost + report["tokens"])
     if share > LARGE_SHARE_LOST:
-        console.tell(
+        console.log(
             f"warning: {truncated:,} of {counted(report['texts'], 'text')} "
             f"{'exceeds' if truncated == 1 else 'exceed'} {report['max_length']:,} tokens; "
             f"{percent(share)} of all tokens were cut off"
         )
-        console.tell("  = hint: split long texts into passages, one per line or row")
+        console.log("  = hint: split long texts into passages, one per line or row")

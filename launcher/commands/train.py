@@ -164,7 +164,7 @@ def _already_finished(node: NodeLaunch) -> int:
     if changed := changed_files(node.resolved.config, node.folder):
         names = printable(listed(changed))
         way = "to train on it, set trainer.output_dir to another folder"
-        console.tell(f"note: the text has changed since this run was trained on it ({names}): {way}")
+        console.log(f"note: the text has changed since this run was trained on it ({names}): {way}")
     return _deliver(already_finished(node.folder), node)
 
 
@@ -200,10 +200,10 @@ def _lead_once(node: NodeLaunch) -> int:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
         if moved:
-            console.tell(_moved_aside(resolved, folder, moved))
+            console.log(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
         first_step, has_weights = _first_step(examination), _starts_from_weights(resolved)
-        stages = Stages(folder, request.stages, first_step, console.tell, has_weights=has_weights)
+        stages = Stages(folder, request.stages, first_step, console.log, has_weights=has_weights)
         launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
         entry = {
             "command": launch.command,
@@ -335,15 +335,15 @@ def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> L
 def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
     """Supervise the run with a live view, and restore the terminal."""
 
-    def tell() -> None:
+    def refresh() -> None:
         forwarder.print_new()
         view.refresh()
         if launch.stages is not None and launch.stages.look():
-            console.tell(printable(launch.stages.failure))
+            console.log(printable(launch.stages.failure))
             forwarder.stop()
 
     try:
-        return supervise(launch, forwarder, tell)
+        return supervise(launch, forwarder, refresh)
     finally:
         view.close()
 

@@ -63,7 +63,7 @@ def download(name: str, revision: str | None) -> Snapshot:
     folder = snapshot_folder(name, commit)
     if not _is_whole(folder):
         missing = [each for each in files if not (folder / each).is_file()]
-        console.tell(printable(f"downloading {name}@{commit[:12]}: {counted(len(missing), 'file')}"))
+        console.log(printable(f"downloading {name}@{commit[:12]}: {counted(len(missing), 'file')}"))
     with _explaining(name, revision):
         for file in files:
             _download(name, commit, file)
@@ -158,7 +158,7 @@ def _cached(name: str, revision: str | None, commit: str) -> Snapshot:
     """Return the copy in the cache. Raises `ProjectError` if it is not there, or not whole."""
     folder = snapshot_folder(name, commit)
     if is_commit(commit) and _is_whole(folder):
-        console.tell(printable(f"no connection to the Hub: {name}@{commit[:12]} from the local cache"))
+        console.log(printable(f"no connection to the Hub: {name}@{commit[:12]} from the local cache"))
         return Snapshot(commit, folder)
     part = "only partly in the local cache" if folder.is_dir() else "not in the local cache"
     shown = f"revision {printable(revision)} is" if revision else "is"

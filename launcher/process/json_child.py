@@ -30,7 +30,7 @@ STOPPING_S = 10.0
 LAST_LINES_S = 2.0
 
 
-def ask(
+def report_of(
     module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, doing: str, hint: str
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report.
@@ -108,7 +108,7 @@ def _print_lines(output: IO[bytes], is_stopping: Event) -> None:
             if is_progress and console.is_terminal(sys.stderr):
                 show_progress(text)
             elif not is_progress or time.monotonic() - logged_s >= LOG_INTERVAL_S:
-                console.tell(printable(text, keep="\t"))
+                console.log(printable(text, keep="\t"))
                 logged_s = time.monotonic() if is_progress else logged_s
 
 
@@ -135,9 +135,9 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
 def _announce_stop(error: BaseException) -> None:
     """Print that a signal was received: the child may need seconds to stop."""
     if isinstance(error, KeyboardInterrupt):
-        console.tell("Ctrl-C: stopping")
+        console.log("Ctrl-C: stopping")
     elif isinstance(error, TerminatedError):
-        console.tell(f"{signal_name(error.number)}: stopping")
+        console.log(f"{signal_name(error.number)}: stopping")
 
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:

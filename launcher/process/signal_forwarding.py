@@ -68,7 +68,7 @@ class Forwarder:
         """Print the effect of new signals; the signal handler must not print, as it may interrupt a print."""
         while self._num_reported < len(self.seen):
             self._num_reported += 1
-            console.tell(effect_text(self.seen[: self._num_reported]))
+            console.log(effect_text(self.seen[: self._num_reported]))
 
     def _end_early(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:

@@ -36,7 +36,7 @@ class PlainView:
         """Print warnings, progress of the start, and metrics since the last call."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
-            console.tell(message)
+            console.log(message)
         self._show_progress(beat.get("phase_doing"))
         for row in self.watch.metrics.read_new():
             self.write(describe(row, beat, self.watch.max_steps))
@@ -75,7 +75,7 @@ class SteadyView:
             act()
         except Exception as error:
             self.has_failed = True
-            console.tell(printable(f"live view disabled, training continues: {error}"))
+            console.log(printable(f"live view disabled, training continues: {error}"))
 
 
 def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> View:
@@ -86,7 +86,7 @@ def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> Vi
     if is_quiet:
         return SteadyView(PlainView(watch, lambda _: None))
     if output_format == "json":
-        return SteadyView(PlainView(watch, console.tell))
+        return SteadyView(PlainView(watch, console.log))
     if console.is_terminal(sys.stdout):
         from launcher.run.progress_bar import ProgressView
 

@@ -69,7 +69,7 @@ class ProgressView:
         """Print new warnings and evaluations, and update the bar."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
-            console.tell(message)
+            console.log(message)
         for row in self.watch.metrics.read_new():
             if line := describe_evaluation(row, beat, self.watch.max_steps):
                 text = fold(line, self.progress.console.width, BETWEEN)

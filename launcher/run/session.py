@@ -149,7 +149,7 @@ def stop_orphans(launch: Launch) -> int:
     """Stop orphaned ranks of this run, so that no two sessions write to it; return how many survive."""
     count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
     if count:
-        console.tell(f"stopped {counted(count, 'rank')} left running by an ended session")
+        console.log(f"stopped {counted(count, 'rank')} left running by an ended session")
     return num_stuck
 
 
@@ -201,7 +201,7 @@ def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -
         dump_stacks(workers, launch.folder, str(stall))
     except OSError as error:  # a full or missing disk may be the cause of the hang
         note = f"could not write stacks: {error}"
-    console.tell(printable(f"{stall}; {note}"))
+    console.log(printable(f"{stall}; {note}"))
     end(child, workers, launch.limits.grace_s)
 
 
@@ -215,4 +215,4 @@ def tolerating_full_disk(name: str) -> Iterator[None]:
     try:
         yield
     except ProjectError as error:
-        console.tell(printable(f"warning: could not write {name}: {error.place} {error.message}"))
+        console.log(printable(f"warning: could not write {name}: {error.place} {error.message}"))

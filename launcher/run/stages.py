@@ -148,7 +148,7 @@ class Stages:
         folder: Path,
         steps: Sequence[int],
         after_step: int,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         has_weights: bool = False,
     ) -> None:
@@ -159,7 +159,7 @@ class Stages:
             has_weights: whether a run without such a checkpoint starts from trained weights.
         """
         self.failure = ""
-        self._folder, self._tell = folder, tell
+        self._folder, self._log = folder, log
         self._must_fall = after_step < 0 and not has_weights
         self._left = [step for step in steps if step > after_step]
         self._tail = MetricsTail(folder / METRICS, after_step)
@@ -191,7 +191,7 @@ class Stages:
             return
         self._pace = pace_of(settled) or self._pace
         self._recompiles, self._judged = int(beat.get("recompiles") or 0), len(self._lines)
-        self._tell(f"stage {stage} passed{self._figures(beat)}")
+        self._log(f"stage {stage} passed{self._figures(beat)}")
 
     def _recompiles_allowed(self, beat: Record) -> int:
         """Return the allowed number of recompiles: that of the previous stage; any in the first stage."""

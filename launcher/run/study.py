@@ -25,7 +25,7 @@ INSTALL = "pip install 'optuna>=5'"
 FILE = "study.jsonl"
 NAME = "search"
 SEARCHED, TASK = "searched", "array_task"
-"""Attributes in the journal: what is searched, and the task of a job array that asked for a trial."""
+"""Attributes in the journal: what is searched, and the task of a job array that drew a trial."""
 SEEDS_OF_A_TASK = 1_000_003
 WAITING, RUNNING, COMPLETE, FAILED = "waiting", "running", "complete", "failed"
 
@@ -36,7 +36,7 @@ class Trial:
 
     Attributes:
         number: from 1.
-        values: values by key; incomplete if the search was killed while it asked for them.
+        values: values by key; incomplete if the search was killed while it drew them.
         value: the metric of a complete trial.
     """
 
@@ -85,7 +85,7 @@ class Study:
             raise ProjectError("search", message, hint, str(path), EXIT_USAGE)
 
     def trials(self) -> list[Trial]:
-        """Return all trials, in the order in which they were asked for."""
+        """Return all trials, in the order in which they were drawn."""
         with self._read():
             return [self._trial(each) for each in self._study.get_trials(deepcopy=False)]
 
@@ -104,13 +104,13 @@ class Study:
         import optuna
 
         number = len(self._study.get_trials(deepcopy=False))
-        # Tasks of an array may ask at the same moment, and must not get the same values.
+        # Tasks of an array may draw at the same moment, and must not get the same values.
         seed = self._seed + number + SEEDS_OF_A_TASK * int(self.array_task or 0)
         self._study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
         with self._read():
-            asked = self._study.ask(self._distributions)
-            asked.set_user_attr(TASK, self.array_task)
-        return Trial(asked.number + 1, RUNNING, asked.params, None, self.array_task)
+            drawn = self._study.ask(self._distributions)
+            drawn.set_user_attr(TASK, self.array_task)
+        return Trial(drawn.number + 1, RUNNING, drawn.params, None, self.array_task)
 
     def tell(self, trial: Trial, value: float | None) -> None:
         """Record the metric of a trial; None for one that was refused or failed."""

@@ -162,10 +162,10 @@ def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     with tolerating_full_disk("the restart to manifest.json"):
         record_restart(launch.folder, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
-    console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
+    console.log(printable(f"{failure.message}; restarting from {source} ({count})"))
     if failure.step > saved + 1:
         # Their lines are the same, so nothing is printed until the run has passed them.
-        console.tell(f"steps {saved + 1:,} to {failure.step:,} are repeated, and not printed again")
+        console.log(f"steps {saved + 1:,} to {failure.step:,} are repeated, and not printed again")
 
 
 def conclude_session(

@@ -160,7 +160,7 @@ def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
             if not is_waiting:
                 is_waiting = True
                 wait = f"waiting up to {show_duration(LOCK_TIMEOUT_S)} for it to end"
-                console.tell(printable(f"{_holder(folder)} uses {folder}: {wait}"))
+                console.log(printable(f"{_holder(folder)} uses {folder}: {wait}"))
             time.sleep(0.2)
         except OSError:
             return None  # a file system without locks: the checks of the directory's content still hold

@@ -32,7 +32,7 @@ def newest_run() -> Path:
         raise ProjectError("no-runs", message, "pass a run directory", exit_code=EXIT_USAGE)
     newest = max(runs, key=lambda each: _launched(each.folder)).folder
     newest = Path.cwd() if newest == Path() else newest
-    console.tell(printable(f"newest run: {newest}"))
+    console.log(printable(f"newest run: {newest}"))
     return newest
 
 

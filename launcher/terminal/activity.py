@@ -89,4 +89,4 @@ def announce(text: str) -> None:
     if _current:
         _current[-1].show(text)
     elif console.is_terminal(sys.stderr):
-        console.tell(printable(text))
+        console.log(printable(text))

@@ -63,7 +63,7 @@ def unwritten(error: OSError) -> ProjectError:
     )
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     """Write a message to standard error; errors of writing it are ignored."""
     shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:

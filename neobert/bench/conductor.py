@@ -31,18 +31,18 @@ def conduct(request: Request) -> dict[str, Any]:
     The order of the arms alternates, so that a drift of clock rate or temperature favours neither of them.
     """
     with workers(request) as arms:
-        about = {name: arm.ask("describe") for name, arm in arms.items()}
+        about = {name: arm.call("describe") for name, arm in arms.items()}
         refuse_other_baseline(request, next(iter(about.values())))
         for name, arm in arms.items():
-            about[name] |= arm.ask("cold_peak")
+            about[name] |= arm.call("cold_peak")
             log_progress(f"{name}: {counted(request.trim, 'warm-up step')}")
-            arm.ask("warm_up", count=request.trim)
+            arm.call("warm_up", count=request.trim)
         turns: Turns = {name: [] for name in arms}
         for number in range(request.rounds):
             for name in sorted(arms, reverse=bool(number % 2)):
-                turns[name].append(arms[name].ask("turn", count=request.steps_per_turn))
+                turns[name].append(arms[name].call("turn", count=request.steps_per_turn))
             log_progress(f"round {number + 1} of {request.rounds}: {rates_text(turns)}")
-        ends = {name: arm.ask("finish") for name, arm in arms.items()}
+        ends = {name: arm.call("finish") for name, arm in arms.items()}
     return report(request, about, turns, ends)
 
 
@@ -140,7 +140,7 @@ class Worker:
             text=True,
         )
 
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Call the method `do` of the child's `Arm` and return its result. Raises the child's error."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None

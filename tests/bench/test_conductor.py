@@ -33,7 +33,7 @@ class Pretender:
     def __init__(self, name, config, data):
         self.name, self._turns = name, 0
 
-    def ask(self, do, **arguments):
+    def call(self, do, **arguments):
         Pretender.asked.append((self.name, do))
         return copy.deepcopy(getattr(self, do)(**arguments))
 

@@ -23,5 +23,5 @@ def test_a_child_without_an_answer_is_told_by_its_end(does, told, tmp_path, monk
     )
     arm = Worker("a", tmp_path / "a.json", "synthetic")
     with pytest.raises(ProjectError, match=told):
-        arm.ask("describe")
+        arm.call("describe")
     arm.close()

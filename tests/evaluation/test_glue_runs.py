@@ -29,7 +29,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Run files that were trained; the trainer only pretends, and fails for the codes in `failing`."""
     settings: list[dict[str, Any]] = []
 
-    def ask(module: str, content: dict[str, Any], *, doing: str, hint: str) -> dict[str, Any]:
+    def report_of(module: str, content: dict[str, Any], *, doing: str, hint: str) -> dict[str, Any]:
         output = Path(content["output"])
         tasks = {name: prepare_task(TASKS[name], content["data"], output / name) for name in content["tasks"]}
         return {"tasks": tasks, "weights": "digest"}
@@ -49,7 +49,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         (folder / "outcome.json").write_text(json.dumps(outcome))
         return 0
 
-    monkeypatch.setattr(evaluate_glue, "ask", ask)
+    monkeypatch.setattr(evaluate_glue, "report_of", report_of)
     monkeypatch.setattr(evaluate_glue.train, "run", run)
     return settings
 

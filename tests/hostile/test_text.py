@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from launcher.process.json_child import ask
+from launcher.process.json_child import report_of
 from launcher.report.formats import FORMATS
 from launcher.run.live_view import make_view
 from launcher.run.progress_bar import ProgressView
@@ -213,7 +213,7 @@ def test_what_a_child_prints(tmp_path, monkeypatch, capsys):
     (tmp_path / "noisy_child.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ProjectError):
-        ask("noisy_child", {}, doing="", hint="")
+        report_of("noisy_child", {}, doing="", hint="")
     said = capsys.readouterr().err
     assert said == "first\nsecond\N{REPLACEMENT CHARACTER}[31m\n: :error::INJECTED\n"
 

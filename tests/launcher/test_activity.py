@@ -26,7 +26,7 @@ def test_text_and_time_are_shown_and_erased(capsys):
         announce("measuring gpu load \x1b[31m (2 of 5) and more")
         time.sleep(0.05)
         with activity("within"):
-            console.tell("a message")
+            console.log("a message")
     shown = capsys.readouterr().err
     assert "\x1b[Kpreparing the data  0 s\r" in shown
     assert "\x1b[Kmeasuring gpu load \N{REPLACEMENT CHARACTER}[31m  0 s\r" in shown, "cut to the terminal"

@@ -49,11 +49,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the harness would have been asked for; it is not."""
     requests: list[dict[str, Any]] = []
 
-    def ask(module: str, content: dict[str, Any], *, doing: str, hint: str) -> dict[str, Any]:
+    def report_of(module: str, content: dict[str, Any], *, doing: str, hint: str) -> dict[str, Any]:
         requests.append(json.loads(json.dumps(content)))
         return pretended(requests[-1])
 
-    monkeypatch.setattr(bench, "ask", ask)
+    monkeypatch.setattr(bench, "report_of", report_of)
     return requests
 
 

@@ -92,7 +92,7 @@ def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir):
 def test_figures_that_no_card_would_have_are_refused_before_the_model_is_loaded(
     run_dir, monkeypatch, formats, name, message, hint
 ):
-    monkeypatch.setattr(export, "ask", lambda *_, **__: pytest.fail("the model is loaded"))
+    monkeypatch.setattr(export, "report_of", lambda *_, **__: pytest.fail("the model is loaded"))
     (run_dir / "figures.json").write_text("{}")
     with pytest.raises(ProjectError, match=message) as caught:
         export.run(replace(arguments(run_dir, *formats), results=(run_dir / name,)), "text")

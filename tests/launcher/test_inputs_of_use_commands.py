@@ -115,7 +115,7 @@ def test_a_refused_evaluation_leaves_no_empty_folder_behind(command, is_new, tmp
         raise ProjectError("blimp-files", "holds no pairs", "pass other files", "texts.txt")
 
     for module in (evaluation, evaluate_glue):
-        monkeypatch.setattr(module, "ask", refuse)
+        monkeypatch.setattr(module, "report_of", refuse)
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     settings = {"model_type": "neobert", **dict.fromkeys(sizes, 64)}
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
@@ -131,7 +131,7 @@ def test_ctrl_c_says_that_the_same_command_continues(capsys, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launcher.commands.text_jobs.ask", interrupted)
+    monkeypatch.setattr("launcher.commands.text_jobs.report_of", interrupted)
     assert app.run(["encode", "model", "texts.txt", "-o", "out.npy"]) == EXIT_INTERRUPTED
     message = " ".join(capsys.readouterr().err.split())
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message

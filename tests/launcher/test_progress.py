@@ -103,7 +103,7 @@ def test_progress_of_a_child_is_shown_in_place_on_a_terminal(is_terminal, tmp_pa
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(console, "is_terminal", lambda stream: is_terminal and stream is sys.stderr)
     monkeypatch.setattr(activity_module, "TICK_S", 60.0)
-    assert json_child.ask("counting_child", {}, doing="loading", hint="") == {"done": True}
+    assert json_child.report_of("counting_child", {}, doing="loading", hint="") == {"done": True}
     shown = capsys.readouterr().err
     if is_terminal:
         erase = console.ERASE_LINE

@@ -63,7 +63,7 @@ def test_a_child_that_keeps_the_descriptor_keeps_the_hold(tmp_path, monkeypatch)
 def is_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return an event that is set when a launch says that it waits for another."""
     event = threading.Event()
-    monkeypatch.setattr(directory.console, "tell", lambda _: event.set())
+    monkeypatch.setattr(directory.console, "log", lambda _: event.set())
     return event
 
 

@@ -34,7 +34,7 @@ class Cluster:
 
     folder: Path
 
-    def ask(self, *command: str | Path, is_needed: bool = True) -> str:
+    def run(self, *command: str | Path, is_needed: bool = True) -> str:
         """Run a command of Slurm and return its output."""
         words = [str(word) for word in command]
         done = subprocess.run(words, env=self._environment, capture_output=True, text=True, check=False)
@@ -43,12 +43,12 @@ class Cluster:
 
     def submit(self, run_file: Path, *options: str) -> str:
         """Queue a run with `neobert-launch submit`, and return the number of the job."""
-        answer = self.ask("neobert-launch", "submit", run_file, "--to", "slurm", "--time", "10", *options)
+        answer = self.run("neobert-launch", "submit", run_file, "--to", "slurm", "--time", "10", *options)
         return re.findall(r"^job (\d+):", answer, re.MULTILINE)[0]
 
     def job(self, number: str) -> dict[str, str]:
         """Return the fields of a job; empty if Slurm has forgotten it."""
-        text = self.ask("scontrol", "show", "job", "-o", number, is_needed=False)
+        text = self.run("scontrol", "show", "job", "-o", number, is_needed=False)
         return dict(re.findall(r"(\S+?)=(\S*)", text))
 
     def state(self, number: str) -> str:
@@ -61,7 +61,7 @@ class Cluster:
         A node refuses a job whose credential is of the second in which it ended: `credential revoked`.
         """
         self.until(lambda: self.state(number) in ("PENDING", "RUNNING"), f"job {number} is not queued again")
-        self.ask("scontrol", "update", f"jobid={number}", "starttime=now+3", is_needed=False)
+        self.run("scontrol", "update", f"jobid={number}", "starttime=now+3", is_needed=False)
 
     def preempt(self, number: str) -> None:
         """Take the nodes of a job away, and give them back once it has been queued again."""
@@ -72,7 +72,7 @@ class Cluster:
     def taken(self, number: str, nodes: list[str]) -> Iterator[None]:
         """Take nodes of a job away inside the `with` block, which begins when it has been queued again."""
         restarts = int(self.job(number)["Restarts"])
-        taker = self.ask(
+        taker = self.run(
             "sbatch", "--parsable", "--partition=high", "--exclusive", f"--nodes={len(nodes)}", "--time=9",
             f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=exec sleep 500",
         )  # fmt: skip
@@ -81,11 +81,11 @@ class Cluster:
             self.release(number)
             yield
         finally:
-            self.ask("scancel", taker)
+            self.run("scancel", taker)
 
     def nodes_of(self, number: str) -> list[str]:
         """Return the names of the nodes of a job."""
-        return self.ask("scontrol", "show", "hostnames", self.job(number)["NodeList"]).split()
+        return self.run("scontrol", "show", "hostnames", self.job(number)["NodeList"]).split()
 
     def processes_on(self, node: str) -> list[psutil.Process]:
         """Return the processes of jobs on a node; its daemon is none of them."""
@@ -132,7 +132,7 @@ class Cluster:
             process.suspend()
         self.end(self._pid_of(name), signal.SIGKILL)
         if is_noticed:
-            self.ask("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")
+            self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")
         try:
             yield processes
         finally:
@@ -148,11 +148,11 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """Start the daemon of a node."""
-        self.ask("slurmd", "-f", self.conf, "-N", name)
+        self.run("slurmd", "-f", self.conf, "-N", name)
 
     def restore(self) -> None:
         """Leave the cluster as it was when it was started: no job, and all nodes idle."""
-        self.ask("scancel", "--user", getpass.getuser())
+        self.run("scancel", "--user", getpass.getuser())
         for name in NODES:
             if not psutil.pid_exists(self._pid_of(name)):
                 self.start_node(name)
@@ -162,7 +162,7 @@ class Cluster:
         """Wait until all nodes are ready for a job."""
         state = ("sinfo", "-h", "-N", "-p", "low", "-o", "%T")
         idle = ["idle"] * len(NODES)
-        self.until(lambda: self.ask(*state, is_needed=False).split() == idle, "the nodes do not get ready")
+        self.until(lambda: self.run(*state, is_needed=False).split() == idle, "the nodes do not get ready")
 
     def _pid_of(self, node: str) -> int:
         return int((self.folder / "run" / f"slurmd-{node}.pid").read_text())
@@ -226,11 +226,11 @@ def _start(cluster: Cluster) -> None:
     missing = [name for name in DAEMONS if shutil.which(name) is None]
     assert not missing, f"apt-get install slurmctld slurmd slurm-client munge: {missing} not found"
     run, log = cluster.folder / "run", cluster.folder / "log"
-    cluster.ask(
+    cluster.run(
         "munged", "--force", f"--key-file={cluster.folder}/munge.key", f"--socket={run}/munge.socket",
         f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.log", f"--seed-file={run}/munge.seed",
     )  # fmt: skip
-    cluster.ask("slurmctld", "-f", cluster.conf)
+    cluster.run("slurmctld", "-f", cluster.conf)
     for name in NODES:
         cluster.start_node(name)
     cluster.until_idle()
@@ -239,7 +239,7 @@ def _start(cluster: Cluster) -> None:
 def _stop(cluster: Cluster) -> None:
     """End the jobs and the daemons, each by its pid file; munged last, because the others need it."""
     with suppress(AssertionError):
-        cluster.ask("scancel", "--user", getpass.getuser())
+        cluster.run("scancel", "--user", getpass.getuser())
     paths = (cluster.folder / "run").glob("*.pid")
     for path in sorted(paths, key=lambda path: STOPPED_LAST.get(path.stem, 0)):
         with suppress(OSError, ValueError):

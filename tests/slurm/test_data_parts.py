@@ -23,14 +23,14 @@ def test_an_array_prepares_the_parts_and_a_job_after_it_joins_them(cluster, tmp_
     data = {"path": "*.txt", "eval_samples": 2, "max_seq_length": 128, "cache_dir": "prepared"}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({**RUN, "dataset": data, "tokenizer": {"path": "tok"}}))
     own = ("--chdir", tmp_path, "--output", tmp_path / "%x-%A_%a.log")
-    cluster.ask(
+    cluster.run(
         "bash",
         "-c",
         f"cd {tmp_path} && neobert-launch tokenizer train run.yaml --tokenizer.path null --output tok",
     )
-    array = cluster.ask("sbatch", "--parsable", "--array=1-3", *own, "--wrap", PART)
+    array = cluster.run("sbatch", "--parsable", "--array=1-3", *own, "--wrap", PART)
     after = (f"--dependency=afterok:{array}", *own)
-    join = cluster.ask("sbatch", "--parsable", *after, "--wrap", "neobert-launch data join prepared")
+    join = cluster.run("sbatch", "--parsable", *after, "--wrap", "neobert-launch data join prepared")
     cluster.until_ended(join)
     assert cluster.state(join) == "COMPLETED", [log.read_text() for log in tmp_path.glob("*.log")]
     manifest = json.loads((tmp_path / "prepared" / "manifest.json").read_text())

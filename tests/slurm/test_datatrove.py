@@ -24,15 +24,15 @@ def test_arrays_of_datatrove_write_the_parts_that_its_local_executor_writes(clus
     run = {**RUN, "dataset": data, "tokenizer": {"path": "tok", "vocab_size": None}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
 
-    def ask(command: str) -> str:
-        return cluster.ask("bash", "-c", f"cd {tmp_path} && {command}")
+    def run(command: str) -> str:
+        return cluster.run("bash", "-c", f"cd {tmp_path} && {command}")
 
     trained = "--tokenizer.path null --tokenizer.vocab_size 2000 --output tok"
-    ask(f"neobert-launch tokenizer train run.yaml {trained}")
-    ask("python " + PIPELINE % ("slurm", "slurm") + " --slurm low")
-    cluster.until(lambda: not cluster.ask("squeue", "-h"), "the arrays do not end")
-    ask("python " + PIPELINE % ("local", "local"))
-    assert "parts            3, joined" in ask("neobert-launch data join slurm")
+    run(f"neobert-launch tokenizer train run.yaml {trained}")
+    run("python " + PIPELINE % ("slurm", "slurm") + " --slurm low")
+    cluster.until(lambda: not cluster.run("squeue", "-h"), "the arrays do not end")
+    run("python " + PIPELINE % ("local", "local"))
+    assert "parts            3, joined" in run("neobert-launch data join slurm")
     by_slurm, by_local = (parts_of(tmp_path / name) for name in ("slurm", "local"))
     assert by_slurm == by_local
 

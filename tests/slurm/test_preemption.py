@@ -75,4 +75,4 @@ def test_a_run_that_cannot_succeed_leaves_no_job(cluster, run_file, tmp_path):
     cluster.until_ended(job)
     assert cluster.job(job)["ExitCode"] == "93:0"
     assert cluster.job(job)["Restarts"] == "0"
-    assert cluster.ask("squeue", "--noheader") == ""
+    assert cluster.run("squeue", "--noheader") == ""

@@ -23,7 +23,7 @@ def test_a_point_that_is_queued_again_leaves_the_others_alone(cluster, run_file,
     points = [base / f"seed={seed}" for seed in (1, 2, 3, 4)]
     tasks = [f"{array}_{index}" for index in range(4)]
     cluster.until(lambda: len(steps_in(points[3])) > 5, "the last point does not start")
-    cluster.ask("scancel", "--signal=TERM", tasks[3])
+    cluster.run("scancel", "--signal=TERM", tasks[3])
     cluster.until_restarted(tasks[3], 0)
     cluster.release(tasks[3])
     for task in tasks:
@@ -31,7 +31,7 @@ def test_a_point_that_is_queued_again_leaves_the_others_alone(cluster, run_file,
     assert [cluster.state(task) for task in tasks] == ["COMPLETED"] * 4
     assert [damage_of(point, 60) for point in points] == [[]] * 4
     assert [launches_of(point) for point in points] == [1, 1, 1, 2]
-    cluster.ask("neobert-launch", "train", run, *SWEEP, "--collect")
+    cluster.run("neobert-launch", "train", run, *SWEEP, "--collect")
     results = json.loads((base / "sweep.json").read_text())["points"]
     assert [each["result"]["status"] for each in results] == ["finished"] * 4
 
@@ -42,12 +42,12 @@ def test_jobs_of_a_search_share_its_trials(cluster, run_file, tmp_path):
     tasks = [f"{array}_{index}" for index in range(2)]
     cluster.until(lambda: len(steps_in(base / "trial-1")) > 5, "the first trial does not start")
     (first,) = (each for each in tasks if owner_of(base, 1) == each.rpartition("_")[2])
-    cluster.ask("scancel", "--signal=TERM", first)
+    cluster.run("scancel", "--signal=TERM", first)
     cluster.until_restarted(first, 0)
     cluster.release(first)
     for task in tasks:
         cluster.until_completed(task)
-    cluster.ask("neobert-launch", "train", run, *SEARCH, "--collect")
+    cluster.run("neobert-launch", "train", run, *SEARCH, "--collect")
     points = json.loads((base / "sweep.json").read_text())["points"]
     assert [each["result"]["status"] for each in points] == ["finished"] * TRIALS
     assert len({str(each["overrides"]) for each in points}) == TRIALS

@@ -189,7 +189,7 @@ def refuse_syncs(monkeypatch, number, *, of_folders):
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "posix_fadvise", take_no_advice)
-    manifest._tell_unsynced.cache_clear()
+    manifest._warn_unsynced.cache_clear()
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EACCES])

@@ -40,7 +40,7 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         with writing(path.parent):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield lambda: _tell(path)
+        yield lambda: _touch(path)
     finally:
         os.close(handle)
 
@@ -74,7 +74,7 @@ def _not_a_lock(path: Path) -> ProjectError:
     )
 
 
-def _tell(path: Path) -> None:
+def _touch(path: Path) -> None:
     try:
         os.utime(path, follow_symlinks=False)
     except FileNotFoundError as error:

@@ -69,12 +69,12 @@ def prepare(
         check_not_a_child()
         with build_lock(cache / f".{key}.lock") as report_progress:
 
-            def tell() -> None:
+            def report() -> None:
                 report_progress()
                 on_progress()
 
             if not (folder / MANIFEST).exists():
-                build(folder, request, key, tell)
+                build(folder, request, key, report)
     return open_prepared(folder, request)
 
 

@@ -53,11 +53,11 @@ def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None
     with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
         if not (folder / MANIFEST).exists():
 
-            def tell() -> None:
+            def report() -> None:
                 report_progress()
                 on_progress()
 
-            _Copy(url.rstrip("/"), folder, dataset, _file_system(url), tell).make()
+            _Copy(url.rstrip("/"), folder, dataset, _file_system(url), report).make()
         os.utime(folder / MANIFEST)  # the time of its last use
     return folder
 

@@ -39,7 +39,7 @@ class Document:
     """
 
     tokens: Tokens
-    asked: NDArray[np.int64]
+    queried: NDArray[np.int64]
     key: NDArray[np.int64]
 
 
@@ -74,8 +74,8 @@ class Documents:
         question = [*self._statement, *answer, *self._end]
         tokens = [*self._start, *filler[:place], *statement, *filler[place:], *question]
         first = length - len(self._end) - KEY_WORDS - self._is_causal
-        asked = np.arange(first, first + KEY_WORDS)
-        return Document(np.array(tokens, np.int64), asked, np.array(key, np.int64))
+        queried = np.arange(first, first + KEY_WORDS)
+        return Document(np.array(tokens, np.int64), queried, np.array(key, np.int64))
 
     def _ids(self, text: str) -> list[int]:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))

@@ -108,7 +108,7 @@ def _predicted(
     sequences = [each.tokens for each in documents]
     run = pack(sequences, tokenizer.bundle.filler_id, model.multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])
-    rows = np.concatenate([start + each.asked for start, each in zip(starts, documents, strict=False)])
+    rows = np.concatenate([start + each.queried for start, each in zip(starts, documents, strict=False)])
     hidden = model.hidden(run)[torch.from_numpy(rows).to(model.device)]
     predicted: NDArray[np.int64] = model.logits(hidden).argmax(-1).cpu().numpy()
     return predicted

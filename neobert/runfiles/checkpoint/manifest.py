@@ -150,7 +150,7 @@ def sync(path: Path) -> None:
     except OSError as error:
         if error.errno not in UNSYNCED:
             raise
-        _tell_unsynced(error.strerror)
+        _warn_unsynced(error.strerror)
 
 
 def _sync(path: Path) -> None:
@@ -165,7 +165,7 @@ def _sync(path: Path) -> None:
 
 
 @cache
-def _tell_unsynced(reason: str) -> None:
+def _warn_unsynced(reason: str) -> None:
     message = "this file system does not sync folders (%s): a power failure may lose the newest checkpoint"
     log.warning(message, reason)
 

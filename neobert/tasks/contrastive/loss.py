@@ -111,9 +111,9 @@ class Loss:
         """Return the summed loss of queries, and the number of their false negatives."""
         losses = []
         for width in (*self.widths, candidates.vectors.shape[1]):
-            asked, offered = (first_components(each.vectors, width) for each in (queries, candidates))
+            anchors, offered = (first_components(each.vectors, width) for each in (queries, candidates))
             found = similarities(
-                queries._replace(vectors=asked), candidates._replace(vectors=offered), self.temperature
+                queries._replace(vectors=anchors), candidates._replace(vectors=offered), self.temperature
             )
             losses.append(info_nce(found, queries.targets))
         return torch.stack(losses).mean(), found.num_false

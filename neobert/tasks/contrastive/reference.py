@@ -60,12 +60,12 @@ class ReferenceStep:
         pairs = list(zip(vectors, numbers, texts, strict=True))
         queries = of_all([vector[each.queries] for vector, _, each in pairs])
         documents = of_all([vector[each.documents] for vector, _, each in pairs])
-        asked = of_all([number[each.queries] for _, number, each in pairs])
+        of_question = of_all([number[each.queries] for _, number, each in pairs])
         answers = of_all([_answers(number, each) for _, number, each in pairs])
         digests = of_all([each.digests for each in texts])
         of_queries = of_all([each.query_digests for each in texts])
         owners = of_all([each.owners for each in texts])
-        is_answer = asked[:, None] == answers
+        is_answer = of_question[:, None] == answers
         same = digests[:, None] == digests
         is_false = (is_answer.float() @ same.float() > 0) | (digests == of_queries[:, None])
         is_false |= owners == of_queries[:, None]

@@ -144,18 +144,18 @@ class ContrastiveStep:
     def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
         """Return the loss of this rank's queries, and the gradient of all ranks' loss by its vectors."""
         queries, candidates, own = gathered(world, vectors, texts)
-        asked, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
-        asked.grad, documents.grad = torch.zeros_like(asked), torch.zeros_like(documents)
-        total = torch.zeros((), dtype=torch.float64, device=asked.device)
-        num_false = torch.zeros((), dtype=torch.int64, device=asked.device)
+        anchors, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
+        anchors.grad, documents.grad = torch.zeros_like(anchors), torch.zeros_like(documents)
+        total = torch.zeros((), dtype=torch.float64, device=anchors.device)
+        num_false = torch.zeros((), dtype=torch.int64, device=anchors.device)
         for chunk in queries.chunks():
             loss, false = self.loss.of(chunk, candidates)
             loss.backward()
             total += loss.detach()
             num_false += false
-        self.tally.add(len(asked), len(documents), num_false)
+        self.tally.add(len(anchors), len(documents), num_false)
         gradient = torch.zeros_like(vectors)
-        gradient[texts.queries] = asked.grad
+        gradient[texts.queries] = anchors.grad
         gradient[texts.documents] = world.add_up(documents.grad)[own]
         return total, gradient
 
