@@ -111,7 +111,7 @@ def commit() -> str:
     if named := os.environ.get(COMMIT_ENV):
         return named
     folder = Path(__file__).parent
-    asked = subprocess.run(
+    requested = subprocess.run(
         ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
-    return asked.stdout.strip()
+    return requested.stdout.strip()

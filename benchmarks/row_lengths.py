@@ -113,11 +113,11 @@ def begin(worker: Worker) -> dict[str, Any]:
 
 def line(length: int, row: Mapping[str, Any]) -> str:
     plan = row["predicted"]
-    said = f"{plan['tokens_per_second']:,.0f} tokens/s, {plan['memory_mib']:,.0f} MiB on {plan['device']}"
+    reported = f"{plan['tokens_per_second']:,.0f} tokens/s, {plan['memory_mib']:,.0f} MiB on {plan['device']}"
     if "error" in row:
-        return f"{length:6,}  {row['error']}; predicted {said}"
+        return f"{length:6,}  {row['error']}; predicted {reported}"
     found = f"{row['tokens_per_second']:,} tokens/s, {row['peak_memory_mib']} MiB, {row['attention_kernel']}"
-    return f"{length:6,}  {found}; predicted {said}"
+    return f"{length:6,}  {found}; predicted {reported}"
 
 
 def main() -> None:

@@ -94,8 +94,8 @@ def trial(
 
 def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> str:
     """Return a name for files, which a run of another recipe, size or number of steps does not share."""
-    asked = json.dumps([options, recipes], sort_keys=True)
-    return f"{title}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
+    requested = json.dumps([options, recipes], sort_keys=True)
+    return f"{title}-{hashlib.sha256(requested.encode()).hexdigest()[:8]}"
 
 
 def result_path(results: Path, name: str) -> Path:

@@ -28,13 +28,13 @@ class Pretender:
 
     slowness = 1.0
     drift = (1.0,)
-    asked: list[tuple[str, str]]
+    requested: list[tuple[str, str]]
 
     def __init__(self, name, config, data):
         self.name, self._turns = name, 0
 
     def call(self, do, **arguments):
-        Pretender.asked.append((self.name, do))
+        Pretender.requested.append((self.name, do))
         return copy.deepcopy(getattr(self, do)(**arguments))
 
     def describe(self):
@@ -64,7 +64,7 @@ class Pretender:
 
 @pytest.fixture
 def arms(monkeypatch):
-    Pretender.asked = []
+    Pretender.requested = []
     monkeypatch.setattr(conductor, "Worker", Pretender)
     monkeypatch.setattr(Pretender, "slowness", 1.0)
     monkeypatch.setattr(Pretender, "drift", (1.0,))
@@ -72,7 +72,7 @@ def arms(monkeypatch):
 
 
 def request_for(names="ab", **changes):
-    asked = {
+    requested = {
         "arms": {name: {} for name in names},
         "digests": {name: name * 64 for name in names},
         "differences": {},
@@ -82,13 +82,13 @@ def request_for(names="ab", **changes):
         "data": "synthetic",
         "baseline": None,
     }
-    return Request(**{**asked, **changes})
+    return Request(**{**requested, **changes})
 
 
 def test_arms_take_turns_and_change_who_is_first(arms):
     conductor.conduct(request_for(rounds=3))
-    assert [name for name, do in arms.asked if do == "turn"] == ["a", "b", "b", "a", "a", "b"]
-    before = [do for _, do in arms.asked[: arms.asked.index(("a", "turn"))]]
+    assert [name for name, do in arms.requested if do == "turn"] == ["a", "b", "b", "a", "a", "b"]
+    before = [do for _, do in arms.requested[: arms.requested.index(("a", "turn"))]]
     assert before == ["describe", "describe", "cold_peak", "warm_up", "cold_peak", "warm_up"]
 
 
@@ -136,7 +136,7 @@ def test_a_baseline_of_the_same_kind_is_compared(arms, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (lambda base: base.update(device="another card"), "device was another card and is a card"),
         (lambda base: base["versions"].update(torch="1"), "torch was 1 and is 2"),
@@ -146,15 +146,15 @@ def test_a_baseline_of_the_same_kind_is_compared(arms, monkeypatch):
         (lambda base: base["settings"].update(trim=5), "trim was 5 and is 4"),
     ],
 )
-def test_a_baseline_of_another_kind_is_refused_before_a_step_is_done(arms, change, told):
+def test_a_baseline_of_another_kind_is_refused_before_a_step_is_done(arms, change, reported):
     baseline = conductor.conduct(request_for("a"))
     change(baseline)
-    arms.asked.clear()
+    arms.requested.clear()
     with pytest.raises(ProjectError, match="not comparable") as refusal:
         conductor.conduct(request_for("a", baseline=baseline))
-    assert told in refusal.value.message
+    assert reported in refusal.value.message
     assert refusal.value.exit_code == EXIT_CHECK_UNKNOWN
-    assert arms.asked == [("a", "describe")]
+    assert arms.requested == [("a", "describe")]
 
 
 @pytest.mark.parametrize("changes", [{"trim": 0}, {"rounds": 0}, {"steps": 9}, {"trim": 22}])

@@ -64,10 +64,10 @@ LOSSES = {"bf16": (2.0, 2.1), "fp8": (2.05,)}
 @pytest.fixture
 def chosen(tmp_path):
     """A request whose runs have finished: 100 and 85 steps in bf16, 100 in fp8, of any seed."""
-    asked = argparse.Namespace(
+    requested = argparse.Namespace(
         work=tmp_path, results=tmp_path, output=tmp_path / "out", size="tiny", steps=100, report=True
     )
-    for name, trial in fp8_loss.trials_of(asked).items():
+    for name, trial in fp8_loss.trials_of(requested).items():
         losses = [loss for _ in trials.SEEDS for loss in LOSSES[name]]
         lines = [
             {"trial": recipe, "loss": loss, "test_loss": loss, "seconds": 9.0, "tokens": 1}
@@ -75,7 +75,7 @@ def chosen(tmp_path):
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         trials.result_path(tmp_path, trial.name).write_text(text)
-    return asked
+    return requested
 
 
 def test_half_of_the_loss_of_fewer_steps_is_half_of_their_number(chosen):

@@ -53,8 +53,8 @@ def test_statements_are_of_every_word_that_the_passkey_test_asks_for(tmp_path):
     tokenizer.add_special_tokens([*special])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     config = TokenizerConfig(path=str(tmp_path))
-    asked = Documents(load_tokenizer(config, roles=("mask_token",)), is_causal=False)
-    assert {tokenizer.id_to_token(each) for each in asked.words} == {*words} <= {*words_of(tmp_path)}
+    requested = Documents(load_tokenizer(config, roles=("mask_token",)), is_causal=False)
+    assert {tokenizer.id_to_token(each) for each in requested.words} == {*words} <= {*words_of(tmp_path)}
 
 
 @pytest.mark.parametrize("kind", [SHORT, LONG])

@@ -46,9 +46,9 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(capsys, t
     facts = ROOT / "tests" / "facts" / "cpu-asked-for-h200.json"
     words = ["preflight", "--profile", "a100-prod", "--level", "static,host,gpu", "--facts", str(facts)]
     assert run([*words, "--output", str(tmp_path)]) == 3
-    told, shown = capsys.readouterr().out, TOUR.split("# on a laptop\n")[1].split("```")[0]
+    reported, shown = capsys.readouterr().out, TOUR.split("# on a laptop\n")[1].split("```")[0]
     for form in (r"^UNKNOWN: .+", r"^\d+ checks \(.+?\): "):
-        assert re.findall(form, shown, re.MULTILINE) == re.findall(form, told, re.MULTILINE)
+        assert re.findall(form, shown, re.MULTILINE) == re.findall(form, reported, re.MULTILINE)
     # The recording is older than this line, which a machine without a GPU has once.
     assert re.findall(r"^unknown (.+): \d+ checks not run$", shown, re.MULTILINE) == [NO_GPU]
 

@@ -49,8 +49,8 @@ def test_prepare_prints_one_json_report(configure, tmp_path):
 def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure, tmp_path):
     error_file = tmp_path / "error.json"
     config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
-    told = run("store.prepare", config, error_file=error_file)
-    assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
+    reported = run("store.prepare", config, error_file=error_file)
+    assert (reported.returncode, reported.stdout, reported.stderr) == (1, "", "")
     assert read_error_file(error_file).code == "DAT001"
     for nobody in (None, tmp_path / "gone" / "error.json"):
         child = run("store.prepare", config, error_file=nobody)

@@ -45,10 +45,10 @@ def test_what_lies_behind_a_proxy_is_left_to_it(server, monkeypatch):
 
 
 def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way_out(server, monkeypatch):
-    asked = []
+    requested = []
 
     def from_pretrained(name, **options):
-        asked.append(options["local_files_only"])
+        requested.append(options["local_files_only"])
         logging.getLogger("huggingface_hub.utils").warning("Retrying in 1s")
         raise OSError("not there")
 
@@ -60,14 +60,14 @@ def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))
     assert caught.value.hint == "check tokenizer.name and tokenizer.revision"
-    assert asked == [True, False]
+    assert requested == [True, False]
 
 
 def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
-    asked = []
+    requested = []
 
     def load_dataset(*args, **options):
-        asked.append((datasets.config.HF_HUB_OFFLINE, options["revision"]))
+        requested.append((datasets.config.HF_HUB_OFFLINE, options["revision"]))
         raise ConnectionError("not there")
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
@@ -76,7 +76,7 @@ def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
         open_corpus(DatasetConfig(name="nobody/nothing", revision="0ff1ce"))
     assert (caught.value.code, caught.value.place) == ("DAT001", "nobody/nothing@0ff1ce")
     assert "dataset.path to a file or folder, and dataset.name to null" in caught.value.hint
-    assert (asked, datasets.config.HF_HUB_OFFLINE) == ([(True, "0ff1ce")], False)
+    assert (requested, datasets.config.HF_HUB_OFFLINE) == ([(True, "0ff1ce")], False)
 
 
 def test_the_client_is_quiet_while_it_loads_and_not_after(caplog):

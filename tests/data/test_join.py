@@ -43,11 +43,11 @@ def joined(config: RunConfig, folder: Path, num_parts: int = PARTS) -> RunConfig
 
 
 def conversations(count: int, seed: int) -> list[dict[str, Any]]:
-    asked, answered = sentences(count, seed, 9), sentences(count, seed + 100, 9)
+    requested, answered = sentences(count, seed, 9), sentences(count, seed + 100, 9)
     roles = ("user", "assistant")
     return [
         {"messages": [{"role": role, "content": text} for role, text in zip(roles, pair, strict=True)]}
-        for pair in zip(asked, answered, strict=True)
+        for pair in zip(requested, answered, strict=True)
     ]
 
 

@@ -248,8 +248,8 @@ def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
     words = ["evaluate", "glue", model_folder, glue_data, "-o", tmp_path / "out", "--device", "cpu",
              "--tasks", "cola,rte", "--set", override]  # fmt: skip
     assert app.run([str(word) for word in words]) == 2
-    told = capsys.readouterr()
-    assert (told.err.count("fail CFG00"), told.out, trained) == (1, "", [])
+    reported = capsys.readouterr()
+    assert (reported.err.count("fail CFG00"), reported.out, trained) == (1, "", [])
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_document_depends_on_its_own_place_alone(bundle):
         each, again = (documents.document(3, length, depth, 7) for _ in range(2))
         np.testing.assert_array_equal(each.tokens, again.tokens)
         assert len(each.tokens) == length
-        assert (each.tokens[each.asked] == bundle.mask_id).all()
+        assert (each.tokens[each.queried] == bundle.mask_id).all()
         places = [np.flatnonzero(each.tokens == word).tolist() for word in each.key]
         assert [len(found) for found in places] == [1] * KEY_WORDS  # stated once
         first = len(bundle.framing.start) + round(depth * (length - documents.shortest)) + 4

@@ -400,10 +400,10 @@ def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["mlm_predict.py", str(folder), text, "nothing to fill"])
     with pytest.raises(SystemExit) as ending:
         runpy.run_path(str(EXAMPLE), run_name="__main__")
-    told = capsys.readouterr()
-    assert (ending.value.code, told.out) == (2, "")
-    assert "no [MASK] in the first" in told.err
-    assert "'nothing to fill'" in told.err
+    reported = capsys.readouterr()
+    assert (ending.value.code, reported.out) == (2, "")
+    assert "no [MASK] in the first" in reported.err
+    assert "'nothing to fill'" in reported.err
 
 
 def test_a_tokenizer_of_another_model_is_refused(make_model, save, tokenizer_dir):

@@ -42,12 +42,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--level", default=LEVELS)
     parser.add_argument("--folder", type=Path, default=HERE)
-    asked = parser.parse_intermixed_args(arguments)
-    run, levels = resolve_run(asked.profile, overrides=asked.overrides), parse_levels(asked.level)
+    requested = parser.parse_intermixed_args(arguments)
+    run, levels = resolve_run(requested.profile, overrides=requested.overrides), parse_levels(requested.level)
     examination = examine(run, levels, facts=probe(run, levels), folder=None)
     recorded = {
-        "profile": asked.profile,
-        "overrides": asked.overrides,
+        "profile": requested.profile,
+        "overrides": requested.overrides,
         "digest": run.digest,
         "levels": [str(level) for level in examination.levels],
         "verdict": examination.report.verdict,
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
         "durations_s": {probe.name: probe.duration_s for probe in examination.facts.probes},
         "facts": without_names(json.loads(facts_to_json(examination.facts))),
     }
-    path = asked.folder / f"{asked.name}.json"
+    path = requested.folder / f"{requested.name}.json"
     path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for check in examination.report.checks:
         print(check.id, check.status, check.message)

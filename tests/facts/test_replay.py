@@ -242,7 +242,7 @@ def test_a_value_may_stand_behind_an_option(tmp_path, capsys):
 
 def test_progress_is_told_with_the_seconds_since_the_start(capsys):
     record.progress(time.monotonic() - 12)("measuring distributed")
-    told = capsys.readouterr()
-    seconds, *words = told.err.split()
-    assert (told.out, words) == ("", ["s", "measuring", "distributed"])
+    reported = capsys.readouterr()
+    seconds, *words = reported.err.split()
+    assert (reported.out, words) == ("", ["s", "measuring", "distributed"])
     assert float(seconds) >= 12

@@ -58,12 +58,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
     parser.add_argument("--folder", type=Path, help="where the runs go; memory, unless a disk is to be tried")
-    asked = parser.parse_args(arguments)
-    where = asked.folder or (MEMORY if MEMORY.is_dir() else None)
+    requested = parser.parse_args(arguments)
+    where = requested.folder or (MEMORY if MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="random-kills-", dir=where) as folder:
-        tally = strike(Path(folder), asked.kills, asked.seed, asked.steps)
+        tally = strike(Path(folder), requested.kills, requested.seed, requested.steps)
     print(json.dumps(asdict(tally)))
-    return int(bool(tally.faults) or tally.resumed < asked.kills)
+    return int(bool(tally.faults) or tally.resumed < requested.kills)
 
 
 def strike(folder: Path, kills: int, seed: int, steps: int) -> Tally:

@@ -49,11 +49,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
+    requested = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sharded-kills-") as folder:
-        tally = strike(Path(folder), asked.kills, asked.seed)
+        tally = strike(Path(folder), requested.kills, requested.seed)
     print(json.dumps(asdict(tally)))
-    is_enough = tally.kills >= asked.kills and tally.while_joining >= asked.kills // 2
+    is_enough = tally.kills >= requested.kills and tally.while_joining >= requested.kills // 2
     return int(bool(tally.faults) or not is_enough)
 
 

@@ -89,7 +89,7 @@ def saved_step(run_dir: Path) -> int | None:
 
 def asked_file(ready: Path) -> Path:
     """Return the file that exists once the ranks were asked to stop."""
-    return ready.with_name("asked")
+    return ready.with_name("requested")
 
 
 def await_file(path: Path) -> None:
@@ -111,7 +111,7 @@ def dwell(place: Any, name: str, ready: Path, call: int) -> None:
     setattr(place, name, dwelling)
 
 
-def wait_for_requests(asked: Path) -> None:
+def wait_for_requests(requested: Path) -> None:
     """Sleep on until a handler has run and both requests were sent, as a computation would."""
     before, heard = signal.getsignal(signal.SIGTERM), []
 
@@ -123,7 +123,7 @@ def wait_for_requests(asked: Path) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not heard and time.monotonic() < deadline_s:
         time.sleep(0.005)
-    await_file(asked)  # or else the second request could come after the end
+    await_file(requested)  # or else the second request could come after the end
     signal.signal(signal.SIGTERM, before)
 
 

@@ -52,18 +52,18 @@ def lines_by_code(report: Any) -> dict[str, set[tuple[str, int]]]:
 @pytest.mark.parametrize("command", ["preflight", "train", "plan"])
 def test_it_is_refused_and_judged(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = [command, "-p", "a100-prod", "--config", str(FILE)]
-    assert app.run([*asked, "--output-format", "json"]) == 1
+    requested = [command, "-p", "a100-prod", "--config", str(FILE)]
+    assert app.run([*requested, "--output-format", "json"]) == 1
     found = lines_by_code(json.loads(capsys.readouterr().out))
     for code, words in SAID.items():
         assert code in found
         assert not words or (FILE.name, line_of(*words)) in found[code]
     assert {"CFG001", "CFG007"} <= found.keys()
     assert len(found.keys() - {"CFG001", "CFG007"}) >= 5
-    assert app.run(asked) == 1
-    told = capsys.readouterr().err
-    assert all(code in told for code in SAID)
-    assert "write model.hidden_size" in told
+    assert app.run(requested) == 1
+    reported = capsys.readouterr().err
+    assert all(code in reported for code in SAID)
+    assert "write model.hidden_size" in reported
     assert not list(tmp_path.iterdir())
 
 
@@ -75,9 +75,9 @@ def test_lint_judges_it_as_well(capsys):
 
 @pytest.mark.e2e
 def test_no_gpu_and_no_torch_are_needed(tmp_path):
-    asked = ["preflight", "-p", "a100-prod", "--config", str(FILE), "--level", "static"]
+    requested = ["preflight", "-p", "a100-prod", "--config", str(FILE), "--level", "static"]
     child = subprocess.run(
-        [sys.executable, "-c", PROBE, *asked], capture_output=True, text=True, check=True, cwd=tmp_path
+        [sys.executable, "-c", PROBE, *requested], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert json.loads(child.stderr.splitlines()[-1]) == {"code": 1, "heavy": []}
 
@@ -85,6 +85,6 @@ def test_no_gpu_and_no_torch_are_needed(tmp_path):
 def test_control_the_same_wishes_in_our_names_and_at_full_size_pass(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(MENDED, encoding="utf-8")
-    asked = ["preflight", "--config", "run.yaml", "--level", "static", "--output", "out"]
-    assert app.run([*asked, "--output-format", "json"]) == 0
+    requested = ["preflight", "--config", "run.yaml", "--level", "static", "--output", "out"]
+    assert app.run([*requested, "--output-format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []

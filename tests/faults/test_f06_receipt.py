@@ -88,9 +88,9 @@ def test_control_an_unchanged_machine_starts(launch):
 
 @pytest.mark.usefixtures("checked")
 def test_an_edited_config(launch):
-    said = refusal(launch, "--set", "trainer.max_steps=99999")
-    assert "trainer.max_steps was 50000 and is 99999" in said
-    assert "seed" not in said
+    output = refusal(launch, "--set", "trainer.max_steps=99999")
+    assert "trainer.max_steps was 50000 and is 99999" in output
+    assert "seed" not in output
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_a_probe_without_an_answer(run, monkeypatch, group, status, reason):
     code, report = run(*ASKED)
     assert (code, report["verdict"]) == (3, "unknown")
     unknown = {check["id"] for check in report["checks"] if check["status"] == "unknown"}
-    asked = {check["id"] for check in report["checks"] if check["status"] != "skip"}
-    assert unknown >= judged_by(group) & asked
+    requested = {check["id"] for check in report["checks"] if check["status"] != "skip"}
+    assert unknown >= judged_by(group) & requested
     assert unknown
     assert all(reason in check["message"] for check in report["checks"] if check["id"] in unknown)
 

@@ -14,7 +14,7 @@ MIB = 2**20
 ASKED = ("preflight", "-p", "a100-prod", "--level", "gpu", "--output", "out")
 
 
-def told() -> dict[str, Any]:
+def reported() -> dict[str, Any]:
     """What the heartbeat tells of the incident's allocator."""
     return memory.gpu_fields(21_504 * MIB, 67_584 * MIB, 81_920 * MIB)
 
@@ -26,7 +26,7 @@ def is_right(fields: dict[str, Any]) -> bool:
 
 
 def test_the_incident_s_figures():
-    assert is_right(told())
+    assert is_right(reported())
     assert show_mib(21_504) == "21.0 GiB"
 
 
@@ -35,7 +35,7 @@ def test_the_incident_s_figures():
 )
 def test_a_mutant_that_labels_mib_as_gb_is_caught(name, value, monkeypatch):
     monkeypatch.setattr(memory, name, value)
-    assert not is_right(told())
+    assert not is_right(reported())
 
 
 def test_memory_that_is_in_use_already(capsys, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.warmed_up: list[Any] = []
 
     def be(self, **changes: Any) -> None:
@@ -46,14 +46,14 @@ class Machine:
 
     def _recording(self, probe: Probe) -> Probe:
         def measure(subject: Subject) -> Any:
-            self.asked.append(probe.group)
+            self.requested.append(probe.group)
             return probe.measure(subject)
 
         return replace(probe, measure=measure)
 
     def take(self) -> list[str]:
-        asked, self.asked = sorted(self.asked), []
-        return asked
+        requested, self.requested = sorted(self.requested), []
+        return requested
 
 
 @pytest.fixture

@@ -157,14 +157,14 @@ class Stub(BaseHTTPRequestHandler):
         self._send(b'{"data": [{"id": "one"}]}')
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        Stub.seen.append({**asked, "key": self.headers["Authorization"]})
-        if asked["messages"][-1]["content"] == "leave":
+        requested = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        Stub.seen.append({**requested, "key": self.headers["Authorization"]})
+        if requested["messages"][-1]["content"] == "leave":
             self.send_response(307)
             self.send_header("Location", "http://127.0.0.1:9/v1/chat/completions")
             self.end_headers()
             return
-        words = [f"{len(asked['messages'])} ", "\x1b[2Jmessages"]
+        words = [f"{len(requested['messages'])} ", "\x1b[2Jmessages"]
         choices = [{"delta": {"role": "assistant"}}, *({"delta": {"content": word}} for word in words)]
         events = [{"choices": [{**choice, "finish_reason": None}]} for choice in choices]
         events.append({"choices": [{"delta": {}, "finish_reason": "length"}]})

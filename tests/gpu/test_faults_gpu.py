@@ -79,8 +79,8 @@ def launch(tmp_path, corpus, monkeypatch):
         write_profile(tmp_path, corpus, ranks)
         monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path / "profiles"))
         monkeypatch.setenv("PLANTED", json.dumps(faults))
-        asked = ["train", "-p", "planted", "--resume", "auto", "--unguarded", REASON]
-        return app.run([*asked, "--set", f"trainer.output_dir={tmp_path / name}"]), tmp_path / name
+        requested = ["train", "-p", "planted", "--resume", "auto", "--unguarded", REASON]
+        return app.run([*requested, "--set", f"trainer.output_dir={tmp_path / name}"]), tmp_path / name
 
     return train
 
@@ -115,8 +115,8 @@ def test_a_run_that_is_killed_goes_on_by_itself_on_the_same_trajectory(launch):
     assert code == 0
     code, killed = launch("killed", {"kind": "killed", "step": 8}, {"kind": "killed", "step": 17})
     assert code == 0
-    told = read_json(killed / "manifest.json")["restarts"]
-    assert ["SIGKILL" in restart["why"] for restart in told] == [True, True]
+    reported = read_json(killed / "manifest.json")["restarts"]
+    assert ["SIGKILL" in restart["why"] for restart in reported] == [True, True]
     assert_same_trajectory(killed, undisturbed)
 
 

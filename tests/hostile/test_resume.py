@@ -234,9 +234,9 @@ def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(
         resume("--resume", "latest"),
         command("encode", "run", "text.txt", "--pooling", "avg", "-o", "out.npy"),
     ):
-        said = refused.out + refused.err
-        assert (refused.code, message in said) == (1, True)
-        assert "use the version of neobert-launch that saved the checkpoint" in said
+        output = refused.out + refused.err
+        assert (refused.code, message in output) == (1, True)
+        assert "use the version of neobert-launch that saved the checkpoint" in output
     assert not [*manifest.parents[1].glob(".*-4-*")], "neither set aside nor in quarantine"
     manifest.write_text(saved)
     assert resume("--resume", "auto").code == 0

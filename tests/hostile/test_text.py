@@ -77,8 +77,8 @@ def only_prints(text: str, output_format: str = "text") -> bool:
 
 
 def check(answer: Any, output_format: str = "text") -> None:
-    for said in (answer.out, answer.err):
-        assert only_prints(said, output_format), said
+    for output in (answer.out, answer.err):
+        assert only_prints(output, output_format), output
     assert "Traceback" not in answer.err
     assert '"unexpected"' not in answer.out
     assert "[unexpected]" not in answer.err
@@ -173,9 +173,9 @@ def test_live_lines(value, tmp_path, capsys, monkeypatch):
     view = make_view(watch, "json")
     view.refresh()
     view.close()
-    said = capsys.readouterr().err
-    assert "step 7/" in said
-    assert only_prints(said), said
+    output = capsys.readouterr().err
+    assert "step 7/" in output
+    assert only_prints(output), output
     monkeypatch.setattr(sys, "stdout", out := io.StringIO())
     bar = ProgressView(Watch(tmp_path, -1))
     bar.refresh()
@@ -214,8 +214,8 @@ def test_what_a_child_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ProjectError):
         report_of("noisy_child", {}, doing="", hint="")
-    said = capsys.readouterr().err
-    assert said == "first\nsecond\N{REPLACEMENT CHARACTER}[31m\n: :error::INJECTED\n"
+    output = capsys.readouterr().err
+    assert output == "first\nsecond\N{REPLACEMENT CHARACTER}[31m\n: :error::INJECTED\n"
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])

@@ -31,7 +31,7 @@ def run_once(
     is_usual = given.get("PATH") == PATH and given.get("PYTHONPATH") in PYTHON_PATHS
     if HAS_GPU or not is_usual or not ASKED_ONCE & {*command}:
         return run_again(command, timeout_s, environment, on_progress)
-    asked = tuple(command)
-    if asked not in answers:
-        answers[asked] = run_again(command, timeout_s, environment, on_progress)
-    return answers[asked]
+    requested = tuple(command)
+    if requested not in answers:
+        answers[requested] = run_again(command, timeout_s, environment, on_progress)
+    return answers[requested]

@@ -45,7 +45,7 @@ def pretended(request: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the harness would have been asked for; it is not."""
     requests: list[dict[str, Any]] = []
 
@@ -57,10 +57,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return requests
 
 
-def test_one_arm_is_measured_alone(command, asked):
+def test_one_arm_is_measured_alone(command, requested):
     answer = command(*DEMO, "--steps", "60", "--trim", "12", "--rounds", "3", "--data", "own")
     assert answer.code == EXIT_OK
-    request = asked[0]
+    request = requested[0]
     assert list(request["arms"]) == ["a"]
     assert [request[name] for name in ("steps", "trim", "rounds", "data")] == [60, 12, 3, "own"]
     assert request["arms"]["a"]["model"]["hidden_size"] == 32
@@ -68,43 +68,43 @@ def test_one_arm_is_measured_alone(command, asked):
     assert "b is" not in answer.out
 
 
-def test_overrides_of_b_are_named_differences(command, asked):
+def test_overrides_of_b_are_named_differences(command, requested):
     answer = command(*DEMO, "--b-set", "model.num_hidden_layers=3", "--trainer.max_steps", "99")
-    assert asked[0]["differences"] == {"model.num_hidden_layers": [1, 3]}
-    assert [arm["trainer"]["max_steps"] for arm in asked[0]["arms"].values()] == [99, 99]
-    assert len(set(asked[0]["digests"].values())) == 2
+    assert requested[0]["differences"] == {"model.num_hidden_layers": [1, 3]}
+    assert [arm["trainer"]["max_steps"] for arm in requested[0]["arms"].values()] == [99, 99]
+    assert len(set(requested[0]["digests"].values())) == 2
     assert "b differs in model.num_hidden_layers: 1 -> 3" in answer.out
     assert "b is slower: 0.5000 times" in answer.out
 
 
-def test_profiles_that_differ_are_refused_by_key(command, asked):
+def test_profiles_that_differ_are_refused_by_key(command, requested):
     answer = command(*DEMO, "--against", "gpu-smoke", "--differing", "model,trainer")
     assert answer.code == EXIT_USAGE
-    assert not asked
+    assert not requested
     assert "dataset.max_seq_length: 128 and 512; " in answer.err
     assert "model.attn_backend" not in answer.err
     sections = "model,trainer,dataset,datacollator,optimizer,scheduler"
     assert command(*DEMO, "--against", "gpu-smoke", "--differing", sections).code == EXIT_OK
-    assert "optimizer.name" in asked[0]["differences"]
+    assert "optimizer.name" in requested[0]["differences"]
 
 
-def test_a_run_file_may_be_the_second_arm(command, run_file, asked):
+def test_a_run_file_may_be_the_second_arm(command, run_file, requested):
     file = run_file("profile: cpu-demo\ntrainer:\n  output_dir: elsewhere\n  gradient_clipping: null\n")
     assert command(*DEMO, "--against", file).code == EXIT_USAGE
     assert command(*DEMO, "--against", file, "--differing", "trainer.gradient_clipping").code == EXIT_OK
-    assert asked[0]["differences"] == {"trainer.gradient_clipping": [1.0, None]}
+    assert requested[0]["differences"] == {"trainer.gradient_clipping": [1.0, None]}
 
 
-def test_equal_arms_may_be_compared_on_purpose_only(command, asked):
+def test_equal_arms_may_be_compared_on_purpose_only(command, requested):
     answer = command(*DEMO, "--b-set", "model.num_hidden_layers=1")
-    assert (answer.code, asked) == (EXIT_USAGE, [])
+    assert (answer.code, requested) == (EXIT_USAGE, [])
     assert "changes nothing" in answer.err
     answer = command(*DEMO, "--against", "cpu-demo")
     assert answer.code == EXIT_OK
     assert "b differs in nothing" in answer.out
 
 
-def test_a_rule_that_fails_is_told_and_stops_nothing(command, asked):
+def test_a_rule_that_fails_is_told_and_stops_nothing(command, requested):
     answer = command("bench", "-p", "h200-prod", "--set", "trainer.save_steps=0", *JSON)
     assert answer.code == EXIT_OK
     assert "CKP001" in answer.err
@@ -112,7 +112,7 @@ def test_a_rule_that_fails_is_told_and_stops_nothing(command, asked):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["--profile", "2xa100-prod"], "2 x 1 processes"),
         (["--profile", "cpu-demo", "--steps", "40"], "minus --trim 50 is too few"),
@@ -121,21 +121,21 @@ def test_a_rule_that_fails_is_told_and_stops_nothing(command, asked):
         ([], "no profile or run file is given"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(command, asked, words, told):
+def test_what_cannot_be_measured_is_refused(command, requested, words, reported):
     answer = command("bench", *words)
-    assert (answer.code, asked) == (EXIT_USAGE, [])
-    assert told in answer.err
+    assert (answer.code, requested) == (EXIT_USAGE, [])
+    assert reported in answer.err
 
 
 @pytest.mark.parametrize("name", ["missing/report.json", "."])
-def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(command, asked, tmp_path, name):
+def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(command, requested, tmp_path, name):
     answer = command(*DEMO, "--output", tmp_path / name, *JSON)
     assert answer.code == 1
     (finding,) = answer.json["findings"]
     assert finding["code"] == "not-writable"
     hint = "create its folder: mkdir -p " if "missing" in name else "choose another folder"
     assert finding["hint"].startswith(hint)
-    assert not asked
+    assert not requested
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "neobert-bench", "version": 9}'])

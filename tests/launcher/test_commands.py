@@ -67,7 +67,7 @@ def test_a_prefix_lists_its_family(command):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "output"),
     [
         ("hidden_size", 0, "model.hidden_size\n"),
         ("max_length", 0, "plan.max_length\n"),
@@ -79,9 +79,9 @@ def test_a_prefix_lists_its_family(command):
         ("mask", 2, "datacollator.mlm_probability, "),
     ],
 )
-def test_a_name_is_found_in_its_section(name, code, said, command):
+def test_a_name_is_found_in_its_section(name, code, output, command):
     answer = command("explain", name)
-    assert (answer.code, said in answer.out + answer.err) == (code, True), answer.out + answer.err
+    assert (answer.code, output in answer.out + answer.err) == (code, True), answer.out + answer.err
 
 
 def test_the_committed_schema_is_current(command):

@@ -11,8 +11,8 @@ from launcher.cli.app import whole_app
 def offered(line: str) -> list[str]:
     """Return what may stand in place of a line's last word."""
     words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    environment = asked | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"}
+    requested = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment = requested | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"}
     ended = CliRunner().invoke(whole_app(), [], env=environment, prog_name="neobert-launch")
     assert (ended.exit_code, ended.stderr) == (0, "")
     return ended.stdout.split()

@@ -42,14 +42,14 @@ def test_the_earliest_end_counts(profile, hours, job_end, expected, monkeypatch)
 
 @pytest.mark.child
 def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(command, monkeypatch):
-    now_s, told, check = [1000.0], [], train.examine
+    now_s, reported, check = [1000.0], [], train.examine
 
     def examine(*arguments: Any, **named: Any) -> Any:
         now_s[0] += 600
         return check(*arguments, **named)
 
     def supervise(launch: Launch, *_: Any) -> Any:
-        told.append(environment_of(launch.deadlines))
+        reported.append(environment_of(launch.deadlines))
         raise ProjectError("enough", "what it was told is known")
 
     monkeypatch.setattr(train, "since_boot_s", lambda: now_s[0])
@@ -60,4 +60,4 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(comm
     command("train", *run)
     now_s[0] = 1000.0
     command("train", *run, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a")
-    assert told == [{"NEOBERT_STOP_SINCE_BOOT": "2800"}] * 2
+    assert reported == [{"NEOBERT_STOP_SINCE_BOOT": "2800"}] * 2

@@ -142,12 +142,12 @@ def test_the_third_ctrl_c_kills(tmp_path):
 class Worker:
     """A descendant of the agent; what it raises, it raises when it is asked what it is, or sent a signal."""
 
-    def __init__(self, asked: psutil.Error | None = None, sent: psutil.Error | None = None) -> None:
-        self.asked, self.sent, self.got = asked, sent, []
+    def __init__(self, requested: psutil.Error | None = None, sent: psutil.Error | None = None) -> None:
+        self.requested, self.sent, self.got = requested, sent, []
 
     def cmdline(self) -> list[str]:
-        if self.asked:
-            raise self.asked
+        if self.requested:
+            raise self.requested
         return [sys.executable, "-m", "neobert.train", "resolved.json"]
 
     def send_signal(self, number: int) -> None:
@@ -157,7 +157,7 @@ class Worker:
 
 
 @pytest.mark.parametrize(
-    "gone", [Worker(asked=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
+    "gone", [Worker(requested=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
 )
 def test_a_worker_that_ends_keeps_no_signal_from_the_others(gone, tmp_path, monkeypatch):
     child = sleeper(tmp_path, SLEEPS)

@@ -36,13 +36,15 @@ def test_a_preflight_finds_the_quota_the_clock_and_the_file(command, tmp_path, m
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setattr(disk, "allocate", refuse_with(errno.EDQUOT))
     monkeypatch.setattr(host, "time", SimpleNamespace(time=lambda: time.time() - 20 * 365 * 86400))
-    asked = ("preflight", "-p", "cpu-demo", "--level", "static,host", "--output-format", "json")
-    found = {finding["code"]: finding for finding in command(*asked).json["findings"]}
+    requested = ("preflight", "-p", "cpu-demo", "--level", "static,host", "--output-format", "json")
+    found = {finding["code"]: finding for finding in command(*requested).json["findings"]}
     assert {"CKP004", "HST009", "HST012"} <= found.keys()
     assert "cannot be reserved: Disk quota exceeded" in found["CKP004"]["message"]
     assert "default_config.yaml selects FSDP 1 by accelerate" in found["HST009"]["message"]
     assert (found["CKP004"]["severity"], found["HST009"]["severity"]) == ("fail", "warn")
-    chosen = {finding["code"] for finding in command(*asked, "distributed.mode=replicated").json["findings"]}
+    chosen = {
+        finding["code"] for finding in command(*requested, "distributed.mode=replicated").json["findings"]
+    }
     assert "HST009" not in chosen
 
 
@@ -174,15 +176,17 @@ def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(comma
         (tmp_path / "run" / "model_checkpoints" / step).mkdir(parents=True)
     for step in ("500", "notes"):
         (tmp_path / "run" / "model_checkpoints" / step / "model.safetensors").touch()
-    asked = ("preflight", "-p", "cpu-demo", "--level", "host", "--output-format", "json", "--set")
+    requested = ("preflight", "-p", "cpu-demo", "--level", "host", "--output-format", "json", "--set")
     newest = tmp_path / "run" / "model_checkpoints" / "500"
     (fresh,) = (
         found
-        for found in command(*asked, "trainer.output_dir=run").json["findings"]
+        for found in command(*requested, "trainer.output_dir=run").json["findings"]
         if found["code"] == "CKP008"
     )
     assert "holds model_checkpoints of another trainer, which cannot be resumed" in fresh["message"]
     assert fresh["hint"].endswith(f"set model.pretrained_checkpoint to {newest} to start from its weights")
-    resumed = command(*asked, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}")
+    resumed = command(
+        *requested, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}"
+    )
     (refused,) = (found for found in resumed.json["findings"] if found["code"] == "CKP007")
     assert refused["hint"].endswith(f"set model.pretrained_checkpoint to {newest} to start from its weights")

@@ -41,10 +41,10 @@ def test_a_node_s_number_is_given_or_slurm_s():
         with_node_rank(TWO, {})
 
 
-@pytest.mark.parametrize("told", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
-def test_a_word_that_is_no_number_names_no_node(told):
+@pytest.mark.parametrize("reported", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
+def test_a_word_that_is_no_number_names_no_node(reported):
     with pytest.raises(ProjectError, match="the rank of this node is not set"):
-        with_node_rank(TWO, {"SLURM_NODEID": told})
+        with_node_rank(TWO, {"SLURM_NODEID": reported})
 
 
 def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number():
@@ -209,16 +209,20 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(command,
     assert "it expired at" in command(*JOIN, "--receipt", "checked").err
     assert len(waited) == 1
 
-    told, judge, taken = [], train.examine, {"step_time_s": 0.1, "memory_mib": 900.0, "source": "a rehearsal"}
+    reported, judge, taken = (
+        [],
+        train.examine,
+        {"step_time_s": 0.1, "memory_mib": 900.0, "source": "a rehearsal"},
+    )
     write_receipt(replace(receipt, measured=taken), path)
 
     def examine(*arguments: Any, **named: Any) -> Any:
-        told.append(named["earlier"])
+        reported.append(named["earlier"])
         return judge(*arguments, **named)
 
     monkeypatch.setattr(train, "examine", examine)
     assert "nobody came" in command(*JOIN, "--receipt", "checked").err
-    assert told == [Measured(**taken)], "it plans with what the receipt has measured"
+    assert reported == [Measured(**taken)], "it plans with what the receipt has measured"
 
 
 FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")

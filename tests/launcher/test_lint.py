@@ -167,12 +167,14 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(command, t
         write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\ndata: {}\n")
     answer = command("lint", tmp_path)
     assert answer.code == 0
-    told = [line for line in answer.err.splitlines() if line.startswith("left out")]
+    reported = [line for line in answer.err.splitlines() if line.startswith("left out")]
     why = "its top-level keys (trianer, modle) are not those of a run file; did you mean trainer?"
-    assert told[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
-    assert told[1].endswith("a0.yaml: its top-level keys (name, on, jobs, ...) are not those of a run file")
-    assert len(told) == 11
-    assert told[-1] == "left out 1 other path for similar reasons"
+    assert reported[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
+    assert reported[1].endswith(
+        "a0.yaml: its top-level keys (name, on, jobs, ...) are not those of a run file"
+    )
+    assert len(reported) == 11
+    assert reported[-1] == "left out 1 other path for similar reasons"
 
 
 def test_a_parent_without_data_passes_and_a_run_on_it_does_not(command, tmp_path, monkeypatch):
@@ -458,8 +460,8 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command
     both = "700 (from cpu-demo.yaml:44), or earlier after 3 epochs"
     for others, end in {f"profile: cpu-demo\n{epochs}": both, "seed: 1\n": "1,000 (the default)"}.items():
         path = run_file(f"{others}max_steps: -1\n")
-        told = command("lint", "--fix", path).err
-        assert f"note: {path}: the run ends at trainer.max_steps {end}\n" in told
+        reported = command("lint", "--fix", path).err
+        assert f"note: {path}: the run ends at trainer.max_steps {end}\n" in reported
     path = run_file(f"profile: cpu-demo\n{epochs}max_steps: -1\ntrainer:\n  report_to: all\n")
     assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
     path = run_file("profile: cpu-demo\nfp16: false\n" + epochs)

@@ -9,7 +9,7 @@ import pytest
 from launcher.process.trainer_process import Topology, log_of, start, trainer_command
 from launcher.run.session import Session, lost_rank
 
-SAID = """{asked}
+SAID = """{requested}
 Failures:
 [1]:
   time      : 2026-01-01_00:00:00
@@ -40,12 +40,12 @@ while not waits.exists():
 """
 
 
-def session(code: int, said: str) -> Session:
-    return Session(code=code, stall=None, has_begun=True, first_step=0, output=said)
+def session(code: int, reported: str) -> Session:
+    return Session(code=code, stall=None, has_begun=True, first_step=0, output=reported)
 
 
 @pytest.mark.parametrize(
-    ("code", "other", "asked", "expected"),
+    ("code", "other", "requested", "expected"),
     [
         (-9, 4, "", (3, 9)),
         (4, -9, "", (2, 9)),  # torchrun looked too late to see it first
@@ -57,9 +57,9 @@ def session(code: int, said: str) -> Session:
         (4, -15, ASKED, None),
     ],
 )
-def test_the_lost_rank_is_one_that_torchrun_did_not_end(code, other, asked, expected):
-    said = SAID.format(code=code, other=other, asked=asked)
-    assert lost_rank(session(1, said), has_agent=True) == expected
+def test_the_lost_rank_is_one_that_torchrun_did_not_end(code, other, requested, expected):
+    reported = SAID.format(code=code, other=other, requested=requested)
+    assert lost_rank(session(1, reported), has_agent=True) == expected
 
 
 @pytest.mark.parametrize(("code", "expected"), [(1, None), (4, None), (-9, (None, 9))])
@@ -68,17 +68,17 @@ def test_where_torchrun_says_nothing_of_its_ranks_only_it_can_be_lost(code, expe
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "expected"),
+    ("code", "reported", "expected"),
     [
-        (1, SAID.format(code=75, other=-15, asked=ASKED), 75),
+        (1, SAID.format(code=75, other=-15, requested=ASKED), 75),
         (1, "nothing of that kind", 1),
-        (-9, SAID.format(code=75, other=75, asked=""), -9),
+        (-9, SAID.format(code=75, other=75, requested=""), -9),
         (0, "", 0),
         (75, "", 75),
     ],
 )
-def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code, said, expected):
-    assert session(code, said).trainer_code == expected
+def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code, reported, expected):
+    assert session(code, reported).trainer_code == expected
 
 
 def test_without_torchrun_it_is_the_only_one():

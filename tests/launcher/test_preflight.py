@@ -296,6 +296,6 @@ def test_a_machine_without_a_gpu_gets_twelve_lines(columns, command, machine, mo
     assert shown[0] == "UNKNOWN: a required check could not run (exit 3)"
     assert len(shown) <= 12, shown
     assert all(len(line) <= columns for line in shown[:-1])
-    told = command("preflight", "-p", "a100-prod", "--verbose").out
+    reported = command("preflight", "-p", "a100-prod", "--verbose").out
     for decision in ("hours x GPUs", "time to the end", "work at risk", "memory per device", NO_GPU):
-        assert decision in told
+        assert decision in reported

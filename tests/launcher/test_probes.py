@@ -79,10 +79,10 @@ def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subje
         time.sleep(1.5)
         return 5
 
-    told: list[str] = []
-    facts = collect([Probe("git", measure, deadline_s=1.0)], subject, told.append)
+    reported: list[str] = []
+    facts = collect([Probe("git", measure, deadline_s=1.0)], subject, reported.append)
     assert facts.git == 5
-    assert told == ["reading a large file"]
+    assert reported == ["reading a large file"]
 
 
 def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject):
@@ -117,15 +117,15 @@ def test_time_asked_for_too_late_brings_no_probe_back(subject, monkeypatch):
         return 6
 
     monkeypatch.setattr("launcher.probes.collect._late", late)
-    told: list[str] = []
-    facts = collect([Probe("git", measure, deadline_s=0.1), Probe("host", work)], subject, told.append)
-    assert (facts.git, facts.host, told) == (None, 6, [])
+    reported: list[str] = []
+    facts = collect([Probe("git", measure, deadline_s=0.1), Probe("host", work)], subject, reported.append)
+    assert (facts.git, facts.host, reported) == (None, 6, [])
 
 
 def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subject):
     running: list[str] = []
     seen: dict[str, list[str]] = {}
-    told: list[str] = []
+    reported: list[str] = []
 
     def measure(name: str) -> Callable[[Subject], str]:
         def work(_: Subject) -> str:
@@ -142,14 +142,14 @@ def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subje
         Probe("host", measure("host")),
         Probe("gpu_load", measure("gpu_load"), is_heavy=True),
     ]
-    facts = collect(probes, subject, told.append)
+    facts = collect(probes, subject, reported.append)
     assert [record.name for record in facts.probes] == ["numerics", "host", "gpu_load"]
     assert seen == {"host": ["host"], "numerics": ["numerics"], "gpu_load": ["gpu_load"]}
-    assert told == ["measuring gpu load (0 of 2 done)", "measuring numerics (1 of 2 done)"]
+    assert reported == ["measuring gpu load (0 of 2 done)", "measuring numerics (1 of 2 done)"]
 
 
 def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject):
-    told: list[str] = []
+    reported: list[str] = []
     both, release = threading.Barrier(2, timeout=60), threading.Event()
 
     def meet(_: Subject) -> int:
@@ -165,9 +165,9 @@ def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject
     probes = [Probe(name, meet, is_heavy=True) for name in ("imports", "inspection")]
     probes.append(Probe("rehearsal", rehearse, is_heavy=True, waits_until_alone=True, after=("gpu_load",)))
     probes.append(Probe("gpu_load", lambda _: 5, is_heavy=True))
-    facts = collect(probes, subject, told.append)
+    facts = collect(probes, subject, reported.append)
     assert facts.rehearsal == [False, True]
-    assert told == [
+    assert reported == [
         "measuring imports, inspection, gpu load (0 of 4 done)",
         "measuring imports, inspection, rehearsal (1 of 4 done)",
     ]
@@ -288,10 +288,10 @@ subprocess.Popen.__init__ = slow
 @pytest.mark.child
 @pytest.mark.parametrize("before", ["", WITH_A_SLOW_START])
 def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before, tmp_path):
-    told, script = tmp_path / "pid", before + INTERRUPTED
-    ended = subprocess.run([sys.executable, "-c", script, str(told)], capture_output=True, check=False)
+    reported, script = tmp_path / "pid", before + INTERRUPTED
+    ended = subprocess.run([sys.executable, "-c", script, str(reported)], capture_output=True, check=False)
     assert b"KeyboardInterrupt" in ended.stderr
-    pid = int(told.read_text())
+    pid = int(reported.read_text())
     try:
         left = psutil.Process(pid)
     except psutil.NoSuchProcess:

@@ -266,14 +266,14 @@ class IdleTrainer:
     """Notes what an idle trainer is asked to do."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, list[str]]] = []
+        self.requested: list[tuple[str, list[str]]] = []
 
     def warm_up(self, module: str, arguments: list[str]) -> None:
-        self.asked.append((module, arguments))
+        self.requested.append((module, arguments))
 
 
 @pytest.mark.parametrize(
-    ("keys", "is_rehearsed", "asked"),
+    ("keys", "is_rehearsed", "requested"),
     [
         ({"trainer.cuda_graphs": True}, False, [("neobert.training.open_device", ["traces"])]),
         ({"trainer.torch_compile": False}, False, [("neobert.training.open_device", [])]),
@@ -281,7 +281,7 @@ class IdleTrainer:
     ],
 )
 def test_the_idle_trainer_opens_its_gpu_during_the_numerics_unless_a_rehearsal_measures_memory(
-    configured, monkeypatch, keys, is_rehearsed, asked
+    configured, monkeypatch, keys, is_rehearsed, requested
 ):
     monkeypatch.setattr(trials, "_require_gpus", lambda: None)
     monkeypatch.setattr(trials, "_measure", lambda *_: {"unsupported": "no GPU here"})
@@ -289,4 +289,4 @@ def test_the_idle_trainer_opens_its_gpu_during_the_numerics_unless_a_rehearsal_m
     subject = replace(configured(keys), trainer=idle, is_rehearsed=is_rehearsed)
     with pytest.raises(UnsupportedError):
         trials.numerics_probe(needs_gpu=True, every=False).measure(subject)
-    assert idle.asked == asked
+    assert idle.requested == requested

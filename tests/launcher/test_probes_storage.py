@@ -160,17 +160,20 @@ def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(co
     for step, size_mib in ((10, 1), (20, 3), (30, 2)):
         checkpoint(root, step, subject.config, size_mib * MIB)
     (root / "30" / "weights").write_bytes(b"x" * 2 * MIB)
-    asked: list[tuple[int, str]] = []
+    requested: list[tuple[int, str]] = []
     at = replace(
         configured({SELECTOR: "auto"}),
-        request_time=lambda limit_s, what: asked.append((round(limit_s, 2), what)),
+        request_time=lambda limit_s, what: requested.append((round(limit_s, 2), what)),
     )
     assert probe_resume(at).step == 20
     # 30 s, and 50 MiB/s: the newest is damaged, and the oldest need not be read.
-    assert asked == [(30.04, f"verifying {root / '30'}: 2 MiB"), (30.06, f"verifying {root / '20'}: 3 MiB")]
+    assert requested == [
+        (30.04, f"verifying {root / '30'}: 2 MiB"),
+        (30.06, f"verifying {root / '20'}: 3 MiB"),
+    ]
     named = replace(at, config=configured({SELECTOR: str(root / "10")}).config)
     assert probe_resume(named).step == 10
-    assert asked[2:] == [(30.02, f"verifying {root / '10'}: 1 MiB")]
+    assert requested[2:] == [(30.02, f"verifying {root / '10'}: 1 MiB")]
 
 
 def test_resume_from_a_path(configured, subject):

@@ -272,14 +272,14 @@ def sealed_weights(folder: Path) -> Path:
 def test_the_weights_of_a_checkpoint_are_verified(configured, tmp_path, spelling):
     folder = sealed_weights(tmp_path / "checkpoints" / "4")
     (folder / "optimizer.bin").unlink()
-    asked: list[str] = []
+    requested: list[str] = []
     subject = replace(
         configured({"model.pretrained_checkpoint": str(folder.parent / spelling)}),
-        request_time=lambda _, doing: asked.append(doing),
+        request_time=lambda _, doing: requested.append(doing),
     )
     assert (probe_data(subject).weights_damage, probe_data(subject).weights_reason) == ("", "")
-    assert all(doing.startswith(f"verifying {folder}") for doing in asked)
-    assert asked, "a large file takes longer than a light probe may"
+    assert all(doing.startswith(f"verifying {folder}") for doing in requested)
+    assert requested, "a large file takes longer than a light probe may"
     (folder / "model.safetensors").write_bytes(bytes((folder / "model.safetensors").stat().st_size))
     found = probe_data(subject)
     assert found.weights_damage == "the content of model.safetensors changed after the save"

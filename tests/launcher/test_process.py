@@ -308,9 +308,11 @@ def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(tmp_path, 
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "PMI_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PET_NODE_RANK", "1")
-    told = child_environment(tmp_path, more={"MASTER_PORT": "29500"})
-    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "PMI_SIZE"} & told.keys()
-    assert (told["PET_NODE_RANK"], told["MASTER_PORT"]) == ("1", "29500"), "torchrun's own, and what we say"
+    reported = child_environment(tmp_path, more={"MASTER_PORT": "29500"})
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "PMI_SIZE"} & reported.keys()
+    assert (reported["PET_NODE_RANK"], reported["MASTER_PORT"]) == ("1", "29500"), (
+        "torchrun's own, and what we say"
+    )
 
 
 @pytest.mark.child

@@ -123,11 +123,11 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
 
     monkeypatch.setattr(train, "_examine", be_slow)
     monkeypatch.setattr(train, "supervise", lambda *_: pytest.fail("a trainer was started"))
-    asked = train.Request(
+    requested = train.Request(
         Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
     )
     with holds, pytest.raises(ProjectError) as caught:
-        train.run(asked, "json")
+        train.run(requested, "json")
     assert caught.value.code == "run-in-progress"
     assert (folder / "metrics.jsonl").is_file()
     assert not list(tmp_path.glob("run.old-*"))

@@ -105,13 +105,13 @@ def test_tasks_of_an_array_share_a_journal(tmp_path, monkeypatch):
 
 
 def test_tasks_that_ask_at_the_same_moment_get_other_values(tmp_path, monkeypatch):
-    asked = {}
+    requested = {}
     for task in ("0", "1"):
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", task)
         monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "0")
         study = open_study(tmp_path / task)
-        asked[study.is_first_task] = study.ask().values["optimizer.lr"]
-    assert asked[True] != asked[False]
+        requested[study.is_first_task] = study.ask().values["optimizer.lr"]
+    assert requested[True] != requested[False]
 
 
 def test_no_task_trains_more_than_the_trials(command, monkeypatch):
@@ -154,11 +154,11 @@ def test_a_damaged_journal_is_one_sentence(line, tmp_path):
 
 def test_a_line_that_a_crash_cut_short_is_removed(tmp_path):
     study = open_study(tmp_path / FILE)
-    asked = study.ask()
+    requested = study.ask()
     with (tmp_path / FILE).open("a") as journal:
         journal.write('{"op_code":6,"wor')
     study = open_study(tmp_path / FILE)
-    study.tell(asked, 1.5)
+    study.tell(requested, 1.5)
     assert [each.value for each in open_study(tmp_path / FILE).trials()] == [1.5]
 
 

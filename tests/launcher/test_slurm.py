@@ -156,11 +156,11 @@ def test_the_example_is_the_script_of_submit():
 
 def test_the_lead_that_the_script_declares_is_the_one_it_asks_for():
     text = render(replace(REQUEST, lead_s=45))
-    asked, declared = re.search(r"TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
-    assert asked
+    requested, declared = re.search(r"TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
+    assert requested
     assert declared
     environment = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "99", "NEOBERT_SIGNAL_LEAD_S": declared[1]}
-    assert probe_scheduler(environment).signal_lead_s == float(asked[1]) == 45
+    assert probe_scheduler(environment).signal_lead_s == float(requested[1]) == 45
 
 
 def test_options_and_paths_survive_the_script():

@@ -49,8 +49,10 @@ def choice(number: int) -> dict[str, Any]:
 def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, predicted):
     content = [*map(row, range(240))]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, content)), encoding="utf-8")
-    asked = [{name: each[name] for name in each if name not in ("answers", "label")} for each in content[:9]]
-    Path("new.jsonl").write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
+    requested = [
+        {name: each[name] for name in each if name not in ("answers", "label")} for each in content[:9]
+    ]
+    Path("new.jsonl").write_text("\n".join(map(json.dumps, requested)), encoding="utf-8")
     made = run_child("init", "run.yaml", "--task", task, "--text", "rows.jsonl", "--device", "cpu")
     assert made.code == 0, made.err
     assert inferred in made.out
@@ -60,5 +62,5 @@ def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, p
     done = run_child("predict", "runs/run", "new.jsonl", "--output", "out.jsonl")
     assert done.code == 0, done.err
     found = [json.loads(line) for line in Path("out.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [{name: each[name] for name in asked[0]} for each in found] == asked
-    assert found[0].keys() - asked[0].keys() >= predicted
+    assert [{name: each[name] for name in requested[0]} for each in found] == requested
+    assert found[0].keys() - requested[0].keys() >= predicted

@@ -76,8 +76,8 @@ def test_its_neighbour_that_passes(change):
 
 
 def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
-    told: list[str] = []
-    stages = Stages(tmp_path, (10, 20, 30), 10, told.append)
+    reported: list[str] = []
+    stages = Stages(tmp_path, (10, 20, 30), 10, reported.append)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines_of(3.0, 3.1, first_step=9)))
     assert not stages.look()
@@ -86,7 +86,7 @@ def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
             file.write(json.dumps(line) + "\n")
     assert not stages.look()
     assert not stages.look()
-    assert told == ["stage 20 passed: loss 3.0000 -> 3.0000 at step 20, 1k tokens/s, memory -"]
+    assert reported == ["stage 20 passed: loss 3.0000 -> 3.0000 at step 20, 1k tokens/s, memory -"]
     with metrics.open("a") as file:
         file.write(json.dumps(lines_of(None, first_step=31)[0]) + "\n")
     assert stages.look()
@@ -95,13 +95,13 @@ def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
 
 
 def test_a_run_from_trained_weights_need_not_fall(tmp_path):
-    told: list[str] = []
-    fresh = Stages(tmp_path, (100,), -1, told.append)
-    trained = Stages(tmp_path, (100,), -1, told.append, has_weights=True)
+    reported: list[str] = []
+    fresh = Stages(tmp_path, (100,), -1, reported.append)
+    trained = Stages(tmp_path, (100,), -1, reported.append, has_weights=True)
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trend(*[3.0] * 4)))
     assert fresh.look()
     assert not trained.look()
-    assert [line.partition(":")[0] for line in told] == ["stage 100 passed"]
+    assert [line.partition(":")[0] for line in reported] == ["stage 100 passed"]
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,x", "10,5", "5,5", "1.5", "-1", "١"])

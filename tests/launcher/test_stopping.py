@@ -136,9 +136,9 @@ def test_a_command_that_is_ended_leaves_nothing(name, number, code, begin, tmp_p
     out, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == code, err
     nothing_is_left(name, tmp_path)
-    told = json.loads(out)
-    (finding,) = told["findings"]
-    assert told["exit_code"] == code
+    reported = json.loads(out)
+    (finding,) = reported["findings"]
+    assert reported["exit_code"] == code
     assert finding["code"] == ("interrupted" if number == signal.SIGINT else "terminated")
     assert "no process is left running" in finding["message"]
 
@@ -162,10 +162,10 @@ def test_a_held_ctrl_c_leaves_nothing_either(begin, tmp_path):
 def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(name, begin, tmp_path):
     child = begin(name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     (pids,) = tmp_path.rglob("pids")
-    asked = int(pids.read_text().split()[0])  # before the kill: its folder is removed soon after
+    requested = int(pids.read_text().split()[0])  # before the kill: its folder is removed soon after
     child.kill()
     until_s = time.monotonic() + PATIENCE_S
-    while is_running(asked) or list((tmp_path / "scratch").glob("fake-child-*")):
+    while is_running(requested) or list((tmp_path / "scratch").glob("fake-child-*")):
         assert time.monotonic() < until_s, "it is stopped, and its folder is removed after it"
         time.sleep(0.02)
 

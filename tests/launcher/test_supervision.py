@@ -260,8 +260,8 @@ def test_after_a_stop_nothing_begins_again(launched, tmp_path):
 )
 def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(verdict, stop, expected, launched, tmp_path):
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)"
-    told = "assert os.environ['NEOBERT_STOP_SINCE_BOOT'] == '7'"
-    program = f"{hears}; {told}; beat(5); {stop} end('preempted', 75, 5)"
+    reported = "assert os.environ['NEOBERT_STOP_SINCE_BOOT'] == '7'"
+    program = f"{hears}; {reported}; beat(5); {stop} end('preempted', 75, 5)"
     ending = launched(program, deadlines=(Deadline(7.0, verdict),))
     assert (ending.status, ending.exit_code) == expected[:2]
     assert expected[2] in ending.message
@@ -294,8 +294,8 @@ def orphan(tmp_path: Path) -> Callable[..., Path]:
     def leave(resolved: Path, *, is_of_torchrun: bool = True) -> Path:
         note = tmp_path / f"orphan of {resolved.parent.name}"
         command = [sys.executable, "-c", ORPHAN, trainer_process.TRAINER_MODULE, str(resolved), str(note)]
-        told = {STARTED_BY_AGENT: "none"} if is_of_torchrun else {}
-        subprocess.run(command, check=True, env={**os.environ, **told})
+        reported = {STARTED_BY_AGENT: "none"} if is_of_torchrun else {}
+        subprocess.run(command, check=True, env={**os.environ, **reported})
         deadline_s = time.monotonic() + 20
         while not note.exists() and time.monotonic() < deadline_s:
             time.sleep(0.01)

@@ -34,16 +34,16 @@ tokenizer: {vocab_size: 512}
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the children answer; a GPU is there."""
-    said = {"numerics": copy.deepcopy(RECORDED["numerics"]), "devices": copy.deepcopy(RECORDED["devices"])}
+    output = {"numerics": copy.deepcopy(RECORDED["numerics"]), "devices": copy.deepcopy(RECORDED["devices"])}
 
-    def ask(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
-        return {"unsupported": said.get("unsupported", ""), **said}
+    def measure(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
+        return {"unsupported": output.get("unsupported", ""), **output}
 
-    monkeypatch.setattr(trials, "_measure", ask)
+    monkeypatch.setattr(trials, "_measure", measure)
     monkeypatch.setattr(trials, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
-    return said
+    return output
 
 
 def statuses(report: dict[str, Any]) -> dict[str, str]:
@@ -53,18 +53,18 @@ def statuses(report: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize(("output_format"), ["text", "json"])
 def test_a_leak_fails_in_every_format(command, answer, output_format):
     answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = 1
-    said = command("validate-gpu", "-p", "a100-prod", "--output-format", output_format)
-    assert said.code == 1
-    assert "NUM001" in said.out
+    output = command("validate-gpu", "-p", "a100-prod", "--output-format", output_format)
+    assert output.code == 1
+    assert "NUM001" in output.out
 
 
 def test_a_fault_that_no_probe_sees_fails(command, answer):
     blind = answer["numerics"]["paths"][0]["mutants"][0]["probes"]["isolation"]
     blind |= {"leaked_tokens": 0, "largest_leak": 0.0}
-    said = command("validate-gpu", "-p", "a100-prod")
-    assert said.code == 1
-    assert "mutants killed 5/6" in said.out
-    assert "missed a planted fault" in said.out
+    output = command("validate-gpu", "-p", "a100-prod")
+    assert output.code == 1
+    assert "mutants killed 5/6" in output.out
+    assert "missed a planted fault" in output.out
 
 
 def test_the_numbers_are_shown_with_their_path(command, answer):
@@ -76,11 +76,11 @@ def test_the_numbers_are_shown_with_their_path(command, answer):
 
 
 def test_ranks_that_would_train_together_are_held_to_each_other(command, answer, monkeypatch):
-    said = facts_from_json(json.dumps(RECORDED)).distributed
-    assert said is not None
-    wrong = replace(said, collectives=(replace(said.collectives[0], wrong_at=(1,), wrong_from=(1,)),))
+    output = facts_from_json(json.dumps(RECORDED)).distributed
+    assert output is not None
+    wrong = replace(output, collectives=(replace(output.collectives[0], wrong_at=(1,), wrong_from=(1,)),))
     words = ("validate-gpu", "-p", "a100-prod", "--output-format", "json")
-    for found, status in ((said, "pass"), (wrong, "fail")):
+    for found, status in ((output, "pass"), (wrong, "fail")):
         monkeypatch.setattr(ranks, "probe_distributed", lambda _, found=found: found)
         judged = statuses(command(*words, "--set", "distributed.nproc_per_node=2").json)
         assert judged["DST002"] == status
@@ -100,19 +100,19 @@ def test_a_child_that_does_not_answer_is_unknown(command, answer, monkeypatch, e
         raise error
 
     monkeypatch.setattr(trials, "_measure", fails)
-    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    output = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
     # Where the profile's attention kernel is not installed, that is a failure of its own.
-    is_missing = "ATT001" in {finding["code"] for finding in said.json["findings"]}
-    assert said.code == (1 if is_missing else 3)
-    assert set(statuses(said.json).values()) == {"unknown"}
-    assert f"{status}: {error}" in said.out
+    is_missing = "ATT001" in {finding["code"] for finding in output.json["findings"]}
+    assert output.code == (1 if is_missing else 3)
+    assert set(statuses(output.json).values()) == {"unknown"}
+    assert f"{status}: {error}" in output.out
 
 
 def test_an_answer_that_makes_no_sense_is_unknown(command, answer):
     answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = "none"
-    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
-    assert statuses(said.json)["NUM001"] == "unknown"
-    assert "report is invalid" in said.out
+    output = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    assert statuses(output.json)["NUM001"] == "unknown"
+    assert "report is invalid" in output.out
 
 
 @pytest.mark.parametrize("name", ["validate-gpu", "preflight"])
@@ -124,17 +124,19 @@ def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(command,
     )
     monkeypatch.setattr(measured, lambda *_: pytest.fail("something was measured"))
     monkeypatch.chdir(tmp_path)
-    told = command(name, "-p", "cpu-demo", "--save-facts", "missing/facts.json", "--output-format", "json")
-    assert (told.code, told.json["findings"][0]["code"]) == (1, "not-writable")
+    reported = command(
+        name, "-p", "cpu-demo", "--save-facts", "missing/facts.json", "--output-format", "json"
+    )
+    assert (reported.code, reported.json["findings"][0]["code"]) == (1, "not-writable")
 
 
 @pytest.mark.child
 def test_a_hanging_child_is_killed_in_time(command, monkeypatch):
     monkeypatch.setattr(trials, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
     monkeypatch.setattr(trials, "NUMERICS_S", 0.3)
-    said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
-    assert said.code == 3
-    assert "did not respond within 0.3 s" in said.out
+    output = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
+    assert output.code == 3
+    assert "did not respond within 0.3 s" in output.out
 
 
 @pytest.mark.e2e
@@ -155,10 +157,10 @@ def test_the_attention_of_a_transformers_model_is_tested(run_child, tmp_path):
 @pytest.mark.usefixtures("warm")
 def test_the_real_suite_passes_on_a_cpu(run_child, tmp_path):
     (tmp_path / "run.yaml").write_text(SMALL, encoding="utf-8")
-    said = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")
-    assert (said.code, said.json["verdict"]) == (0, "pass")
-    assert {code: status for code, status in statuses(said.json).items() if code.startswith("NUM")} == {
+    output = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")
+    assert (output.code, output.json["verdict"]) == (0, "pass")
+    assert {code: status for code, status in statuses(output.json).items() if code.startswith("NUM")} == {
         "NUM001": "pass", "NUM002": "pass", "NUM003": "pass", "NUM004": "pass",
     }  # fmt: skip
-    mutants = said.json["mutants"]
+    mutants = output.json["mutants"]
     assert mutants["killed"] == mutants["planted"] >= 12

@@ -27,14 +27,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Answer for the children that would need a GPU; return what they were started for."""
     started: list[tuple[str, ...]] = []
 
-    def ask(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
+    def measure(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
         started.append(module)
         return {"unsupported": "", "numerics": RECORDED["numerics"], "devices": RECORDED["devices"]}
 
     def no_ranks(_: Any) -> Any:
         raise UnsupportedError("one process in this test")
 
-    monkeypatch.setattr(trials, "_measure", ask)
+    monkeypatch.setattr(trials, "_measure", measure)
     monkeypatch.setattr(ranks, "probe_distributed", no_ranks)
     return started
 

@@ -26,13 +26,13 @@ class Ranks:
         self.seq = 0
 
     def at(self, rank: int, phase: str, step: int | None, progress: int, **more: Any) -> None:
-        told = {
+        reported = {
             "phase": phase,
             "step": step,
             "last_progress_step": step,
             "last_progress_ts_utc": f"{progress:06}",
         }
-        self.beats[rank] = {**told, **more}
+        self.beats[rank] = {**reported, **more}
 
     def read(self, mute: tuple[int, ...] = ()) -> dict[int, dict[str, Any]]:
         self.seq += 1

@@ -95,18 +95,18 @@ def test_the_newest_flash_attention_that_is_there_and_legal_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "output"),
     [
         (card(head_size=60), "head size in multiples of 8 up to 256, but the model's is 60"),
         (card(head_size=264), "model's is 264"),
         (card(TURING), "flash_attn_2 needs compute capability 8.x to 12.x, but this GPU has 7.5"),
     ],
 )
-def test_what_no_flash_attention_takes_is_said(install, place, said):
+def test_what_no_flash_attention_takes_is_said(install, place, output):
     install(2, 3, 4)
-    with pytest.raises(BackendError, match=said):
+    with pytest.raises(BackendError, match=output):
         choose_backend("flash_attn_varlen", place)
-    assert said in choose_backend("auto", place).reason
+    assert output in choose_backend("auto", place).reason
 
 
 def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):

@@ -174,10 +174,10 @@ def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
 )
 def test_what_the_kernels_do_not_do_is_named(on_a_gpu, section, key, value):
     on_a_gpu()
-    asked = config(**{section: {key: value}})
+    requested = config(**{section: {key: value}})
     for name in ("fused", "triton"):
-        assert f"{name} needs {section}.{key}:" in block_error(name, asked, "cuda", BF16).message
-    assert not resolve_step_kernels(asked, "cuda", BF16).replace_blocks
+        assert f"{name} needs {section}.{key}:" in block_error(name, requested, "cuda", BF16).message
+    assert not resolve_step_kernels(requested, "cuda", BF16).replace_blocks
 
 
 def test_other_heads_and_other_types_are_named(on_a_gpu):
@@ -198,11 +198,13 @@ def test_other_heads_and_other_types_are_named(on_a_gpu):
 
 def test_compiling_packed_sdpa_is_refused_before_the_first_step():
     tiny = {"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 96}
-    asked = config(model=tiny, trainer={"torch_compile": True})
-    kernels = resolve_step_kernels(asked, "cpu", torch.float32)
-    model = NeoBERTLMHead(build_model_config(asked.model, 128, 0, kernels.model_attention, kernels.modules))
+    requested = config(model=tiny, trainer={"torch_compile": True})
+    kernels = resolve_step_kernels(requested, "cpu", torch.float32)
+    model = NeoBERTLMHead(
+        build_model_config(requested.model, 128, 0, kernels.model_attention, kernels.modules)
+    )
     with pytest.raises(ProjectError) as caught:
-        compile_objective(asked, TokenObjective(backbone_of(model, kernels), True))
+        compile_objective(requested, TokenObjective(backbone_of(model, kernels), True))
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
     assert "packed sdpa runs once per document" in caught.value.message
 

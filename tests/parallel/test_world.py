@@ -66,8 +66,8 @@ def run_two(tmp_path):
         ended = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
         )
-        said = "".join(file.read_text(encoding="utf-8") for file in sorted(tmp_path.glob("said-*")))
-        return said.splitlines() if not ended.returncode else ended.stderr
+        output = "".join(file.read_text(encoding="utf-8") for file in sorted(tmp_path.glob("said-*")))
+        return output.splitlines() if not ended.returncode else ended.stderr
 
     return run
 

@@ -233,7 +233,7 @@ def test_the_gradient_of_a_frozen_head_is_not_counted():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "changes", "kernels", "attention", "said"),
+    ("gpu", "changes", "kernels", "attention", "output"),
     [
         ("H200", {}, "fused", "triton_packed", "with triton and quack-kernels"),
         ("A100", {}, "triton", "triton_packed", "fused needs compute capability 9.x"),
@@ -266,10 +266,10 @@ def test_the_gradient_of_a_frozen_head_is_not_counted():
         (None, {}, "torch", "sdpa", "needs CUDA"),
     ],
 )
-def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, said):
+def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, output):
     plan = plan_with(assumptions=assumptions_for(gpu, None, 0.4), **changes)
     assert (plan.kernels.value, plan.attention.value) == (kernels, attention)
-    assert said in plan.kernels.reason
+    assert output in plan.kernels.reason
 
 
 @pytest.mark.parametrize(

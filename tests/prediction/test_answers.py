@@ -109,8 +109,8 @@ def test_a_row_without_text_has_no_answer_and_columns_are_not_replaced(saved, tm
     rows = [{"question": "", "context": ""}, {"question": "a", "context": ""}]
     for row in predict(folder, rows, tmp_path):
         assert (row["answer"], row["start"], row["end"]) == ("", None, None)
-    asked = [{"query": "a", "passage": "the model"}]
-    (row,) = predict(folder, asked, tmp_path, "named.jsonl", column="query", pair_column="passage")
+    requested = [{"query": "a", "passage": "the model"}]
+    (row,) = predict(folder, requested, tmp_path, "named.jsonl", column="query", pair_column="passage")
     assert row["answer"] in "the model"
     (row,) = predict(folder, [{"question": "a", "context": "b", "answer": "c"}], tmp_path, "other.jsonl")
     assert (row["answer"], row["predicted_answer"] in "b") == ("c", True)

@@ -137,8 +137,8 @@ def test_scores_of_pairs_are_those_of_the_pipeline(family, saved, tmp_path):
     rows = [{"text": first, "other": second} for first, second in pairs]
     found = predict(folder, rows, tmp_path, pair_column="other")
     inputs = [{"text": first, "text_pair": second} for first, second in pairs]
-    asked = {"truncation": True, "max_length": 32, "function_to_apply": "none"}
-    wanted = pipeline("text-classification", folder)(inputs, **asked)
+    requested = {"truncation": True, "max_length": 32, "function_to_apply": "none"}
+    wanted = pipeline("text-classification", folder)(inputs, **requested)
     largest = max(abs(each["score"]) for each in wanted)
     for row, score in zip(found, wanted, strict=True):
         assert row["prediction"] == pytest.approx(score["score"], abs=1e-6 * max(1, largest))
@@ -363,11 +363,11 @@ def test_columns_are_those_of_the_run(classifier, tmp_path):
     (run_dir / "resolved.json").write_text(json.dumps(config))
     rows = [{"question": "the", "text": "model", "answer": "reads"}]
     found = predict(run_dir / "checkpoints" / "10", rows, tmp_path)
-    asked = predict(
+    requested = predict(
         run_dir / "checkpoints" / "10", rows, tmp_path, "b.jsonl", column="question", pair_column="answer"
     )
     other = predict(run_dir / "checkpoints" / "10", rows, tmp_path, "c.jsonl", column="text")
-    assert found == asked != other
+    assert found == requested != other
 
 
 def test_labelled_rows_are_scored_by_class(classifier, tmp_path):
@@ -408,9 +408,11 @@ def test_scores_of_classes():
 @pytest.mark.usefixtures("warm")
 def test_the_command_reads_standard_input_and_one_text(classifier):
     command = [sys.executable, "-P", "-m", "launcher"]
-    asked = {"capture_output": True, "text": True, "check": True}
-    lines = subprocess.run([*command, "predict", classifier, "-"], input="the model\nreads text\n", **asked)
+    requested = {"capture_output": True, "text": True, "check": True}
+    lines = subprocess.run(
+        [*command, "predict", classifier, "-"], input="the model\nreads text\n", **requested
+    )
     rows = [json.loads(line) for line in lines.stdout.splitlines()]
     assert [row["text"] for row in rows] == ["the model", "reads text"]
-    one = subprocess.run([*command, "encode", classifier, "the model reads"], **asked)
+    one = subprocess.run([*command, "encode", classifier, "the model reads"], **requested)
     assert len(json.loads(one.stdout)["embedding"]) == SIZES["hidden_size"]

@@ -101,8 +101,8 @@ def test_scores_of_pairs(saved, tmp_path):
     rows = [{"text": first, "other": second} for first, second in texts]
     found = predict(folder, rows, tmp_path / "out.jsonl", pair_column="other")
     inputs = [{"text": first, "text_pair": second} for first, second in texts]
-    asked = {"truncation": True, "max_length": LONGEST, "function_to_apply": "none"}
-    wanted = pipeline("text-classification", folder)(inputs, **asked)
+    requested = {"truncation": True, "max_length": LONGEST, "function_to_apply": "none"}
+    wanted = pipeline("text-classification", folder)(inputs, **requested)
     scale = max(1, *(abs(each["score"]) for each in wanted))
     pairs = ((row["prediction"], each["score"]) for row, each in zip(found, wanted, strict=True))
     assert largest(pairs) <= CLOSE * scale

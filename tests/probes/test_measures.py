@@ -244,10 +244,10 @@ def test_one_number_that_is_none_is_enough(where, path, setting, monkeypatch):
 def in_turns(
     *answers: tuple[float, dict[str, float]],
 ) -> Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]:
-    told = iter(answers)
+    reported = iter(answers)
 
     def gradients(*_: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        loss, values = next(told)
+        loss, values = next(reported)
         return torch.tensor(loss), {name: torch.tensor([value]) for name, value in values.items()}
 
     return gradients
@@ -284,7 +284,7 @@ def test_one_wrong_rotation_of_several_is_told(wrong_call):
     batch = lay_out(3, 2, num_padding=1)
     right = torch.tensor([0, 1, 2, 0, 1, 0])
 
-    def told(positions, theta):
+    def reported(positions, theta):
         def hidden(_):
             for call in (0, 1):
                 is_wrong = call == wrong_call
@@ -293,8 +293,8 @@ def test_one_wrong_rotation_of_several_is_told(wrong_call):
         config = SimpleNamespace(dim_head=4, rope_theta=10.0)
         return measure_rotation(SimpleNamespace(hidden=hidden, model=SimpleNamespace(config=config)), batch)
 
-    sound = told(right, 10.0)
+    sound = reported(right, 10.0)
     assert (sound["max_position"], sound["misplaced"]) == (2, 0)
     assert sound["largest_error"] < 1e-6
-    assert told(torch.tensor([0, 1, 2, 3, 4, 0]), 10.0)["misplaced"] == 2
-    assert told(right, 100.0)["largest_error"] > 0.1
+    assert reported(torch.tensor([0, 1, 2, 3, 4, 0]), 10.0)["misplaced"] == 2
+    assert reported(right, 100.0)["largest_error"] > 0.1

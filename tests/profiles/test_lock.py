@@ -122,9 +122,9 @@ def test_a_damaged_lock_is_named_and_can_be_written_anew(content, copied, capsys
     assert lock.main(["--check"]) == 2
     assert "profiles.lock cannot be read" in capsys.readouterr().out
     assert command(["lint", str(inherit.SHIPPED / "smoke")]) == 2
-    told = capsys.readouterr().out
-    assert "CFG005" in told
-    assert "unexpected" not in told
+    reported = capsys.readouterr().out
+    assert "CFG005" in reported
+    assert "unexpected" not in reported
     assert lock.main(["--write"]) == 0
     assert copied.read_bytes() == before
 

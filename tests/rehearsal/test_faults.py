@@ -131,8 +131,8 @@ def test_mib_that_are_no_mib(rehearsal, monkeypatch):
     memory_fields = observers.memory_fields
 
     def in_millions(device):
-        told = memory_fields(device)
-        return told | {"host_rss_mib": told["host_rss_mib"] * 2**20 // 10**6}
+        reported = memory_fields(device)
+        return reported | {"host_rss_mib": reported["host_rss_mib"] * 2**20 // 10**6}
 
     monkeypatch.setattr(observers, "memory_fields", in_millions)
     assert rehearsal().failed == {"TEL001"}

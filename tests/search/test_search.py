@@ -121,9 +121,9 @@ def test_what_was_edited_is_refused(edited, message, index, tmp_path):
 def test_an_index_that_lacks_a_file_names_it(index, capsys):
     (index / "offsets.npy").unlink()
     assert app.run(["search", str(index), "text"]) == EXIT_USAGE
-    said = capsys.readouterr().err
-    assert "has no complete index: offsets.npy is missing" in said
-    assert "encode MODEL TEXTS --index" in said
+    reported = capsys.readouterr().err
+    assert "has no complete index: offsets.npy is missing" in reported
+    assert "encode MODEL TEXTS --index" in reported
 
 
 def test_an_index_that_names_no_digests_is_refused(index):

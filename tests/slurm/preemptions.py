@@ -22,28 +22,30 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--preemptions", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True, help="the file of the measurement")
-    asked = parser.parse_args(arguments)
-    last_step = asked.preemptions * STEPS_OF_A_PREEMPTION + 100
+    requested = parser.parse_args(arguments)
+    last_step = requested.preemptions * STEPS_OF_A_PREEMPTION + 100
     with tempfile.TemporaryDirectory(prefix="slurm-") as daemons, tempfile.TemporaryDirectory() as runs:
         with running(Path(daemons)) as cluster:
             run_file = write_run_file(Path(runs), max_steps=last_step, eval_steps=500)
-            job = cluster.submit(run_file, "--nodes", "2", "--requeue-limit", str(asked.preemptions))
-            moments = preempt_at_random(cluster, job, Path(runs, "run"), asked.preemptions, asked.seed)
+            job = cluster.submit(run_file, "--nodes", "2", "--requeue-limit", str(requested.preemptions))
+            moments = preempt_at_random(
+                cluster, job, Path(runs, "run"), requested.preemptions, requested.seed
+            )
             cluster.until_ended(job, timeout_s=JOB_S + last_step * STEP_S)
             state = cluster.state(job)
         damage = damage_of(Path(runs, "run"), last_step)
-    exact = 0 if damage or state != "COMPLETED" else asked.preemptions
+    exact = 0 if damage or state != "COMPLETED" else requested.preemptions
     detail = {
-        "seed": asked.seed,
+        "seed": requested.seed,
         "state": state,
         "damage": damage,
         "last_step": last_step,
         "moments": moments,
     }
     write_measurement(
-        asked.output, exact, "preemptions without a lost or repeated step", asked.preemptions, detail
+        requested.output, exact, "preemptions without a lost or repeated step", requested.preemptions, detail
     )
-    return int(exact < asked.preemptions)
+    return int(exact < requested.preemptions)
 
 
 if __name__ == "__main__":

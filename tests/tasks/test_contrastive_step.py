@@ -114,9 +114,9 @@ def test_other_random_numbers_in_the_second_pass_are_found():
 def found(queries, documents, owners, targets):
     draw = torch.Generator().manual_seed(0)
     vectors = torch.nn.functional.normalize(torch.randn(9, 4, generator=draw), dim=1)
-    asked = Queries(vectors[: len(queries)], torch.tensor(queries), torch.tensor(targets))
+    requested = Queries(vectors[: len(queries)], torch.tensor(queries), torch.tensor(targets))
     offered = Candidates(vectors[-len(documents) :], torch.tensor(documents), torch.tensor(owners))
-    return similarities(asked, offered, TEMPERATURE)
+    return similarities(requested, offered, TEMPERATURE)
 
 
 def test_copies_of_the_answer_of_the_query_and_other_answers_are_masked():

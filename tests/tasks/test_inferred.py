@@ -14,7 +14,7 @@ import pytest
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
-from neobert.tasks.question_answering.inferred import infer as asked
+from neobert.tasks.question_answering.inferred import infer as requested
 from neobert.tasks.sft.inferred import infer as conversed
 from neobert.tasks.token_classification.inferred import infer as tagged
 
@@ -184,7 +184,7 @@ def test_columns_of_other_tasks_may_be_named() -> None:
     words = {"dataset.text_column": "w", "token_classification.label_column": "u"}
     assert tagged(path, words).keys == {**words, "token_classification.label_names": ["B-p"]}
     asks = {"question_answering.question_column": "a", "dataset.text_column": "b"}
-    assert asked(path, asks | {"question_answering.answer_column": "w"}).keys.items() >= asks.items()
+    assert requested(path, asks | {"question_answering.answer_column": "w"}).keys.items() >= asks.items()
 
 
 def test_quotes_of_a_tsv_file_may_be_characters() -> None:
@@ -233,11 +233,11 @@ SPANS = [{"text": ["met"], "answer_start": [4]}] * 30 + [{"text": [], "answer_st
     ],
 )
 def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> None:
-    table = asked(write("a.jsonl", {"question": TEXTS, "id": range(40), **columns}))
+    table = requested(write("a.jsonl", {"question": TEXTS, "id": range(40), **columns}))
     assert table.keys == keys
     assert len(table.lengths) == 40
     with pytest.raises(ProjectError, match="no column is known to hold questions: 'text'"):
-        asked(write("b.jsonl", {"text": TEXTS}))
+        requested(write("b.jsonl", {"text": TEXTS}))
 
 
 @pytest.mark.parametrize(

@@ -71,23 +71,23 @@ def tokenizer(vocab_size=256, num_tokens=250):
     return SimpleNamespace(vocab_size=vocab_size, num_tokens=num_tokens)
 
 
-@pytest.mark.parametrize(("asked", "rows"), [(None, 256), (256, 256), (512, 512)])
-def test_the_embedding_has_room_for_the_tokenizer(asked, rows):
-    assert vocabulary_rows(from_dict({"model": {"vocab_size": asked}}), tokenizer()) == rows
+@pytest.mark.parametrize(("requested", "rows"), [(None, 256), (256, 256), (512, 512)])
+def test_the_embedding_has_room_for_the_tokenizer(requested, rows):
+    assert vocabulary_rows(from_dict({"model": {"vocab_size": requested}}), tokenizer()) == rows
 
 
 @pytest.mark.parametrize(
-    ("asked", "weights", "least"), [(128, None, 256), (250, None, 256), (249, "some/folder", 250)]
+    ("requested", "weights", "least"), [(128, None, 256), (250, None, 256), (249, "some/folder", 250)]
 )
-def test_a_smaller_embedding_is_refused(asked, weights, least):
-    config = from_dict({"model": {"vocab_size": asked, "pretrained_checkpoint": weights}})
-    with pytest.raises(ProjectError, match=f"is {asked}, but the tokenizer has {least} tokens") as error:
+def test_a_smaller_embedding_is_refused(requested, weights, least):
+    config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": weights}})
+    with pytest.raises(ProjectError, match=f"is {requested}, but the tokenizer has {least} tokens") as error:
         vocabulary_rows(config, tokenizer())
     assert error.value.code == "MOD002"
 
 
-@pytest.mark.parametrize("asked", [250, 256])
-def test_published_weights_need_no_rows_for_inert_tokens(asked):
+@pytest.mark.parametrize("requested", [250, 256])
+def test_published_weights_need_no_rows_for_inert_tokens(requested):
     """Those of NeoBERT have 30,522, a number that is no multiple of 128."""
-    config = from_dict({"model": {"vocab_size": asked, "pretrained_checkpoint": "some/folder"}})
-    assert vocabulary_rows(config, tokenizer()) == asked
+    config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": "some/folder"}})
+    assert vocabulary_rows(config, tokenizer()) == requested

@@ -43,12 +43,12 @@ def questions(count: int, seed: int) -> list[dict[str, object]]:
         name, town = draw.choice(NAMES), draw.choice(TOWNS)
         word = "".join(draw.choices("bdfgklmnprst", k=4))
         context = f"On day {word} it rained . {name} was born in {town} . Nobody went out ."
-        asked, answer = draw.choice([("who was born ?", name), ("where was the birth ?", town)])
+        requested, answer = draw.choice([("who was born ?", name), ("where was the birth ?", town)])
         texts, starts = [answer], [context.index(answer)]
         if number % 4 == 0:
-            asked, texts, starts = "who won the race ?", [], []
+            requested, texts, starts = "who won the race ?", [], []
         answers = {"text": texts, "answer_start": starts}
-        rows.append({"question": asked, "context": context, "answers": answers})
+        rows.append({"question": requested, "context": context, "answers": answers})
     return rows
 
 

@@ -76,10 +76,10 @@ def test_weights_step_and_schedule_are_the_sources_and_the_data_begins(continued
     assert f"source_loss: {mine[8]['eval/source_loss']:.4f} -> {mine[12]['eval/source_loss']:.4f}" in ending
     # It learned the new text, and the old one less.
     assert mine[12]["eval/loss"] < mine[PLATEAU]["eval/loss"]
-    told = json.loads((run_dir / "continued.json").read_text(encoding="utf-8"))
-    assert (told["step"], told["checkpoint"]) == (PLATEAU, str(source / "checkpoints" / "8"))
+    reported = json.loads((run_dir / "continued.json").read_text(encoding="utf-8"))
+    assert (reported["step"], reported["checkpoint"]) == (PLATEAU, str(source / "checkpoints" / "8"))
     state = json.loads((run_dir / "checkpoints/12/trainer_state/state.json").read_text(encoding="utf-8"))
-    assert state["source"] == told
+    assert state["source"] == reported
     assert state["cursor"]["epoch"] == 0
 
 

@@ -99,11 +99,13 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
         writer.append(row)
 
 
-@pytest.mark.parametrize(("logits", "told"), [([3.0, 7.0], 7.0), ([3.0, math.inf], None), ([math.nan], None)])
-def test_an_attention_logit_that_is_no_number_is_not_told(logits, told):
+@pytest.mark.parametrize(
+    ("logits", "reported"), [([3.0, 7.0], 7.0), ([3.0, math.inf], None), ([math.nan], None)]
+)
+def test_an_attention_logit_that_is_no_number_is_not_told(logits, reported):
     """The guard stops for what follows from it, by its name and not by that of a line of JSON."""
     clip = SimpleNamespace(highest=torch.tensor([logits]))
-    assert _clip_fields(clip) == {"train/max_attention_logit": told}
+    assert _clip_fields(clip) == {"train/max_attention_logit": reported}
 
 
 def test_how_much_of_an_evaluation_is_done_is_known_from_the_one_before():

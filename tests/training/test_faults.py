@@ -116,9 +116,9 @@ def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monke
     assert run(run_dir) == 0
 
 
-@pytest.mark.parametrize(("asked", "status"), [(False, ("finished", 0)), (True, ("preempted", 75))])
+@pytest.mark.parametrize(("requested", "status"), [(False, ("finished", 0)), (True, ("preempted", 75))])
 def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_run(
-    make_run, run, monkeypatch, caplog, asked, status
+    make_run, run, monkeypatch, caplog, requested, status
 ):
     run_dir = make_run(trainer={"async_save": False})  # no line is written between the save and the stop
     real_append, real_seal, is_full = JsonlWriter.append, publish.seal, []
@@ -130,9 +130,9 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
 
     def seal(folder, step, *rest):
         real_seal(folder, step, *rest)
-        if asked:
+        if requested:
             os.kill(os.getpid(), signal.SIGTERM)
-        is_full.extend([True] * (asked or step == 12))
+        is_full.extend([True] * (requested or step == 12))
 
     def write_outcome(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -142,7 +142,7 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     monkeypatch.setattr(session, "write_outcome", write_outcome)
     assert run(run_dir) == status[1]
     saved = folders.find(run_dir / "checkpoints", "latest")[1].step
-    assert (saved == 12) is not asked
+    assert (saved == 12) is not requested
     assert "the heartbeat could not be written" in caplog.text
     assert f"outcome.json could not be written ([Errno 28] No space left on device); the run {status[0]}" in (
         caplog.text

@@ -15,7 +15,7 @@ from neobert.training.loop import session
 
 
 @pytest.mark.parametrize(
-    ("asked", "has_own", "expected"),
+    ("requested", "has_own", "expected"),
     [
         ("never", False, "auto"),
         ("never", True, "auto"),
@@ -25,10 +25,10 @@ from neobert.training.loop import session
         ("other/checkpoints/5", True, "auto"),
     ],
 )
-def test_where_a_session_goes_on(tmp_path, asked, has_own, expected):
+def test_where_a_session_goes_on(tmp_path, requested, has_own, expected):
     if has_own:
         (tmp_path / "checkpoints" / "7").mkdir(parents=True)
-    config = from_dict({"trainer": {"resume_from_checkpoint": asked}})
+    config = from_dict({"trainer": {"resume_from_checkpoint": requested}})
     assert train.resuming_own_run(config, tmp_path).trainer.resume_from_checkpoint == expected
 
 
@@ -48,8 +48,8 @@ def test_a_receipt_that_held_at_the_launch_holds_for_a_session_that_is_begun_aga
     run_dir = make_run()
     path, issued = run_dir / FILE_NAME, utc_now() - timedelta(days=2)
     times = {"created_utc": issued, "expires_utc": issued + timedelta(days=1)}
-    told = {name: time.isoformat() for name, time in times.items()}
-    write_receipt(replace(read_receipt(path), **told), path)
+    reported = {name: time.isoformat() for name, time in times.items()}
+    write_receipt(replace(read_receipt(path), **reported), path)
     monkeypatch.setattr(session, "run_session", lambda *_, **_how: 0)
     assert train.main([str(run_dir / "resolved.json"), *more]) == code
 

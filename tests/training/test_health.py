@@ -42,13 +42,19 @@ def observe(monkeypatch):
         )
         watch = HealthWatch()
         for step, line in enumerate(lines, start=1):
-            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None, "evaluations": 0} | line
-            trainer.state.evaluations = told["evaluations"]
-            monkeypatch.setattr(health, "gpu_bytes", lambda _, it=told["reserved"]: (None, it, None))
+            reported = {
+                "speed": 100.0,
+                "norm": 1.0,
+                "reserved": None,
+                "retries": None,
+                "evaluations": 0,
+            } | line
+            trainer.state.evaluations = reported["evaluations"]
+            monkeypatch.setattr(health, "gpu_bytes", lambda _, it=reported["reserved"]: (None, it, None))
             metrics = {
-                "train/tokens_per_sec": told["speed"],
-                "train/grad_norm": told["norm"],
-                "memory/alloc_retries": told["retries"],
+                "train/tokens_per_sec": reported["speed"],
+                "train/grad_norm": reported["norm"],
+                "memory/alloc_retries": reported["retries"],
             }
             watch(trainer, StepReport(step, metrics))
         return dict(trainer.state.warnings)

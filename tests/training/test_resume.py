@@ -169,8 +169,8 @@ def test_a_checkpoint_that_a_stop_left_unjudged_is_judged_by_the_next_session(
     assert folders.find(root, "auto")[1].step == step
     assert folders.find(root, "auto")[1].metrics == {}
     assert run(run_dir) == 0
-    told = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
-    assert verify(root / str(step)).metrics["eval/loss"] == told[step]
+    reported = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
+    assert verify(root / str(step)).metrics["eval/loss"] == reported[step]
     assert folders.follow(root, "best").name == str(step)
     assert step in folders.checkpoint_steps(root)
 

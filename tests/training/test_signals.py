@@ -141,5 +141,7 @@ def test_a_forked_process_does_not_inherit_what_a_request_means():
         "    os.kill(pid, signal.SIGTERM)\n"
         "    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), signals.requested)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["-15", "None"]
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.split() == ["-15", "None"]

@@ -81,9 +81,9 @@ def _rehearsed(recorded: dict[str, Any], run: ResolvedRun, plan: Plan) -> dict[s
         "peak_reserved_mib": int(plan.memory_mib.value),
     }
     layers = run.config.model.num_hidden_layers
-    asked = getattr(run.config.model, "attn_backend", "torch_varlen")
+    requested = getattr(run.config.model, "attn_backend", "torch_varlen")
     named = {"torch_varlen": "torch_varlen", "flash_attn_varlen": "flash_attn_2"}
-    attention = named.get(asked, recorded["attention"]["resolved"])
+    attention = named.get(requested, recorded["attention"]["resolved"])
     peak = run.config.optimizer.lr
     rates = [
         place | {"learning_rate": learning_rate_at(place["step"] - 1, peak, plan.schedule)}

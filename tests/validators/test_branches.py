@@ -467,14 +467,14 @@ ROWS: list[Row] = [
 def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
     code, base, key, failing, passing, fragment = row
 
-    def said(value: Any) -> list[str]:
+    def output(value: Any) -> list[str]:
         return [finding.message for finding in judge_situation(base | {key: value}).of(code)]
 
-    fired = [message for message in said(failing) if fragment in message]
-    assert fired, said(failing)
+    fired = [message for message in output(failing) if fragment in message]
+    assert fired, output(failing)
     # the same finding about the neighbour would have the neighbour's value
     forms = {NUMBER.sub("#", message) for message in fired}
-    assert not [each for each in said(passing) if fragment in each or NUMBER.sub("#", each) in forms]
+    assert not [each for each in output(passing) if fragment in each or NUMBER.sub("#", each) in forms]
 
 
 @pytest.mark.parametrize(
@@ -519,16 +519,16 @@ def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation)
 def test_fused_blocks_need_their_package_and_their_card(judge_situation):
     packages = {"torch": "2.13.0", "triton": "3.6", "quack-kernels": "0.6.5"}
     on_hopper = {"facts.gpus": [HOPPER]}
-    asked = {"config.model.kernel_backend": "fused", "config.model.attn_backend": "auto"}
+    requested = {"config.model.kernel_backend": "fused", "config.model.attn_backend": "auto"}
 
-    def said(**changes):
-        return [finding.message for finding in judge_situation(asked | changes).of("ATT001")]
+    def output(**changes):
+        return [finding.message for finding in judge_situation(requested | changes).of("ATT001")]
 
     without = {"torch": "2.13.0", "triton": "3.6"}
-    assert said(**on_hopper, **{"facts.software.packages": without}) == [
+    assert output(**on_hopper, **{"facts.software.packages": without}) == [
         "fused needs quack-kernels, which is not installed"
     ]
-    on_ampere = said(**{"facts.software.packages": packages})
+    on_ampere = output(**{"facts.software.packages": packages})
     assert any("fused needs compute capability 9.x" in message for message in on_ampere)
 
 

@@ -45,12 +45,12 @@ def test_tokens_per_parameter(tokens, severities):
     assert [violation.severity for violation in found] == severities
 
 
-@pytest.mark.parametrize(("hours", "told"), [(50.999, "set trainer.max_steps to 1; or "), (51.0, "")])
-def test_steps_that_fit_into_the_walltime_are_named_while_there_are_any(hours, told):
+@pytest.mark.parametrize(("hours", "reported"), [(50.999, "set trainer.max_steps to 1; or "), (51.0, "")])
+def test_steps_that_fit_into_the_walltime_are_named_while_there_are_any(hours, reported):
     """At 1,000 steps an hour."""
     run = resolve_run("a100-prod", overrides=["guard.walltime_limit_hours=1", "trainer.max_steps=50000"])
     (violation,) = violations("BUD001", run=run, eta_s=3600 * hours, step_time_s=3.6)
-    assert violation.hint == f"{told}set guard.walltime_limit_hours to 51, or use more devices"
+    assert violation.hint == f"{reported}set guard.walltime_limit_hours to 51, or use more devices"
 
 
 def test_a_tracker_that_cannot_be_reached_is_a_warning():

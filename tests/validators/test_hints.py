@@ -43,36 +43,36 @@ VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
 )
 def test_the_value_that_a_hint_names_ends_the_finding(code, profile, overrides, keys):
     (one,) = found(code, run_of(*overrides, profile=profile))
-    told = VALUES.findall(one.hint)
-    assert [key for key, _ in told] == keys
-    for key, value in told:
+    reported = VALUES.findall(one.hint)
+    assert [key for key, _ in reported] == keys
+    for key, value in reported:
         assert found(code, run_of(*overrides, f"{key}={value}", profile=profile)) == []
 
 
 @pytest.mark.parametrize(
-    ("max_steps", "said"),
+    ("max_steps", "output"),
     [
         (1, "raise trainer.max_steps above 1"),
         (3, "set trainer.save_steps to 1"),
         (5, "set trainer.save_steps to 2 or less, but above 0"),
     ],
 )
-def test_a_first_save_is_advised_in_the_first_half(max_steps, said):
+def test_a_first_save_is_advised_in_the_first_half(max_steps, output):
     steps = (f"trainer.max_steps={max_steps}", f"trainer.save_steps={max_steps}")
     (one,) = found("CKP001", run_of(*steps, profile="a100-prod"))
-    assert one.hint == said
+    assert one.hint == output
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "output"),
     [
         (("scheduler.warmup_steps=1980",), "set scheduler.warmup_steps to 99 (5 % of the run)"),
         (("scheduler.warmup_percent=100",), "set scheduler.warmup_percent to 5 (5 % of the run)"),
     ],
 )
-def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides, said):
+def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides, output):
     (one,) = found("SCH001", run_of("trainer.max_steps=1980", *overrides, profile="cpu-demo"))
-    assert one.hint == said
+    assert one.hint == output
 
 
 @pytest.mark.parametrize("every", [0, 10, 1000])

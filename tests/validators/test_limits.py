@@ -101,7 +101,7 @@ def test_a_profile_s_kind_limits_the_length_of_its_runs(profile, limit_s, takes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reported"),
     [
         ({}, []),
         ({"kind": "base"}, ["is a base for other profiles"]),
@@ -112,12 +112,12 @@ def test_a_profile_s_kind_limits_the_length_of_its_runs(profile, limit_s, takes)
         ({"kind": "base", "is_locked": False, "is_pinned": False}, ["is a base for other profiles"]),
     ],
 )
-def test_a_profile_is_a_run_and_as_it_was_pinned(changes, said):
+def test_a_profile_is_a_run_and_as_it_was_pinned(changes, reported):
     run = run_of()
     run = replace(run, profile=run.profile._replace(**changes))
     messages = [one.message for one in found("CFG005", run)]
-    assert len(messages) == len(said)
-    assert all(part in message for part, message in zip(said, messages, strict=True))
+    assert len(messages) == len(reported)
+    assert all(part in message for part, message in zip(reported, messages, strict=True))
 
 
 @pytest.mark.parametrize(("metric", "count"), [("null", 1), ("eval/loss", 0)])
@@ -179,9 +179,9 @@ def test_the_best_is_judged_when_it_is_saved(save_steps, eval_steps, often):
         f"trainer.eval_steps={eval_steps}",
         "trainer.max_steps=50000",
     )
-    said = [one.message for one in found("CKP010", run)]
-    assert bool(said) is (often is not None)
-    assert all(str(often) in message for message in said)
+    reported = [one.message for one in found("CKP010", run)]
+    assert bool(reported) is (often is not None)
+    assert all(str(often) in message for message in reported)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def held(steps: tuple[int, ...], num_set_aside: int = 0) -> Facts:
 @pytest.mark.parametrize(("tree_mib", "count"), [(500_000.0, 0), (500_000.005, 1)])
 def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib, count):
     run = run_of("trainer.resume_from_checkpoint=never")
-    said = [one.message for one in found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib)]
-    assert len(said) == count
-    assert not any("already used" in message for message in said)
+    reported = [one.message for one in found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib)]
+    assert len(reported) == count
+    assert not any("already used" in message for message in reported)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib, count):
 def test_what_is_kept_already_needs_no_room(limit, steps, tree_mib, count):
     """One was set aside besides; two that are kept whatever the limit, a start and it make four."""
     run = run_of(f"trainer.save_total_limit={limit}", "trainer.resume_from_checkpoint=auto")
-    said = found("CKP004", run, held(steps, 1), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
-    room = [one.message for one in said if "MiB" in one.message]
+    reported = found("CKP004", run, held(steps, 1), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
+    room = [one.message for one in reported if "MiB" in one.message]
     assert len(room) == count
     assert all("of that in existing checkpoints" in message for message in room)
 
@@ -250,5 +250,7 @@ def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(pace, over
     speed = replace(FACTS.rehearsal.speed, tokens_per_second=pace)
     seen = replace(FACTS.rehearsal, speed=speed, baseline_tokens_per_second=None)
     run = run_of(*overrides, profile="h200-prod")
-    said = [one for one in found("PRF002", run, replace(FACTS, rehearsal=seen)) if "expects" in one.message]
-    assert len(said) == count
+    reported = [
+        one for one in found("PRF002", run, replace(FACTS, rehearsal=seen)) if "expects" in one.message
+    ]
+    assert len(reported) == count

@@ -64,13 +64,13 @@ def test_no_device_is_no_slow_one():
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"),
+    ("rate", "output"),
     [(15.76e9, []), (15.7e9, ["15.7 of 32 GB/s"]), (11.8e9, ["11.8 of 32 GB/s"])],
 )
-def test_half_of_what_sixteen_lanes_carry(rate, said):
+def test_half_of_what_sixteen_lanes_carry(rate, output):
     facts = replace(with_device(host_bytes_per_s=rate), gpu_health=healthy({"pcie_generation_max": 4}))
     messages = [one.message for one in found("GPU006", run_of(), facts)]
-    assert [message.partition("reaches ")[2] for message in messages] == said
+    assert [message.partition("reaches ")[2] for message in messages] == output
 
 
 @pytest.mark.parametrize("changes", [{"pcie_width": None}, {"pcie_generation_max": None}])

@@ -103,9 +103,9 @@ def test_a_step_is_measured_against_the_initial_weights_of_the_run(rate, count):
     ],
 )
 def test_idle_tensor_cores_are_a_matter_of_production_and_gpus(profile, reason):
-    said = RULES["PRE001"].inapplicable(run_of(profile=profile), None)
-    assert reason in said
-    assert bool(said) is bool(reason)
+    output = RULES["PRE001"].inapplicable(run_of(profile=profile), None)
+    assert reason in output
+    assert bool(output) is bool(reason)
 
 
 @pytest.mark.parametrize(("capability", "count"), [((8, 0), 0), ((7, 9), 1), ((7, 5), 1)])

@@ -33,12 +33,12 @@ def test_ranks_agree_to_the_last_digits_of_fp32(field, limit):
         "distributed_grad_norm": 1.0,
     }
 
-    def said(value: float) -> int:
+    def output(value: float) -> int:
         loss = replace(FACTS.distributed.loss, **(ones | {field: value}))
         return len(found("DST006", TWO, with_facts("distributed", loss=loss)))
 
-    assert said(1 + 0.995 * limit) == said(1 - 0.995 * limit) == 0
-    assert said(1 + 1.005 * limit) == said(1 - 1.005 * limit) == 1
+    assert output(1 + 0.995 * limit) == output(1 - 0.995 * limit) == 0
+    assert output(1 + 1.005 * limit) == output(1 - 1.005 * limit) == 1
 
 
 def test_a_loss_of_nothing_is_the_same_as_nothing():
@@ -84,26 +84,26 @@ def test_gpus_that_cannot_reach_each_other_warn():
 
 
 @pytest.mark.parametrize(
-    ("said", "usual"), [({0: "a", 1: "b", 2: "b"}, "b"), ({0: "a", 1: "a", 2: "b"}, "a")]
+    ("output", "usual"), [({0: "a", 1: "b", 2: "b"}, "b"), ({0: "a", 1: "a", 2: "b"}, "a")]
 )
-def test_most_ranks_are_right(said, usual):
-    assert _most_common(said) == usual
+def test_most_ranks_are_right(output, usual):
+    assert _most_common(output) == usual
 
 
 @pytest.mark.parametrize(
-    ("senders", "said"),
+    ("senders", "output"),
     [((), "cannot be attributed to one rank"), ((1,), "the contribution of rank 1 is received incorrectly")],
 )
-def test_who_sent_what_is_wrong(senders, said):
+def test_who_sent_what_is_wrong(senders, output):
     wrong = replace(FACTS.distributed.collectives[0], wrong_at=(0,), wrong_from=senders)
     (one,) = found("DST002", TWO, with_facts("distributed", collectives=(wrong,)))
-    assert said in one.message
+    assert output in one.message
 
 
-@pytest.mark.parametrize(("missed", "said"), [((), "reported no rank"), ((0,), "reported rank 0")])
-def test_the_drill_names_whom_it_missed(missed, said):
+@pytest.mark.parametrize(("missed", "output"), [((), "reported no rank"), ((0,), "reported rank 0")])
+def test_the_drill_names_whom_it_missed(missed, output):
     (one,) = found("DST004", TWO, with_facts("distributed", drill_absent=missed))
-    assert said in one.message
+    assert output in one.message
 
 
 def test_links_are_judged_between_gpus_only():

@@ -27,8 +27,8 @@ def test_memory_as_predicted(ratio, count):
     parts = ("weights_mib", "gradients_mib", "optimizer_mib", "activations_mib", "logits_mib", "runtime_mib")
     plan = dict.fromkeys(parts, 0.0) | {"weights_mib": 10_000.0}
     facts = with_part("memory", peak_allocated_mib=int(10_000 * ratio), context_mib=0, peak_reserved_mib=0)
-    said = [one for one in found("MEM002", run_of(), facts, **plan) if "predicted" in one.message]
-    assert len(said) == count
+    output = [one for one in found("MEM002", run_of(), facts, **plan) if "predicted" in one.message]
+    assert len(output) == count
 
 
 @pytest.mark.parametrize(("growth", "count"), [(2.0, 0), (2.001, 1)])
@@ -57,7 +57,7 @@ def shape_with(**changes: Any) -> ModelShape:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "on_gpu", "said"),
+    ("hidden", "on_gpu", "output"),
     [
         (256, True, 0),
         (257, False, 1),
@@ -68,9 +68,9 @@ def shape_with(**changes: Any) -> ModelShape:
         (1, False, 1),
     ],
 )
-def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden, on_gpu, said):
+def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden, on_gpu, output):
     size = {"hidden_size": hidden, "num_attention_heads": 1}
-    assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == said
+    assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == output
     assert len(list(_heads(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
 
 
@@ -91,12 +91,12 @@ def test_the_model_has_a_row_for_each_token_of_the_text(
     weights = ("model.type=hf", f"model.config={tmp_path}", f"model.pretrained_checkpoint={tmp_path}")
     keys = weights if of_weights else ("model.vocab_size=4096",)
     tokenizer = TokenizerSize(num_tokens, "a tokenizer", num_inert=num_inert)
-    said = list(_vocabulary(run_of(*keys), tokenizer))
-    assert [one.path for one in said] == [path] * bool(path)
-    assert all(one.hint.startswith(hint) for one in said)
+    output = list(_vocabulary(run_of(*keys), tokenizer))
+    assert [one.path for one in output] == [path] * bool(path)
+    assert all(one.hint.startswith(hint) for one in output)
     with_own_tokenizer = run_of(*keys, f"tokenizer.path={tmp_path}", "tokenizer.name=null")
-    said = list(_vocabulary(with_own_tokenizer, tokenizer))
-    assert any(f"copy the tokenizer of {tmp_path} again" in one.hint for one in said) == (num_inert == 95)
+    output = list(_vocabulary(with_own_tokenizer, tokenizer))
+    assert any(f"copy the tokenizer of {tmp_path} again" in one.hint for one in output) == (num_inert == 95)
 
 
 def test_a_tokenizer_whose_file_is_damaged_is_named_at_its_key(tmp_path):
@@ -123,9 +123,9 @@ def test_checkpointing_that_would_leave_half_of_the_device_empty(step, count):
 def test_checkpointing_that_would_make_it_fit(more, count):
     device = 100_000.0
     run = run_of("trainer.gradient_checkpointing=false", "model.kernel_backend=torch")
-    said = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
-    assert len(said) == count
-    assert all("and model.kernel_backend to torch" not in one.hint for one in said)
+    output = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
+    assert len(output) == count
+    assert all("and model.kernel_backend to torch" not in one.hint for one in output)
 
 
 def device_filled_by(*overrides: str, profile: str) -> float:
@@ -153,9 +153,9 @@ RECOMPUTE = "set trainer.gradient_checkpointing to true"
 
 
 def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted():
-    asked = (*LARGE, "trainer.gradient_checkpointing=true")
-    assert found("ATT005", run_of(*asked, profile="h200-prod"))
-    run = run_of(*asked, "model.kernel_backend=torch", profile="h200-prod")
+    requested = (*LARGE, "trainer.gradient_checkpointing=true")
+    assert found("ATT005", run_of(*requested, profile="h200-prod"))
+    run = run_of(*requested, "model.kernel_backend=torch", profile="h200-prod")
     assert [found(code, run) for code in ("MEM001", "ATT005", "MOD003")] == [[], [], []]
 
 

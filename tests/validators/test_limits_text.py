@@ -117,8 +117,8 @@ def test_text_that_stands_in_both(share, count):
 )  # fmt: skip
 def test_tokens_to_predict_and_tokens_to_read(share, severities):
     """A microbatch of 16,384 tokens has one target at 2 ** -14."""
-    said = found("DAT016", run_of(f"datacollator.mlm_probability={share!r}"), tokens_per_microbatch=16_384)
-    assert [one.severity for one in said] == severities
+    output = found("DAT016", run_of(f"datacollator.mlm_probability={share!r}"), tokens_per_microbatch=16_384)
+    assert [one.severity for one in output] == severities
 
 
 def test_every_masking_rate_is_judged_by_its_own_key():

@@ -84,8 +84,8 @@ def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it
     ],
 )
 def test_what_drowns_a_gradient(keys, path, severity):
-    said = found("OPT005", run_of(*keys), num_parameters=250_000_000)
-    assert [(one.path, one.severity) for one in said] == ([(path, severity)] if path else [])
+    output = found("OPT005", run_of(*keys), num_parameters=250_000_000)
+    assert [(one.path, one.severity) for one in output] == ([(path, severity)] if path else [])
 
 
 def test_half_of_the_rate_is_enough_and_a_tenth_of_it_a_warning():
@@ -123,11 +123,13 @@ def test_the_pull_of_a_z_loss(pull, severities):
      ("warmup_percent=0.0", False), ("decay_percent=0.1", True), ("decay_percent=20.0", False)],
 )  # fmt: skip
 def test_a_percentage_that_looks_like_a_share(key, is_share):
-    said = found("SCH001", run_of("scheduler.warmup_steps=0", f"scheduler.{key}"))
-    assert [one.severity for one in said if "of 50,000 steps is" in one.message] == [Severity.WARN] * is_share
+    output = found("SCH001", run_of("scheduler.warmup_steps=0", f"scheduler.{key}"))
+    assert [one.severity for one in output if "of 50,000 steps is" in one.message] == [
+        Severity.WARN
+    ] * is_share
 
 
-def told(environment: dict[str, str], *overrides: str) -> list[str]:
+def reported(environment: dict[str, str], *overrides: str) -> list[str]:
     run, facts = run_of(*overrides), with_facts("host", environment=environment)
     return [one.message.partition("=")[0] for one in found("HST010", run, facts)]
 
@@ -135,27 +137,27 @@ def told(environment: dict[str, str], *overrides: str) -> list[str]:
 def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes():
     ranks = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "TORCH_DISTRIBUTED_DEBUG": "detail"}
     network = {"NCCL_IB_DISABLE": "1"}
-    assert told(ranks | network) == []
-    assert set(told(ranks | network, "distributed.nproc_per_node=2")) == ranks.keys()
-    assert set(told(ranks | network, *NODES_OF_TWO)) == (ranks | network).keys()
-    assert set(told(ranks | network, "distributed.nnodes=2")) == (ranks | network).keys()
+    assert reported(ranks | network) == []
+    assert set(reported(ranks | network, "distributed.nproc_per_node=2")) == ranks.keys()
+    assert set(reported(ranks | network, *NODES_OF_TWO)) == (ranks | network).keys()
+    assert set(reported(ranks | network, "distributed.nnodes=2")) == (ranks | network).keys()
 
 
 def test_variables_of_transformer_engine_matter_with_its_recipes():
     current, block = "NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", "NVTE_FP8_BLOCK_SCALING_FP32_SCALES"
     backward, enabled = "NVTE_BACKWARD_OVERRIDE", "transformer_engine.enable=true"
     engine = {current: "1", block: "1", backward: "dequantized"}
-    assert told(engine) == []
+    assert reported(engine) == []
     for recipe, own in (("fp8_current", [current]), ("fp8_block", [block]), ("mxfp8", [])):
-        assert told(engine, enabled, f"transformer_engine.recipe={recipe}") == [*own, backward]
-    assert told(dict.fromkeys(engine, "0"), enabled) == []
-    assert told({backward: "high_precision"}, enabled) == [backward]
+        assert reported(engine, enabled, f"transformer_engine.recipe={recipe}") == [*own, backward]
+    assert reported(dict.fromkeys(engine, "0"), enabled) == []
+    assert reported({backward: "high_precision"}, enabled) == [backward]
 
 
 def test_what_does_not_compile_is_not_told_that_nothing_is_compiled():
     disabled = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
-    assert set(told(disabled)) == disabled.keys()
-    assert told(disabled, "trainer.torch_compile=false") == []
+    assert set(reported(disabled)) == disabled.keys()
+    assert reported(disabled, "trainer.torch_compile=false") == []
 
 
 def test_a_run_on_a_cpu_launches_no_kernels():

@@ -28,8 +28,8 @@ def test_the_text_that_is_meant(overrides, keys):
 def test_a_mixture_next_to_another_text(key):
     run = run_of(MIXTURE)
     dataset = replace(run.config.dataset, **{key: "text"})
-    [said] = found("DAT013", replace(run, config=replace(run.config, dataset=dataset)))
-    assert said.path == f"dataset.{key}"
+    [output] = found("DAT013", replace(run, config=replace(run.config, dataset=dataset)))
+    assert output.path == f"dataset.{key}"
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_mixture_next_to_another_text(key):
     ],
 )
 def test_a_mixture_that_cannot_be_drawn(overrides, messages):
-    said = [each.message for each in found("DAT018", run_of(*overrides))]
-    assert len(said) == len(messages)
-    assert all(words in message for words, message in zip(messages, said, strict=True))
+    output = [each.message for each in found("DAT018", run_of(*overrides))]
+    assert len(output) == len(messages)
+    assert all(words in message for words, message in zip(messages, output, strict=True))
 
 
 @pytest.mark.parametrize("name", ["warmup", "decay"])
@@ -63,9 +63,9 @@ def test_steps_next_to_a_percentage_are_idle(name):
 def test_a_key_that_the_task_does_not_read_is_named_once():
     """Enabling it, such as by packing, would not make the task read it."""
     run = run_of("trainer.sequence_length_warmup_steps=9", "trainer.cuda_graphs=true", profile="cpu-classify")
-    said = {each.path: each.message for each in found("CFG013", run)}
-    assert len(said) == len(found("CFG013", run)) == 2
-    assert all("in task classification" in message for message in said.values())
+    output = {each.path: each.message for each in found("CFG013", run)}
+    assert len(output) == len(found("CFG013", run)) == 2
+    assert all("in task classification" in message for message in output.values())
 
 
 COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacollator.pack_sequences=true")
@@ -83,9 +83,11 @@ COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacolla
     ],
 )
 def test_a_step_that_is_not_one_graph_has_no_cuda_graphs(change, reason):
-    said = [each.message for each in found("CFG013", run_of(*COMPILED, change)) if "cuda_graphs" in each.path]
-    assert len(said) == (reason is not None)
-    assert all(reason in message for message in said if reason is not None)
+    output = [
+        each.message for each in found("CFG013", run_of(*COMPILED, change)) if "cuda_graphs" in each.path
+    ]
+    assert len(output) == (reason is not None)
+    assert all(reason in message for message in output if reason is not None)
 
 
 @pytest.mark.parametrize(

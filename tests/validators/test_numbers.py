@@ -57,11 +57,11 @@ FAULTS = [
 @pytest.mark.parametrize("row", FAULTS, ids=[f"{row[0]}-{row[2].rpartition('.')[2]}" for row in FAULTS])
 def test_a_fault_is_named_and_its_neighbour_is_not(row, judge_situation):
     code, base, key, failing, passing, fragment = row
-    said = [finding.message for finding in judge_situation(base | {key: failing}).of(code)]
-    assert any(fragment in message for message in said), said
+    output = [finding.message for finding in judge_situation(base | {key: failing}).of(code)]
+    assert any(fragment in message for message in output), output
     if passing != failing:
-        said = [finding.message for finding in judge_situation(base | {key: passing}).of(code)]
-        assert not any(fragment in message for message in said), said
+        output = [finding.message for finding in judge_situation(base | {key: passing}).of(code)]
+        assert not any(fragment in message for message in output), output
 
 
 DOUBTS = [
@@ -112,9 +112,9 @@ def test_a_planted_fault_that_nobody_sees_speaks_against_its_own_probe(probe, ju
 def test_a_fault_that_was_not_planted_is_missed_by_its_own_probe(probe, judge_situation):
     others = [asdict(one) for one in FACTS.numerics.paths[0].mutants if one.probe != probe]
     checks = judge_situation({f"{FIRST}.mutants": others}).checks.values()
-    said = {check.id: check.message for check in checks if "no fault was planted" in check.message}
-    assert set(said) == {PLANTED[probe]}
-    assert said[PLANTED[probe]].endswith(f"no fault was planted for {probe}")
+    output = {check.id: check.message for check in checks if "no fault was planted" in check.message}
+    assert set(output) == {PLANTED[probe]}
+    assert output[PLANTED[probe]].endswith(f"no fault was planted for {probe}")
 
 
 @pytest.mark.parametrize("base", [{f"{FIRST}.error": "RuntimeError: x"}, {f"{PROBES}.padding": None}])
@@ -141,8 +141,8 @@ def test_a_compiled_path_is_asked_for_what_it_can_show(judge_situation):
     compiled = gone | {f"{FIRST}.is_compiled": True, f"{FIRST}.mutants": []}
     judged = judge_situation(compiled)
     assert {judged.status(code) for code in ("NUM001", "NUM002", "NUM003", "NUM004")} == {Status.PASS}
-    said = judge_situation(compiled | {f"{PROBES}.isolation.leaked_tokens": 1}).of("NUM001")
-    assert "torch, torch_varlen, compiled: 1 tokens attend" in said[0].message
+    output = judge_situation(compiled | {f"{PROBES}.isolation.leaked_tokens": 1}).of("NUM001")
+    assert "torch, torch_varlen, compiled: 1 tokens attend" in output[0].message
 
 
 def test_learned_positions_have_no_rotation(judge_situation):

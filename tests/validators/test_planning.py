@@ -34,7 +34,7 @@ def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "output"),
     [
         ("model.hidden_size=512", "model.hidden_size 768, not 512"),
         ("dataset.max_seq_length=512", "dataset.max_seq_length 1024, not 512"),
@@ -45,8 +45,8 @@ def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
         ("model.pretrained_checkpoint=runs/first/checkpoints/7", ""),
     ],
 )
-def test_keys_that_the_profile_was_not_measured_with_are_named(override, said):
-    caveat = f" (h200-prod was measured with {said}: this speed is an estimate)" if said else ""
+def test_keys_that_the_profile_was_not_measured_with_are_named(override, output):
+    caveat = f" (h200-prod was measured with {output}: this speed is an estimate)" if output else ""
     run = resolve_run("h200-prod", [], [override, "pretraining=null"])
     assert assumptions_of(run).source.endswith(f"peak 47%{caveat}")
 
@@ -55,11 +55,11 @@ RECIPE = "datacollator.mlm_probability 0.2, not 0.3; optimizer.name adamw, not m
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "output"),
     [("h100-prod", ""), ("h200-prod", RECIPE), ("a100-prod", ""), ("8xh200-prod", ""), ("gpu", "")],
 )
-def test_the_recipe_departs_from_a_speed_that_was_measured_without_it(name, said):
-    caveat = f" ({name} was measured with {said}: this speed is an estimate)" if said else ""
+def test_the_recipe_departs_from_a_speed_that_was_measured_without_it(name, output):
+    caveat = f" ({name} was measured with {output}: this speed is an estimate)" if output else ""
     assert assumptions_of(resolve_run(name)).source.endswith(f"%{caveat}")
 
 

@@ -36,7 +36,7 @@ def without(part: str) -> Facts:
     return replace(FACTS, rehearsal=replace(FOUND, **{part: empty}))
 
 
-def said(code: str, facts: Facts, run: Any = RUN) -> list[str]:
+def output(code: str, facts: Facts, run: Any = RUN) -> list[str]:
     return [violation.message for violation in RULES[code].judge(run, PLAN, facts)]
 
 
@@ -68,9 +68,9 @@ PARTS = {
 
 @pytest.mark.parametrize(("code", "part"), PARTS.items())
 def test_what_was_not_measured_is_unknown_and_no_pass(code, part):
-    assert said(code, FACTS) == []
+    assert output(code, FACTS) == []
     with pytest.raises(CannotTellError):
-        said(code, without(part))
+        output(code, without(part))
 
 
 @pytest.mark.parametrize("code", ["PRF002", "PRF003", "PRF004", "MEM002", "MEM003"])
@@ -81,10 +81,10 @@ def test_what_is_no_reason_to_refuse_a_run_warns(code):
 def test_a_device_without_room_says_why_the_rest_is_unknown():
     full = replace(FACTS, rehearsal=replace(FOUND, out_of_memory="no room", memory=None))
     with pytest.raises(CannotTellError, match="the device ran out of memory"):
-        said("MEM002", full)
+        output("MEM002", full)
     with pytest.raises(CannotTellError, match="not all of the program ran"):
-        said("CFG004", full)
-    assert said("MEM001", full) == ["the device is out of memory: no room"]
+        output("CFG004", full)
+    assert output("MEM001", full) == ["the device is out of memory: no room"]
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,26 @@ def test_a_run_that_stops_itself_fails_and_says_why_the_rest_is_unknown(field, p
     assert (violation.path, violation.message) == (path, message)
     for code in {"CFG004", *PARTS} - {"NUM005"}:
         with pytest.raises(CannotTellError, match=reason):
-            said(code, facts)
-    assert said("MEM001", facts) == []
+            output(code, facts)
+    assert output("MEM001", facts) == []
 
 
 @pytest.mark.parametrize(("mfu", "expected", "count"), [(0.0099, 0.01, 1), (0.01, 0.01, 0), (0.2, 0.41, 1)])
 def test_the_floor_is_one_percent_or_half_of_what_is_expected(mfu, expected, count):
     profile = RUN.profile._replace(expects=Expectations(mfu=expected))
-    assert len(said("PRF001", with_part("speed", mfu=mfu), replace(RUN, profile=profile))) == count
+    assert len(output("PRF001", with_part("speed", mfu=mfu), replace(RUN, profile=profile))) == count
 
 
 def test_a_run_without_a_profile_has_the_hard_floor():
     bare = replace(RUN, profile=None)
-    assert said("PRF001", with_part("speed", mfu=0.0101), bare) == []
-    assert "at least 1.0%, the minimum" in said("PRF001", with_part("speed", mfu=0.009), bare)[0]
+    assert output("PRF001", with_part("speed", mfu=0.0101), bare) == []
+    assert "at least 1.0%, the minimum" in output("PRF001", with_part("speed", mfu=0.009), bare)[0]
 
 
 @pytest.mark.parametrize(("rate", "count"), [(75_600, 0), (75_599, 1), (92_399, 0), (92_401, 1)])
 def test_a_tenth_from_the_baseline(rate, count):
     """84,000 tokens/s less or more a tenth."""
-    assert len(said("PRF002", with_part("speed", tokens_per_second=float(rate)))) == count
+    assert len(output("PRF002", with_part("speed", tokens_per_second=float(rate)))) == count
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_a_tenth_from_the_baseline(rate, count):
     ],
 )
 def test_a_pace_that_drifts(times, count):
-    assert len(said("PRF002", with_part("speed", line_step_times_s=times))) == count
+    assert len(output("PRF002", with_part("speed", line_step_times_s=times))) == count
 
 
 @pytest.mark.parametrize(("recompiles", "count"), [(None, 0), (0, 0), (1, 1)])
 def test_compilations_behind_the_warm_up(recompiles, count):
-    assert len(said("PRF002", with_part("speed", recompiles=recompiles))) == count
+    assert len(output("PRF002", with_part("speed", recompiles=recompiles))) == count
 
 
 ON_ONE_GPU = ("distributed.mode=replicated", "distributed.nproc_per_node=1")
@@ -176,8 +176,8 @@ def test_what_relieves_the_host(overrides, hint):
 
 
 def test_retries_and_shrinking_memory():
-    assert len(said("MEM003", with_part("memory", alloc_retries=1))) == 1
-    assert said("MEM003", with_part("memory", growth_mib_per_step=-50.0)) == []
+    assert len(output("MEM003", with_part("memory", alloc_retries=1))) == 1
+    assert output("MEM003", with_part("memory", growth_mib_per_step=-50.0)) == []
 
 
 def test_the_plan_takes_what_was_measured():
@@ -193,27 +193,27 @@ def test_the_plan_takes_what_was_measured():
 
 def test_master_weights_are_fp32():
     halves = with_part("precision", parameters={"float32": 10, "bfloat16": 5})
-    assert said("PRE003", halves) == ["not all parameters are float32: 5 in bfloat16"]
+    assert output("PRE003", halves) == ["not all parameters are float32: 5 in bfloat16"]
 
 
 def test_products_that_nobody_saw_are_no_proof():
     with pytest.raises(CannotTellError, match="no matrix products were recorded"):
-        said("PRE003", with_part("precision", product_flops={"bfloat16": 0.0}))
+        output("PRE003", with_part("precision", product_flops={"bfloat16": 0.0}))
 
 
 def test_a_cpu_run_declares_fp32():
     run = resolve_run("cpu-demo")
-    assert said("PRE003", with_part("precision", product_flops={"float32": 1.0}), run) == []
-    assert len(said("PRE003", with_part("precision", product_flops={"bfloat16": 1.0}), run)) == 1
+    assert output("PRE003", with_part("precision", product_flops={"float32": 1.0}), run) == []
+    assert len(output("PRE003", with_part("precision", product_flops={"bfloat16": 1.0}), run)) == 1
 
 
 def test_blocks_of_one_graph_say_it_once():
     facts = with_part("attention", ran=("triton_packed", "", ""))
-    assert said("ATT002", facts) == []  # a100-prod compiles
+    assert output("ATT002", facts) == []  # a100-prod compiles
     with pytest.raises(CannotTellError, match="blocks 1, 2 did not report"):
-        said("ATT002", facts, overridden("trainer.torch_compile=false"))
+        output("ATT002", facts, overridden("trainer.torch_compile=false"))
     with pytest.raises(CannotTellError, match="no block reported"):
-        said("ATT002", with_part("attention", ran=("", "")))
+        output("ATT002", with_part("attention", ran=("", "")))
 
 
 def test_a_named_kernel_is_the_one_that_is_resolved():
@@ -221,13 +221,13 @@ def test_a_named_kernel_is_the_one_that_is_resolved():
     named = overridden("model.attn_backend=flash_attn_varlen", "model.kernel_backend=torch")
     (violation,) = RULES["ATT002"].judge(named, plan_run(named), facts)
     assert violation.message == "flash_attn_varlen was requested, but torch_varlen was resolved"
-    assert said("ATT002", facts, overridden("model.attn_backend=auto")) == []
-    assert said("ATT002", facts, overridden("model.attn_backend=torch_varlen")) == []
+    assert output("ATT002", facts, overridden("model.attn_backend=auto")) == []
+    assert output("ATT002", facts, overridden("model.attn_backend=torch_varlen")) == []
 
 
 @pytest.mark.parametrize(("has_mask", "count"), [(True, 1), (False, 0), (None, 0)])
 def test_packing_comes_without_a_mask(has_mask, count):
-    assert len(said("ATT003", with_part("attention", has_mask_with_packing=has_mask))) == count
+    assert len(output("ATT003", with_part("attention", has_mask_with_packing=has_mask))) == count
 
 
 def trial(number: int, device: str = "cuda", **changes: Any) -> Facts:
@@ -254,14 +254,14 @@ def trial(number: int, device: str = "cuda", **changes: Any) -> Facts:
     ],
 )
 def test_a_resume_goes_on_as_it_was(number, device, changes, count):
-    assert len(said("CKP009", trial(number, device, **changes))) == count
+    assert len(output("CKP009", trial(number, device, **changes))) == count
 
 
 def test_one_resume_is_not_two():
     once = replace(FACTS, rehearsal=replace(FOUND, resumes=FOUND.resumes[:1]))
     for code in ("CKP006", "CKP009"):
         with pytest.raises(CannotTellError, match="resumed 1 time"):
-            said(code, once)
+            output(code, once)
 
 
 @pytest.mark.parametrize(
@@ -284,14 +284,14 @@ def test_a_save_that_takes_longer_than_the_steps_between_two(max_steps, save_ste
 
 
 def test_a_checkpoint_of_nothing_is_none():
-    assert said("CKP006", trial(0, num_tensors=0)) == ["the checkpoint holds no tensors"]
+    assert output("CKP006", trial(0, num_tensors=0)) == ["the checkpoint holds no tensors"]
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.0, 0), (1.0 + 5e-7, 0), (1.00001, 1)])
 def test_the_rate_of_a_step(factor, count):
     last = FOUND.schedule[-1]
     lines = (FOUND.schedule[0], replace(last, learning_rate=last.learning_rate * factor))
-    assert len(said("SCH002", replace(FACTS, rehearsal=replace(FOUND, schedule=lines)))) == count
+    assert len(output("SCH002", replace(FACTS, rehearsal=replace(FOUND, schedule=lines)))) == count
 
 
 def test_the_rate_is_that_of_the_steps_that_were_rehearsed():
@@ -305,28 +305,28 @@ def test_the_rate_is_that_of_the_steps_that_were_rehearsed():
 
 def test_a_gradient_of_nothing_is_unknown():
     with pytest.raises(CannotTellError, match="no finite gradient"):
-        said("SCH003", with_part("accumulation", relative_difference=None))
+        output("SCH003", with_part("accumulation", relative_difference=None))
 
 
 @pytest.mark.parametrize(
-    ("losses", "path", "told"),
+    ("losses", "path", "reported"),
     [
         ({"last": None}, "optimizer.lr", "to not finite"),
         ({"first": None}, "datacollator.mlm_probability", "before the first update"),
         ({"first": None, "last": None}, "datacollator.mlm_probability", "before the first update"),
     ],
 )
-def test_a_loss_that_is_no_number_has_not_fallen(losses, path, told):
+def test_a_loss_that_is_no_number_has_not_fallen(losses, path, reported):
     facts = with_part("learning", overfit=replace(FOUND.learning.overfit, **losses))
     (violation,) = RULES["NUM005"].judge(RUN, PLAN, facts)
     assert violation.path == path
-    assert told in violation.message
+    assert reported in violation.message
 
 
 def test_a_first_loss_that_is_no_number_fails_trained_weights_too():
     facts = with_part("learning", initial_loss=None)
     for run in (RUN, overridden("model.pretrained_checkpoint=some/folder")):
-        (message,) = said("NUM005", facts, run)
+        (message,) = output("NUM005", facts, run)
         assert message == "the initial loss is not finite"
 
 
@@ -339,11 +339,11 @@ def test_a_task_without_masks_is_not_sent_to_their_keys():
 
 
 def test_an_evaluation_that_was_not_heard_of():
-    assert len(said("DAT006", with_part("evaluation", was_announced=False))) == 1
-    assert len(said("DAT006", with_part("evaluation", loss=None))) == 1
-    assert said("DAT006", with_part("evaluation", is_configured=False, loss=None)) == []
+    assert len(output("DAT006", with_part("evaluation", was_announced=False))) == 1
+    assert len(output("DAT006", with_part("evaluation", loss=None))) == 1
+    assert output("DAT006", with_part("evaluation", is_configured=False, loss=None)) == []
     with pytest.raises(CannotTellError):
-        said("DAT006", without("overlap"))
+        output("DAT006", without("overlap"))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_an_evaluation_that_was_not_heard_of():
     ],
 )
 def test_what_is_told_of_memory(changes, count):
-    assert len(said("TEL001", with_part("telemetry", **changes))) == count
+    assert len(output("TEL001", with_part("telemetry", **changes))) == count
 
 
 @pytest.mark.parametrize(
@@ -375,30 +375,30 @@ def test_what_is_told_of_memory(changes, count):
 )
 def test_the_fields_of_a_heartbeat(name, kind, count):
     fields = FOUND.telemetry.fields | {name: kind}
-    assert len(said("TEL001", with_part("telemetry", fields=fields))) == count
+    assert len(output("TEL001", with_part("telemetry", fields=fields))) == count
 
 
 def test_a_field_that_is_missing():
     fields = {name: kind for name, kind in FOUND.telemetry.fields.items() if name != "eta_s"}
-    assert said("TEL001", with_part("telemetry", fields=fields))[0].startswith(
+    assert output("TEL001", with_part("telemetry", fields=fields))[0].startswith(
         "the heartbeat's eta_s is missing"
     )
 
 
 def test_a_driver_that_says_nothing_leaves_it_unknown():
     with pytest.raises(CannotTellError, match="the driver did not report"):
-        said("TEL001", with_part("telemetry", driver_mib=None))
+        output("TEL001", with_part("telemetry", driver_mib=None))
     with pytest.raises(CannotTellError, match="others came"):
-        said("TEL001", with_part("telemetry", driver_mib=None, driver_reason="others came"))
+        output("TEL001", with_part("telemetry", driver_mib=None, driver_reason="others came"))
     wrong = with_part("telemetry", driver_mib=None, gpu_mem_alloc_gib=1.0)
-    assert len(said("TEL001", wrong)) == 1
+    assert len(output("TEL001", wrong)) == 1
     processor = replace(wrong, rehearsal=replace(wrong.rehearsal, device="cpu", memory=None))
-    assert len(said("TEL001", processor)) == 1
+    assert len(output("TEL001", processor)) == 1
 
 
 def test_a_stall_that_nobody_ends():
-    assert len(said("TEL002", with_part("watchdog", detected_s=None))) == 1
-    assert len(said("TEL002", with_part("watchdog", survivors=1))) == 1
+    assert len(output("TEL002", with_part("watchdog", detected_s=None))) == 1
+    assert len(output("TEL002", with_part("watchdog", survivors=1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_a_timeout_below_a_microbatch_of_an_evaluation(microbatch_s, hints):
 
 def test_an_evaluation_that_was_not_reached_is_unknown():
     with pytest.raises(CannotTellError, match="the evaluation was not measured"):
-        said("TEL004", without("evaluation"))
+        output("TEL004", without("evaluation"))
 
 
 def unread(run: Any, device: str = "cuda", **changes: Any) -> dict[str, Severity | None]:
@@ -474,7 +474,7 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
 def test_known_answers_at_their_limits(kind, value, count):
     others = tuple(answer for answer in FOUND.answers if answer.kind != kind)
     answers = (*others, AnswerFacts(subject="a text", kind=kind, value=value))
-    messages = said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
+    messages = output("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
     assert len(messages) == count
     assert all("a text" in message for message in messages)
 
@@ -483,15 +483,15 @@ def test_known_answers_at_their_limits(kind, value, count):
 def test_a_test_that_every_task_must_have_is_unknown_without_it(kind):
     answers = tuple(answer for answer in FOUND.answers if answer.kind != kind)
     with pytest.raises(CannotTellError, match=rf"^not tested: {kind}$"):
-        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
+        output("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
 
 
 def test_a_rehearsal_without_answers_is_unknown():
     missing = "not tested: isolation, equality, positions, different, same, bidirectional"
     with pytest.raises(CannotTellError, match=missing):
-        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=())))
+        output("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=())))
     with pytest.raises(CannotTellError, match="ran out of memory"):
-        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))
+        output("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))
 
 
 def test_sparse_attention_needs_the_answers_of_its_operator():
