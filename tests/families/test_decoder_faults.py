@@ -61,6 +61,12 @@ def test_one_document_says_nothing_of_isolation(tmp_path):
     assert {each.kind for each in answers} == {"causal", "equality", "positions"}
 
 
+def test_a_row_has_a_document_with_two_pairs_of_tokens_outside_the_window(tmp_path):
+    rows = []
+    _, spec = answers_of("mistral", tmp_path, lambda inputs: rows.append(inputs) or inputs)
+    assert spec.window.reach + 2 in rows[0]["cu_seqlens"].diff()
+
+
 def merged(inputs):
     bounds = inputs["cu_seqlens"]
     bounds = torch.cat([bounds[:2], bounds[3:], bounds[-1:]])
