@@ -222,6 +222,22 @@ def test_a_saved_dataset_of_the_library_is_read_as_any_table(
     assert f"error: {train}: is not a complete dataset of save_to_disk" in damaged.err
 
 
+@pytest.mark.parametrize(
+    ("splits", "problem"),
+    [
+        ("{}", "dataset_dict.json has no list of splits"),
+        ('{"splits": []}', "it has no splits"),
+        ('{"splits": ["train"]}', "split train is missing"),
+    ],
+)
+def test_damaged_splits_of_a_saved_dataset_are_named(tmp_path, command, splits, problem):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "dataset_dict.json").write_text(splits)
+    damaged = command("init", tmp_path / "run.yaml", "--text", saved, "--task", "classification")
+    assert f"error: {saved}: is not a complete dataset of save_to_disk: {problem}" in damaged.err
+
+
 def test_conversations_need_a_model_that_predicts_the_next_token(
     text: Path, command: Callable[..., Any]
 ) -> None:

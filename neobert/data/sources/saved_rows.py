@@ -7,17 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.table_rows import Rows
 from neobert.data.sources.unreadable import unreadable
-from neobert.errors import first_line
+from neobert.errors import ProjectError, first_line
 
 
 def split_folders(root: Path) -> dict[str, Path]:
-    """Return the folder of each split by name; a dataset without splits is the split `train`."""
+    """Return the folder of each split by name; a dataset without splits is the split `train`.
+
+    Raises DAT001 for a damaged folder.
+    """
     splits = root / "dataset_dict.json"
     if not splits.is_file():
         return {"train": root}
-    return {name: root / name for name in json.loads(splits.read_text("utf-8"))["splits"]}
+    try:
+        folders = {name: root / name for name in json.loads(splits.read_text("utf-8"))["splits"]}
+    except (ValueError, KeyError, TypeError):
+        raise _incomplete(root, f"{splits.name} has no list of splits") from None
+    missing = [name for name, folder in folders.items() if not is_saved_dataset(folder)]
+    if missing or not folders:
+        raise _incomplete(root, f"split {missing[0]} is missing" if missing else "it has no splits")
+    return folders
 
 
 def saved_rows(folder: Path) -> Rows:
@@ -26,8 +37,12 @@ def saved_rows(folder: Path) -> Rows:
         for number, values in enumerate(_values(folder), 1):
             yield f"{folder}, row {number}", values
     except (OSError, ValueError, KeyError) as error:  # Arrow's errors are of these
-        message = f"is not a complete dataset of save_to_disk: {first_line(error)}"
-        raise unreadable(folder, message, "save the dataset again") from error
+        raise _incomplete(folder, first_line(error)) from error
+
+
+def _incomplete(folder: Path, reason: str) -> ProjectError:
+    message = f"is not a complete dataset of save_to_disk: {reason}"
+    return unreadable(folder, message, "save the dataset again")
 
 
 def _values(folder: Path) -> Iterator[dict[str, Any]]:
