@@ -102,6 +102,8 @@ def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expecte
         (["cat, black", "dog, white"], False),
         (["bill", "refund"], False),
         (["0,5", "0,25", "1,5"], False),
+        (["1", "1,2", "2"], True),
+        (["1,2,3", "1,2"], True),
     ],
 )
 def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) -> None:

@@ -38,7 +38,7 @@ PAIRS = (
 NUMBERED = (("1", "2"), ("a", "b"))
 SEPARATORS = (";", "|", ",")
 """Characters between the labels of a text that has several."""
-WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9][0-9.,']*(?: ?[%$€£¥])?")
+WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9]+(?:[.,'][0-9]{3})*(?:[.,][0-9]*)?(?: ?[%$€£¥])?")
 """A number as it is written for readers: `0,5`, `45%`, `$1,250.00`."""
 PLAIN_NUMBER = frozenset("+-.0123456789")
 
@@ -173,6 +173,8 @@ def _written_note(names: Sequence[str]) -> str:
     """Return a note if all classes look like numbers, and one has a decimal comma or a sign of a unit."""
     written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
     if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):
+        return ""
+    if any("," in name and {*names}.issuperset(name.split(",")) for name in names):  # labels 1, 2 and 1,2
         return ""
     return f"{quoted(written[0])} is read as a name: a score has a decimal point, and no comma or unit"
 
