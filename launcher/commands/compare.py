@@ -17,7 +17,7 @@ from launcher.rundir.run_status import RunStatus, read_status, selecting_metric,
 from launcher.terminal import console
 from launcher.terminal.cells import right_aligned, shown_width
 from launcher.terminal.console import paint
-from launcher.terminal.metric_text import label_of
+from launcher.terminal.metric_text import label_of, value_text
 from launcher.terminal.table import columns
 from launcher.terminal.values import (
     UNKNOWN,
@@ -33,7 +33,6 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST, METRICS, PROVENANCE, RESOLVED
-from neobert.tasks.specs import known_metrics
 
 CODE = "code_version"
 TASK = "task"
@@ -259,10 +258,7 @@ def _label(name: str) -> str:
 
 
 def _shown(name: str, value: float | None) -> str:
-    metric = known_metrics().get(name)
-    if value is None:
-        return UNKNOWN
-    return f"{value:.2%}" if metric is not None and metric.is_share else f"{value:.4f}"
+    return UNKNOWN if value is None else value_text(name, value)
 
 
 def _as_json(

@@ -16,6 +16,7 @@ from launcher.run.sweep_points import Point
 from launcher.rundir.directory import is_run_directory, run_directory
 from launcher.rundir.records import read_outcome
 from launcher.terminal import console
+from launcher.terminal.metric_text import value_text
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
 from neobert.config import to_dict
@@ -219,7 +220,7 @@ def _row(result: Result, metric: str) -> list[str]:
     label, summary, value = result.candidate.label, result.summary, result.value_of(metric)
     if summary is None:
         return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
-    shown = UNKNOWN if value is None else f"{value:.4f}"
+    shown = UNKNOWN if value is None else value_text(metric, value)
     return [label, summary.status, str(summary.step), show_count(summary.tokens_total), shown]
 
 

@@ -18,6 +18,7 @@ from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
+from neobert.tasks.metric import show_number
 
 PACE_BAND = 0.1
 MAX_RISE = 1.1
@@ -199,5 +200,7 @@ class Stages:
 
     def _figures(self, beat: Record) -> str:
         first, last = self._lines[0], self._lines[-1]
-        losses = f"loss {first[TRAIN_LOSS]:.4f} -> {last[TRAIN_LOSS]:.4f} at step {last['step']}"
+        losses = (
+            f"loss {show_number(first[TRAIN_LOSS])} -> {show_number(last[TRAIN_LOSS])} at step {last['step']}"
+        )
         return f": {losses}, {show_count(last.get(PACE))} tokens/s, memory {show_mib(memory_mib(beat))}"

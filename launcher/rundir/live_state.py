@@ -12,6 +12,7 @@ from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mi
 from neobert.metric_names import EVAL, PACE, TRAIN_LOSS
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST, METRICS
+from neobert.tasks.metric import show_number
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ def describe(row: Record, beat: Record, max_steps: int | None = None) -> str:
     """
     words = [_step_of(row, beat, max_steps)]
     if row.get(TRAIN_LOSS) is not None:
-        words.append(f"loss {row[TRAIN_LOSS]:.4f}")
+        words.append(f"loss {show_number(row[TRAIN_LOSS])}")
     words += _evaluation_of(row)
     if row.get(TRAIN_LOSS) is not None:
         words.append(f"{show_count(row.get(PACE))} tokens/s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.metric_names import EVAL, EVAL_LOSS, on_own_text
-from neobert.tasks.metric import Metric
+from neobert.tasks.metric import Metric, show_number
 from neobert.tasks.specs import known_metrics
 
 
@@ -15,7 +15,7 @@ def label_of(name: str) -> str:
 def value_text(name: str, value: float) -> str:
     """Format a value of a metric: 0.5123, 81.20%."""
     metric = _known(name)
-    return f"{value:.4f}" if metric is None else metric.show(value)
+    return show_number(value) if metric is None else metric.show(value)
 
 
 def short_value_text(name: str, value: float) -> str:

@@ -8,6 +8,16 @@ from neobert.metric_names import EVAL, EVAL_LOSS
 
 DECIMALS = ((10.0, 4), (100.0, 2))
 """Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
+SMALL = 1e-3
+"""Values below this have significant digits instead: with four decimals, a loss of 4e-05 would be 0.0000."""
+
+
+def show_number(value: float) -> str:
+    """Format a number that is not a share: 0.5123, 1,234.5, 0.00043 or 4.3e-05."""
+    if 0 < abs(value) < SMALL:
+        return f"{value:.2g}"
+    decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
+    return f"{value:,.{decimals}f}"
 
 
 class Metric(NamedTuple):
@@ -31,11 +41,8 @@ class Metric(NamedTuple):
         return self.name.removeprefix(EVAL)
 
     def show(self, value: float) -> str:
-        """Format a value: 81.20% for a share, else 0.5123 or 1,234.5."""
-        if self.is_share:
-            return f"{value:.2%}"
-        decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
-        return f"{value:,.{decimals}f}"
+        """Format a value: 81.20% for a share, else as `show_number` does."""
+        return f"{value:.2%}" if self.is_share else show_number(value)
 
     def describe(self, value: float) -> str:
         """Format a value with its label."""

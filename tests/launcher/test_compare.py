@@ -77,6 +77,12 @@ def test_metrics_stand_side_by_side_at_equal_steps(make, command):
     assert losses[1].split() == ["2", "8.5000", "9.0000", "+0.5000"]
 
 
+def test_small_losses_have_significant_digits(make, command):
+    runs = make("a", {1: 4.3e-5, 2: 4.3e-5}), make("b", {1: 1e-3, 2: 0.0})
+    losses = command("runs", "compare", *runs).out.partition("training loss at equal steps")[2].splitlines()
+    assert losses[2].split()[:3] == ["2", "4.3e-05", "0.0005"]
+
+
 def test_runs_of_unequal_batches_compare_at_equal_tokens(make, command):
     runs = make("a", FALLING), make("b", FALLING, tokens=200)
     shown = command("runs", "compare", *runs).out
@@ -108,7 +114,7 @@ def test_what_is_interpolated_is_marked(make, command):
     longer = {step: 20.0 - step for step in range(1, 13)}
     shown = command("runs", "compare", make("a", longer, every=4), make("b", longer, every=3)).out
     table = shown.partition("eval loss at equal steps\n")[2].splitlines()
-    assert table[1].split()[1:3] == ["17.0000", "~17.0000"], "step 12 alone is shared: step 4 is one of a's"
+    assert table[1].split()[1:3] == ["17.00", "~17.00"], "step 12 alone is shared: step 4 is one of a's"
     short = {step: longer[step] for step in range(1, 9)}
     shown = command("runs", "compare", make("c", longer, every=12), make("d", short, every=3)).out
     table = shown.partition("eval loss at equal steps\n")[2].splitlines()

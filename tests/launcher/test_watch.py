@@ -171,6 +171,7 @@ def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
     assert "step 10/10000  eval loss 3.5000  accuracy 81.25%  f1 0.5000  mcc 0.3125" in map(str.strip, lines)
     assert any("1000/10000  loss 2.5  mcc 0.3125" in line for line in lines)
     assert metric_text("eval/source_accuracy", 0.25) == "source_accuracy 25.00%"
+    assert metric_text("eval/loss", 4.3e-5) == "eval loss 4.3e-05"
 
 
 def test_a_phase_says_how_much_of_it_is_done():

@@ -17,7 +17,7 @@ from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.metric_names import CORPUS_SHARE, PACE, SPARSE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
 from neobert.runfiles.attempt import require_current
-from neobert.tasks.metric import Metric
+from neobert.tasks.metric import Metric, show_number
 from neobert.tasks.specs import metrics_of
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
@@ -220,7 +220,9 @@ def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) 
     """Format a step's metrics as a line for the log."""
     parts = [f"step {row['step']}/{max_steps}"]
     if TRAIN_LOSS in row:
-        parts.append("no target to predict" if row[TRAIN_LOSS] is None else f"loss {row[TRAIN_LOSS]:.4f}")
+        parts.append(
+            "no target to predict" if row[TRAIN_LOSS] is None else f"loss {show_number(row[TRAIN_LOSS])}"
+        )
         parts.append(f"lr {row['train/learning_rate']:.2e}")
         parts.append(f"grad norm {row['train/grad_norm']:.3f}")
         parts.append(f"{row[PACE]:,.0f} tokens/s")
