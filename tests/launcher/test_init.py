@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import mailbox
 import os
 import resource
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ from hypothesis import strategies as st
 from launcher.commands.starter_file import SIZES, Starter, content_of
 from neobert.config.document import load_document
 from neobert.config.nodes import plain
+from neobert.encoding.texts import open_texts
 from profiles.registry import resolve_run
 
 DEVICES = ("cpu", "gpu")
@@ -236,6 +242,55 @@ def test_damaged_splits_of_a_saved_dataset_are_named(tmp_path, command, splits, 
     (saved / "dataset_dict.json").write_text(splits)
     damaged = command("init", tmp_path / "run.yaml", "--text", saved, "--task", "classification")
     assert f"error: {saved}: is not a complete dataset of save_to_disk: {problem}" in damaged.err
+
+
+def mailbox_of(path: Path) -> None:
+    box = mailbox.mbox(path)
+    box.add("Subject: A title\n\nA few words\n")
+    box.close()
+
+
+def database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE words (text)")
+        connection.execute("INSERT INTO words VALUES ('a few words')")
+
+
+def written(content: object) -> Callable[[Path], object]:
+    return lambda path: path.write_text(json.dumps(content))
+
+
+CELLS = [{"cell_type": "markdown", "source": ["A few\n", "words"]}, {"cell_type": "code", "source": "x = 1"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "says", "texts"),
+    [
+        ("a.mbox", mailbox_of, "is a mailbox", ["A few words\n"]),
+        ("a.sqlite", database, "is an SQLite database", ["a few words"]),
+        ("a.ipynb", written({"cells": CELLS}), "is a Jupyter notebook", ["A few\nwords\n\nx = 1"]),
+        ("a.json", written({"text": ["one text", "another"]}), "holds a list", ["one text", "another"]),
+    ],
+)
+def test_the_command_of_a_refusal_makes_the_file_readable(
+    name: str,
+    write: Callable[[Path], object],
+    says: str,
+    texts: list[str],
+    text: Path,
+    command: Callable[..., Any],
+) -> None:
+    write(Path(name))
+    refused = command("init", "--text", name)
+    assert says in refused.err
+    way = refused.err.partition("hint: ")[2].partition(": ")[2].strip()
+    way = way.replace("in.json", name).replace("TABLE", "words").replace("python ", f"{sys.executable} ")
+    if shutil.which(way.split()[0]) is None:
+        pytest.skip(f"needs {way.split()[0]}")
+    subprocess.run(way, shell=True, check=True)
+    made = Path(way.rpartition("> ")[2])
+    assert command("init", "--text", made).code == 0
+    assert list(open_texts(made, None, "train")) == texts
 
 
 def test_conversations_need_a_model_that_predicts_the_next_token(

@@ -24,6 +24,8 @@ NO_TEXT = "KEY"
 """Placeholder in hints for the key of an object without text."""
 OF_ARRAY = ", object "
 """In the location of a row of a JSON array."""
+FIRST_OF_JSON = ".json:1"
+"""End of the location of an object that is usually a whole file."""
 
 
 def choose_column(
@@ -81,6 +83,9 @@ def _way_to_text(column: str, value: object, place: str) -> str:
     if isinstance(value, Mapping):
         source = f"{_in_jq(column)}{_in_jq(_key_of_text(value))}"
     elif isinstance(value, list):
+        if place.endswith(FIRST_OF_JSON) and all(isinstance(each, str) for each in value):
+            texts = f"{_in_jq(column)}[] | {{text: .}}"
+            return f"write one text per line, for example: jq -c '{texts}' in.json > out.jsonl"
         turn = next((each for each in value if isinstance(each, Mapping)), None)
         each = f"{_in_jq(column)}[]" + ("" if turn is None else _in_jq(_key_of_text(turn)))
         source = f'[{each} | strings] | join("\\n\\n")'
