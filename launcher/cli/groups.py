@@ -14,6 +14,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import typer
 from typer.core import TyperGroup
 
+from launcher.cli.arguments import UsageError
+
 PROGRAM = "neobert-launch"
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -42,6 +44,7 @@ class CommandGroup(TyperGroup):
             convert_plainly(command, ctx)
             refuse_empty_paths(command, ctx)
             name_arguments_plainly(command, ctx)
+            command.parse_args = partial(_parse_args, type(command).parse_args, command)  # type: ignore[method-assign]
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -133,6 +136,15 @@ def _process_path(process: Any, param: Any, ctx: Any, value: Any) -> Any:
     if "" in (value if isinstance(value, list | tuple) else [value]):
         raise typer.BadParameter("the path is empty; a variable of the shell may be unset", ctx, param)
     return process(param, ctx, value)
+
+
+def _parse_args(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
+    """Parse the arguments of a command; an error about an option without a value gets the command too."""
+    try:
+        return parse(command, ctx, args)
+    except UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
 
 
 def name_arguments_plainly(command: Any, ctx: Any) -> None:

@@ -70,7 +70,9 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     if not is_plan and advice_for_key(tuple(key.split("."))):
         return error
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
-    about = keys_about(key) if len(key) >= SHORTEST_WORD and key.isalpha() else []
+    is_misspelt = "_" in key and suggest_key(key)
+    is_word = len(key) >= SHORTEST_WORD and key.replace("_", "").isalpha()
+    about = keys_about(key) if is_word and not is_misspelt else []
     if about:
         more = ", ..." if len(about) > MAX_FOUND else ""
         error.hint = f"keys about {key}: {', '.join(about[:MAX_FOUND])}{more}"

@@ -89,8 +89,11 @@ def describe(key: str) -> KeyInfo:
 
 
 def keys_about(word: str) -> list[str]:
-    """Return the keys with a word that starts like `word`: in their name first, then in their description."""
-    starts = re.compile(rf"(?<![a-z0-9]){re.escape(word.lower())}")
+    """Return the keys with a word that starts like `word`: in their name first, then in their description.
+
+    Of a name such as max_len, each part starts a word of the key, in this order: max_seq_length.
+    """
+    starts = re.compile(r"(?<![a-z0-9])" + r"\w*_".join(map(re.escape, word.lower().split("_"))))
     by_name = [key for key in all_keys() if starts.search(key)]
     infos = ((key, describe_field(tuple(key.split(".")))) for key in all_keys() if key not in by_name)
     return by_name + [key for key, info in infos if info and starts.search(info.description.lower())]
