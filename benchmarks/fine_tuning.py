@@ -8,7 +8,7 @@ that `neobert-launch init --from MODEL --task classification --text TEXTS` write
 (`peers/fine_tuned.py`) has its batch, rate, schedule, decay and evaluations. Seconds of the steps are those
 from the first to the last, with evaluations and checkpoints; those in total are of the whole command. A step
 of the peer is profiled before its first run. Last comes a run of the peer without cuDNN's attention, which
-builds a plan for each width of padded rows.
+may spend its time on a plan for each width of padded rows.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def is_off(run: ResolvedRun, plan: Plan) -> str:
 
 
 def enabled_in(run: ResolvedRun) -> Conversion:
-    """Return the library that a run enables; rules that ask apply to no other run."""
+    """Return the library that a run enables; rules that call this apply to no other run."""
     return conversions_of(run.config)[0]
 
 
