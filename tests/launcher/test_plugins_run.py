@@ -78,12 +78,15 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
     assert [line.partition("  ")[2] for line in masked] == ["masking.py", "notes.py", "rows.py", "wording.py"]
     assert json.loads(Path("whole/receipt.json").read_text())["config"]["plugins"]["code"] == masked
 
-    # The run dies before its ninth step, as a kill would have it: no checkpoint is written for it.
-    edit(
-        "notes.py",
-        "        if metrics",
-        "        if step == 8:\n            __import__('os')._exit(9)\n        if metrics",
+    # The run dies before its ninth step, as a kill would have it: no checkpoint is written for it. A thread
+    # writes that of the fourth step, and may need longer than four steps.
+    dies = (
+        "        if step == 8:\n"
+        "            while not __import__('os').path.exists('runs/pretrain/checkpoints/4'):\n"
+        "                pass\n"
+        "            __import__('os')._exit(9)\n"
     )
+    edit("notes.py", "        if metrics", f"{dies}        if metrics")
     killed = run("train", "pretrain.yaml", watchdog__max_restarts=0)
     assert killed.code != 0
     assert sorted(path.name for path in Path("runs/pretrain/checkpoints").glob("[0-9]*")) == ["4"]
@@ -95,7 +98,7 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
     assert "wording.py was edited since the run was checked [PLG003]" in refused.stdout
     edit("wording.py", "is after", "comes after")
 
-    edit("notes.py", "        if step == 8:\n            __import__('os')._exit(9)\n", "")
+    edit("notes.py", dies, "")
     for name, before in (("notes.py", "best so far"), ("wording.py", "comes after")):
         edit(name, before, f"{before} ")
         refused = run("train", "pretrain.yaml", "--resume", "auto")
