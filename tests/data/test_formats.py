@@ -213,6 +213,7 @@ def tarred() -> bytes:
         ("a.txt", gzip.compress(b"text", mtime=0), "is gzip", "mv a.txt a.txt.gz"),
         ("a.txt", b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
         ("a.txt", ("a text\n" * 9).encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8 a.txt"),
+        ("a.txt", ("текст\n" * 9).encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8 a.txt"),
         (
             "a.jsonl",
             '{"text": "a long text"}'.encode("utf-16-be"),

@@ -137,11 +137,11 @@ def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) ->
 
 
 def _encoding_without_mark(start: bytes) -> str:
-    """Return the UTF-16 in which every other byte is mostly 0, as in Latin script; empty for other text."""
-    zeros = [half.count(0) for half in (start[::2], start[1::2])]
-    if len(start) < _FEW_BYTES or max(zeros) < len(start) // 4 or min(zeros) > len(start) // 8:
+    """Return the UTF-16 in which every other byte is a control, as in Latin, Cyrillic or Arabic; else ""."""
+    controls = [_num_controls(half) for half in (start[::2], start[1::2])]
+    if len(start) < _FEW_BYTES or max(controls) < len(start) // 4 or min(controls) > len(start) // 8:
         return ""
-    return "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+    return "UTF-16BE" if controls[0] > controls[1] else "UTF-16LE"
 
 
 def check_first_line(line: str, path: Path) -> None:
@@ -169,8 +169,12 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
 
 def _is_binary(raw: bytes) -> bool:
     """Return whether more than 1 in 100 bytes are control characters."""
-    controls = sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
-    return 100 * controls > len(raw)
+    return 100 * _num_controls(raw) > len(raw)
+
+
+def _num_controls(raw: bytes) -> int:
+    """Return the number of control characters that text does not have."""
+    return sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
 
 
 def _for_file(hint: str, path: Path) -> str:
