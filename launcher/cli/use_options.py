@@ -145,8 +145,8 @@ RowsPath = Annotated[
     Path,
     Argument(
         metavar="TEXTS",
-        help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), one text in quotes, "
-        "or - for lines of standard input.",
+        help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), a folder of "
+        "save_to_disk, one text in quotes, or - for lines of standard input.",
     ),
 ]
 PredictionsFile = Annotated[

@@ -75,6 +75,8 @@ def format_of(path: Path) -> str:
         message, hint = "does not exist", "pass an existing file"
         if path.exists():
             message, hint = "is not a regular file", "pass a file: its texts are read more than once"
+        if path.is_dir():
+            message, hint = "is a folder", "pass a table, or a folder that save_to_disk wrote"
         raise unusable_texts(path, message, hint)
     kind = kind_of(path)
     if kind is None:

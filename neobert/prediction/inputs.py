@@ -10,6 +10,7 @@ from typing import Any
 from neobert.config import from_dict
 from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.config.text_formats import kind_of
+from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.rows import (
     CANDIDATES,
     TEXT,
@@ -19,11 +20,13 @@ from neobert.data.sources.rows import (
     choose_column,
     text_of,
 )
-from neobert.data.sources.text_files import read_table
+from neobert.data.sources.saved_rows import split_folders
 from neobert.encoding.texts import format_of, lines_of, unusable_texts, whole_digest
 from neobert.errors import ProjectError
+from neobert.plurals import listed
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import RESOLVED
+from neobert.tasks.labelled_table import rows_in
 from neobert.tasks.spec import TaskSpec
 
 Item = tuple[str, ...]
@@ -74,7 +77,8 @@ class Inputs:
 
     def identity(self) -> list[Any]:
         """Return what determines the items, JSON-serializable."""
-        return [whole_digest(self.path), [field.column for field in self.fields]]
+        files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
+        return [*map(whole_digest, files), [field.column for field in self.fields]]
 
     def _text_of(self, field: Field, value: object, column: str, place: str) -> str:
         if field.read is None:
@@ -83,20 +87,20 @@ class Inputs:
         return text
 
     def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        if kind_of(self.path) == TEXT_KIND:
+        if not self.path.is_dir() and kind_of(self.path) == TEXT_KIND:
             return ((f"{self.path}:{number}", {TEXT: line}) for number, line in lines_of(self.path))
-        return read_table(self.path, RowFormat((), tsv_quotes=False))
+        return rows_in(self.path, RowFormat((), tsv_quotes=False))
 
 
 def open_inputs(
     path: Path, folder: Path, spec: TaskSpec, column: str | None, pair_column: str | None
 ) -> Inputs:
-    """Return the rows of a file for the model of a task.
+    """Return the rows of a file, or of the only split of a saved dataset, for the model of a task.
 
     The columns are those requested, else those of the model's run that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
-    kind = format_of(path)
+    kind, path = (None, _only_split(path)) if is_saved_dataset(path) else (format_of(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
         raise unusable_texts(path, "holds no texts", "pass a file with text")
@@ -110,6 +114,15 @@ def open_inputs(
         raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
     labels = (field for field in row if not field.is_text and field.read and field.column in first)
     return Inputs(path, tuple(fields), not spec.labels_texts, next(labels, None) if run else None)
+
+
+def _only_split(path: Path) -> Path:
+    """Return the folder of the split of a saved dataset. Raises `ProjectError` if there are several."""
+    splits = [*split_folders(path).values()]
+    if len(splits) > 1:
+        message = f"is a dataset of {len(splits)} splits"
+        raise unusable_texts(path, message, f"pass one of them: {listed([*map(str, splits)], 5)}")
+    return splits[0]
 
 
 def _config_of_run(folder: Path) -> dict[str, Any] | None:

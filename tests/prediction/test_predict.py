@@ -10,6 +10,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -325,6 +326,7 @@ def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
         ({"pair_column": "other"}, "there is no column 'other'"),
         ({"max_length": 99}, "max_length 99 exceeds the 32 positions"),
         ({"texts": "absent.csv"}, "does not exist"),
+        ({"texts": "."}, "is a folder"),
         (
             {"settings": {"num_attention_heads": 3}},
             "config.json is not a NeoBERT config: num_attention_heads",
@@ -406,7 +408,7 @@ def test_scores_of_classes():
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_the_command_reads_standard_input_and_one_text(classifier):
+def test_the_command_reads_standard_input_one_text_and_a_saved_dataset(classifier, tmp_path):
     command = [sys.executable, "-P", "-m", "launcher"]
     requested = {"capture_output": True, "text": True, "check": True}
     lines = subprocess.run(
@@ -414,5 +416,22 @@ def test_the_command_reads_standard_input_and_one_text(classifier):
     )
     rows = [json.loads(line) for line in lines.stdout.splitlines()]
     assert [row["text"] for row in rows] == ["the model", "reads text"]
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"])
+    )
+    table = datasets.Dataset.from_dict({"text": ["the model", "reads text"], "label": [1, 0]}, features)
+    datasets.DatasetDict(test=table).save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict(train=table, test=table).save_to_disk(tmp_path / "several")
+    found = subprocess.run([*command, "predict", classifier, tmp_path / "saved"], **requested)
+    assert [json.loads(line) for line in found.stdout.splitlines()] == [
+        {"text": row["text"], "label": label} | {key: row[key] for key in ("prediction", "probability")}
+        for row, label in zip(rows, (1, 0), strict=True)
+    ]
+    refused = subprocess.run(
+        [*command, "predict", classifier, tmp_path / "several"], **requested | {"check": False}
+    )
+    assert (
+        f"is a dataset of 2 splits [unusable-texts]\n  = hint: pass one of them: {tmp_path}" in refused.stderr
+    )
     one = subprocess.run([*command, "encode", classifier, "the model reads"], **requested)
     assert len(json.loads(one.stdout)["embedding"]) == SIZES["hidden_size"]
