@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from hypothesis import strategies as st
 from launcher.commands.starter_file import SIZES, Starter, content_of
 from neobert.config.document import load_document
 from neobert.config.nodes import plain
+from neobert.data.sources.corpus import open_corpus
 from neobert.encoding.texts import open_texts
+from neobert.tasks.classification.rows import rows_of
+from neobert.tasks.classification.section import CLASSIFICATION
 from profiles.registry import resolve_run
 
 DEVICES = ("cpu", "gpu")
@@ -226,6 +230,21 @@ def test_a_saved_dataset_of_the_library_is_read_as_any_table(
     next(Path(train).glob("*.arrow")).unlink()
     damaged = command("init", "again.yaml", *init, "classification")
     assert f"error: {train}: is not a complete dataset of save_to_disk" in damaged.err
+
+
+def test_classes_of_a_saved_dataset_have_their_names(text: Path, command: Callable[..., Any]) -> None:
+    import datasets
+
+    classes = datasets.ClassLabel(names=["unsure", "yes", "no"])
+    features = datasets.Features(text=datasets.Value("string"), label=classes)
+    rows = {"text": [f"document number {number}" for number in range(40)], "label": [2, 1] * 20}
+    datasets.Dataset.from_dict(rows, features).save_to_disk("saved")
+    init = ("--text", "saved", "--device", "cpu", "--task", "classification")
+    assert "label: column 'label', 3 classes: unsure, yes, no\n" in command("init", *init).out
+    config = resolve_run(None, ["run.yaml"]).config
+    assert CLASSIFICATION.of(config).label_names == ("unsure", "yes", "no")
+    read = [*islice(open_corpus(config.dataset, rows_of(config)).train.open(), 9)]
+    assert [row["label"] for row in read] == [2 - int(row["text"].split()[-1]) % 2 for row in read]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,8 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
         (ClassLabel("key", 2, ("v1", "01")), "v1.0", "is unknown"),
         (ClassLabel("key", 2, ("v1", "01")), "1", "is unknown"),
+        (ClassLabel("key", 2, ("no", "yes")), 2, "is unknown"),
+        (ClassLabel("key", 2, ("no", "yes")), -1, "is unknown"),
         (Score("key"), "nan", "is not a finite number"),
         (Score("key"), [1], "the label has type list"),
     ],

@@ -40,6 +40,21 @@ def saved_rows(folder: Path) -> Rows:
         raise _incomplete(folder, first_line(error)) from error
 
 
+def class_names(folder: Path, column: str) -> list[str]:
+    """Return the names of a column's classes, by number; empty for a column of another kind than ClassLabel.
+
+    Raises DAT001 for a damaged folder.
+    """
+    file = folder / "dataset_info.json"
+    try:
+        feature = (json.loads(file.read_text("utf-8")).get("features") or {}).get(column)
+    except (OSError, ValueError) as error:
+        raise _incomplete(folder, f"{file.name}: {first_line(error)}") from error
+    if not isinstance(feature, dict) or feature.get("_type") != "ClassLabel":
+        return []
+    return list(feature.get("names") or [])
+
+
 def _incomplete(folder: Path, reason: str) -> ProjectError:
     message = f"is not a complete dataset of save_to_disk: {reason}"
     return unreadable(folder, message, "save the dataset again")

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
+from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.rows import CANDIDATES
+from neobert.data.sources.saved_rows import class_names
 from neobert.plurals import counted, listed
 from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, TEXT_CANDIDATES
 from neobert.tasks.labelled_table import (
@@ -26,6 +28,7 @@ from neobert.tasks.labelled_table import (
     quoted,
     sample_of,
     stated_column,
+    tables_of,
     too_many_labels,
     unclear,
 )
@@ -130,6 +133,8 @@ def _is_numbered(one: str, other: str) -> bool:
 
 def _problem(label: Column, text: Path) -> Keys:
     """Return the keys of the classes, or of scores."""
+    if is_saved_dataset(text) and (stated := class_names(tables_of(text)[0], label.name)):
+        return {"classification.label_names": stated}
     if label.is_scored or (label.numbers and len(label.values) > MAX_CLASSES):
         return {"classification.problem": "regression"}
     if label.elements and not label.values:

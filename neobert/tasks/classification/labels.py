@@ -17,7 +17,10 @@ LARGEST_SCORE = 3.4028234663852886e38
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """Parser of a class label: a class number, or a name from label_names."""
+    """Parser of a class label: a class number, or a name from label_names.
+
+    Next to names, a number is a whole number of the format, as of a ClassLabel in `datasets`, and not a text.
+    """
 
     setting: str
     num_labels: int
@@ -31,6 +34,8 @@ class ClassLabel:
         if self.names:
             if (name := next(filter(self.names.__contains__, _spellings(text)), None)) is not None:
                 return self.names.index(name)
+            if type(value) is int and 0 <= value < len(self.names):
+                return value
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
             raise UnknownLabelError(CODE, message, hint, place)
