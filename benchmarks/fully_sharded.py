@@ -323,7 +323,7 @@ def main() -> None:
 
     with ThreadPoolExecutor(1) as aside:
         asides["plans"] = aside.submit(
-            plans, run_file, {title: keys for title, (_, keys) in sessions.items()}
+            plans, work / PLAN, {title: keys for title, (_, keys) in sessions.items()}
         )
         for title, (run_dir, keys) in sessions.items():
             is_first, is_own = not found["sessions"], run_dir.name == name

@@ -16,7 +16,12 @@ from fully_sharded import Layout, quiet_rate
 def test_a_killed_run_continues_on_another_number_of_ranks(tmp_path, monkeypatch):
     options = ["--sessions", "2", "1", "--save-steps", "4", "--steps", "3"]
     monkeypatch.setattr(sys, "argv", ["fully_sharded", "toy", str(tmp_path), *options])
+    plans, planned = fully_sharded.plans, []
+    monkeypatch.setattr(
+        fully_sharded, "plans", lambda file, sessions: planned.append(file) or plans(file, sessions)
+    )
     fully_sharded.main()
+    assert planned == [tmp_path / fully_sharded.PLAN]
     found = json.loads((tmp_path / "fsdp2-toy.json").read_text(encoding="utf-8"))
     first, second = found["detail"]["sessions"].values()
     assert first["problem"] is None
