@@ -13,7 +13,7 @@ from launcher.probes import trials
 from launcher.probes.child import json_of
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.process.trainer_process import child_environment
-from launcher.terminal.activity import show_progress
+from launcher.terminal.activity import long_waits_noted
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.plugins.kinds import DATASET, MASKING, requested
@@ -48,7 +48,7 @@ def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[s
 
 def _examined(subject: Subject, hash_seed: str, *, is_again: bool) -> dict[str, Any]:
     request = {"config": to_dict(subject.config), "again": is_again}
-    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
+    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder, long_waits_noted() as show_progress:
         path = Path(folder, "request.json")
         path.write_text(json.dumps(request), encoding="utf-8")
         environment = child_environment(Path(os.devnull), more={"PYTHONHASHSEED": hash_seed})

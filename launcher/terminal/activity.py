@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from launcher.terminal import console
@@ -14,6 +14,7 @@ from launcher.terminal.values import show_duration
 from neobert.printable import printable
 
 TICK_S = 1.0
+LONG_WAIT_S = 30.0
 ERASE = console.ERASE_LINE
 _current: list[Activity] = []
 
@@ -82,6 +83,28 @@ def show_progress(text: str) -> None:
     """Show the progress of the current activity in its status line; do nothing without one."""
     if _current:
         _current[-1].show(text, is_same=True)
+
+
+@contextmanager
+def long_waits_noted() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows progress. Without a terminal, progress of `LONG_WAIT_S` is logged, once."""
+    timers: list[threading.Timer] = []
+
+    def show(text: str) -> None:
+        show_progress(text)
+        if timers:
+            timers.pop().cancel()
+        if not console.is_terminal(sys.stderr):
+            note = printable(f"{text}: still waiting after {LONG_WAIT_S:g} s")
+            timers.append(threading.Timer(LONG_WAIT_S, console.log, [note]))
+            timers[0].daemon = True
+            timers[0].start()
+
+    try:
+        yield show
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 def announce(text: str) -> None:

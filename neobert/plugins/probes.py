@@ -52,12 +52,12 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     config, is_again = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
-    LOG.info("importing plug-ins")
+    LOG.info("importing plug-ins (limit %g s)", LIMIT_S)
     with reporting(report, "plugins"), calls_limited(LIMIT_S):
         for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
             if not is_again or plugin.kind in (MASKING, DATASET):
-                LOG.info("testing %s (%s)", plugin.key, plugin.label)
                 limit_s = LOADING_LIMIT_S if plugin.kind is DATASET else LIMIT_S
+                LOG.info("testing %s (%s, limit %g s per call)", plugin.key, plugin.label, limit_s)
                 with reporting(report, plugin.key), calls_limited(limit_s):
                     TESTS[plugin.kind](plugin, config, report)
     return report

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from launcher.terminal import activity
+
 pytestmark = pytest.mark.e2e
 warm = pytest.mark.usefixtures("warm")
 
@@ -315,3 +317,16 @@ def test_rows_in_the_order_of_a_set_differ_in_another_process(run):
     refused = run("preflight", "pretrain.yaml", "--level", "host", plugins__dataset="planted.py:in_a_set")
     assert refused.code == 1
     assert "plugins.dataset returns different results in another process" in " ".join(refused.out.split())
+
+
+@warm
+def test_a_plugin_that_takes_long_is_noted_once_without_a_terminal(run, monkeypatch):
+    Path("slow.py").write_text(
+        "import time\n\ndef slow(split):\n    time.sleep(1.5)\n    raise ValueError('no rows')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(activity, "LONG_WAIT_S", 0.5)
+    refused = run("preflight", "pretrain.yaml", "--level", "host", plugins__dataset="slow.py:slow")
+    assert refused.code == 1
+    note = "testing plugins.dataset (slow.py:slow, limit 540 s per call): still waiting after 0.5 s"
+    assert " ".join(refused.err.split()).count(note) == 1, refused.err
