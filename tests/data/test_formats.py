@@ -227,6 +227,18 @@ def tarred() -> bytes:
             "tail -n +2 a.csv > a.rest && mv",
         ),
         (
+            "a.csv.gz",
+            b"sep=;\ntext;label\na;b\n",
+            "is sep=;",
+            "decompress the file, then delete the first line: tail -n +2 a.csv > a.rest && mv a.rest a.csv",
+        ),
+        (
+            "a.txt.gz",
+            "déjà vu".encode("latin1"),
+            "is not UTF-8",
+            "decompress the file, then convert the file, for example: iconv -f LATIN1 -t UTF-8 a.txt >",
+        ),
+        (
             "a.txt",
             random.Random(1).randbytes(4096),
             "is binary data",

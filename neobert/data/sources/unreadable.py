@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+from neobert.config.text_formats import COMPRESSIONS
 from neobert.errors import ProjectError
 
 # A converted copy next to the file would not help in a folder, of which every file is read.
@@ -130,10 +131,10 @@ def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) ->
         raise unreadable(path, _TAR[0], _for_file(_TAR[1], path))
     for mark, (message, hint) in _MARKS.items():
         if mark != expected_mark and start.startswith(mark):
-            raise unreadable(path, message, _for_file(hint, path))
+            raise unreadable(path, message, _for_content(hint, path))
     if expected_mark is None and (encoding := _encoding_without_mark(start[:MARK_BYTES])):
         hint = f"convert the file: {_REPLACE.format(encoding=encoding)}"
-        raise unreadable(path, _UTF_16[0], _for_file(hint, path))
+        raise unreadable(path, _UTF_16[0], _for_content(hint, path))
 
 
 def _encoding_without_mark(start: bytes) -> str:
@@ -148,7 +149,7 @@ def check_first_line(line: str, path: Path) -> None:
     """Raise DAT001 if the first line of a table is that in which spreadsheets read the delimiter."""
     if _DELIMITER_LINE.fullmatch(line):
         message = f"is {line.strip()}, which only spreadsheets read"
-        raise unreadable(f"{path}:1", message, _for_file(_WITHOUT_FIRST, path))
+        raise unreadable(f"{path}:1", message, _for_content(_WITHOUT_FIRST, path))
 
 
 def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:
@@ -163,7 +164,7 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
     return unreadable(
         where,
         f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
-        f"convert the file, for example: {_for_file(_REPLACE.format(encoding='LATIN1'), path)}",
+        _for_content(f"convert the file, for example: {_REPLACE.format(encoding='LATIN1')}", path),
     )
 
 
@@ -175,6 +176,13 @@ def _is_binary(raw: bytes) -> bool:
 def _num_controls(raw: bytes) -> int:
     """Return the number of control characters that text does not have."""
     return sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
+
+
+def _for_content(hint: str, path: Path) -> str:
+    """Fill the path into a hint for the content of a file, which a command could not edit compressed."""
+    if path.suffix.lower() not in COMPRESSIONS:
+        return _for_file(hint, path)
+    return f"decompress the file, then {_for_file(hint, path.with_suffix(''))}"
 
 
 def _for_file(hint: str, path: Path) -> str:
