@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run that has started, also one that still runs. Its files are read when they are asked for."""
+    """A run that has started, also one that still runs. Its files are read on access."""
 
     path: Path
 

@@ -188,8 +188,8 @@ def saved_step(folder: Path) -> int:
 
 def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) -> bool:
     """Return whether a signal stopped the trainer before it could handle signals, with nothing to save."""
-    was_asked = not set(STOPS).isdisjoint(signals)
-    return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
+    was_requested = not set(STOPS).isdisjoint(signals)
+    return was_requested and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
 
 
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:

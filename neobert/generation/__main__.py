@@ -31,7 +31,7 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
 
     generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
     interrupted = Event()
-    # An exception could be raised within a line of an answer, so Ctrl-C is asked for after each token.
+    # An exception could be raised within a line of an answer, so Ctrl-C is checked after each token.
     signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     send(ready=True)
     for line in sys.stdin:

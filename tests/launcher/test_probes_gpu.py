@@ -263,7 +263,7 @@ def test_there_is_nothing_to_load_without_a_gpu(subject, monkeypatch):
 
 
 class IdleTrainer:
-    """Notes what an idle trainer is asked to do."""
+    """Records the warm-ups that are requested of an idle trainer."""
 
     def __init__(self) -> None:
         self.requested: list[tuple[str, list[str]]] = []
