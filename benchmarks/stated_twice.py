@@ -50,8 +50,8 @@ def sentences_of(folder: Path) -> list[str]:
 def words_of(tokenizer: Path) -> list[str]:
     """Return the words of four letters or more that are a token: those that `evaluate passkey` asks for.
 
-    A model copies the words that it has seen copied, and no others: of 5,961 such words a first text had
-    stated 4,935, and the model found these at every distance.
+    Of 5,961 such words a first text had stated 4,935: the model found as many at every distance, within 2 of
+    120 words.
     """
     vocabulary = json.loads((tokenizer / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     return [each for each in vocabulary if re.fullmatch("[a-z]{4,}", each)]
