@@ -282,6 +282,7 @@ def written(content: object) -> Callable[[Path], object]:
 CELLS = [{"cell_type": "markdown", "source": ["A few\n", "words"]}, {"cell_type": "code", "source": "x = 1"}]
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     ("name", "write", "says", "texts"),
     [
@@ -291,14 +292,7 @@ CELLS = [{"cell_type": "markdown", "source": ["A few\n", "words"]}, {"cell_type"
         ("a.json", written({"text": ["one text", "another"]}), "holds a list", ["one text", "another"]),
     ],
 )
-def test_the_command_of_a_refusal_makes_the_file_readable(
-    name: str,
-    write: Callable[[Path], object],
-    says: str,
-    texts: list[str],
-    text: Path,
-    command: Callable[..., Any],
-) -> None:
+def test_the_command_of_a_refusal_makes_the_file_readable(name, write, says, texts, text, command):
     write(Path(name))
     refused = command("init", "--text", name)
     assert says in refused.err
