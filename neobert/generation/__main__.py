@@ -11,13 +11,22 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from typing import IO, Any
 
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
 from neobert.generation.request import Sampling
 from neobert.json_program import serve
+
+
+class Interrupt:
+    """Ctrl-C of the current reply. A handler of an Event that interrupts itself would wait for its lock."""
+
+    is_noted = False
+
+    def note(self, *_: object) -> None:
+        """Handle the signal."""
+        self.is_noted = True
 
 
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
@@ -30,17 +39,19 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
     from neobert.generation.model import load_generator  # imports torch, which takes seconds
 
     generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
-    interrupted = Event()
+    interrupt = Interrupt()
     # An exception could be raised within a line of an answer, so Ctrl-C is checked after each token.
-    signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    signal.signal(signal.SIGINT, interrupt.note)
     send(ready=True)
     for line in sys.stdin:
         turn = json.loads(line)
-        interrupted.clear()
+        interrupt.is_noted = False
         try:
             prompt = generator.chat_prompt(turn["messages"])
             sampling = Sampling(**turn["sampling"])
-            end = generator.generate(prompt, sampling, lambda text: send(text=text), interrupted.is_set)
+            end = generator.generate(
+                prompt, sampling, lambda text: send(text=text), lambda: interrupt.is_noted
+            )
             send(ending=asdict(end))
         except ProjectError as error:
             send(error={"message": error.message, "hint": error.hint})
