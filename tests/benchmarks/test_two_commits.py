@@ -1,4 +1,4 @@
-"""How the benchmark of two checkouts averages."""
+"""Averages of the benchmark of two checkouts."""
 
 from __future__ import annotations
 
