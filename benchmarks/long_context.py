@@ -5,8 +5,8 @@
 DATA has `*.txt.gz`, such as novels: 8 MB. Both texts are made of their sentences and of the words of a
 tokenizer trained on them (`stated_twice.py`). A parent of 8 x 512 is trained by the defaults of profile gpu,
 without its warm-up of lengths, and continued by `train --from PARENT --context 4096`; `evaluate passkey`
-tests both. About 290 s on an H100: 30 of the text, 95 of the parent, 125 of the continuation, 40 of the
-tests.
+tests both. WORK is a new folder. About 290 s on an H100: 30 of the text, 95 of the parent, 125 of the
+continuation, 40 of the tests.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def main() -> None:
     chosen = parser.parse_args()
     size, work = TINY if chosen.tiny else FULL, chosen.work.resolve()
     output = chosen.output and chosen.output.resolve()
+    if work.exists() and any(work.iterdir()):
+        parser.error(f"WORK is not empty: {work}")
     work.mkdir(parents=True, exist_ok=True)
     detail: dict[str, Any] = {"settings": size._asdict()}
     write_texts(chosen.data, work, size)
