@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ class TokenizerBundle:
 
     Attributes:
         tokenizer: the fast tokenizer.
-        digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
         vocab_size: embedding rows for the tokenizer: its length, rounded up to a multiple of 128.
         num_tokens: tokens that text can contain; the other rows are inert.
         framing: what the tokenizer adds to a text.
@@ -49,7 +49,6 @@ class TokenizerBundle:
     """
 
     tokenizer: PreTrainedTokenizerFast
-    digest: str
     vocab_size: int
     num_tokens: int
     framing: Framing
@@ -57,6 +56,15 @@ class TokenizerBundle:
     pad_id: int | None
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
+
+    @cached_property
+    def digest(self) -> str:
+        """Sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
+
+        Computed when it is asked for: of a large vocabulary it takes seconds and hundreds of MB.
+        """
+        vocabulary = self.tokenizer.get_vocab()
+        return _digest(self.tokenizer, _inert_names(vocabulary, self.vocab_size))
 
     @property
     def filler_id(self) -> int:
@@ -196,7 +204,6 @@ def bundle(tokenizer: PreTrainedTokenizerFast, place: str) -> TokenizerBundle:
     is_maskable[list(special)] = False
     return TokenizerBundle(
         tokenizer=tokenizer,
-        digest=_digest(tokenizer, _inert_names(vocabulary, vocab_size)),
         vocab_size=vocab_size,
         num_tokens=len(_words(tokenizer)),
         framing=framing,
