@@ -11,7 +11,7 @@ from typing import Any, Literal
 from launcher.io.files import expanded, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.weights import facts_of_weights
-from neobert.config.corpora import BUILTIN, corpora_of, is_remote, paths_of
+from neobert.config.corpora import corpora_of, is_on_hub, is_remote, paths_of
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
@@ -61,9 +61,7 @@ def is_small_text(dataset: DatasetConfig) -> bool:
     """Return whether the whole text is on this machine, and prepared in about a minute."""
     if is_remote(dataset):
         return False
-    texts = [
-        _text(each) for each in corpora_of(dataset) if each.path or (each.name or "").startswith(BUILTIN)
-    ]
+    texts = [_text(each) for each in corpora_of(dataset) if not is_on_hub(each)]
     is_local = len(texts) == len(corpora_of(dataset)) and not dataset.streaming
     return is_local and sum(text.size_bytes for text in texts) <= SMALL_TEXT_BYTES
 
@@ -74,7 +72,7 @@ def _text(dataset: DatasetConfig) -> Text:
     if dataset.path is not None:
         return _local_text(paths_of(dataset))
     name = dataset.name or ""
-    if not name or name.startswith(BUILTIN):
+    if not is_on_hub(dataset):
         return _named(name, is_there=bool(name), otherwise="neither dataset.path nor dataset.name is set")
     is_there = is_available("datasets", name, os.environ)
     return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the Hub")

@@ -42,6 +42,11 @@ def is_remote(corpus: DatasetConfig | MixtureCorpus) -> bool:
     return len(paths) == 1 and "://" in paths[0]
 
 
+def is_on_hub(corpus: DatasetConfig | MixtureCorpus) -> bool:
+    """Return whether the text is a dataset of the Hub, which the library `datasets` reads."""
+    return corpus.name is not None and not corpus.name.startswith(BUILTIN)
+
+
 def label_of(corpus: DatasetConfig | MixtureCorpus) -> str:
     """Return the paths, comma-separated, or the name of a text."""
     return ", ".join(paths_of(corpus)) or str(corpus.name)

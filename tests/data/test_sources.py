@@ -160,6 +160,14 @@ def test_counts_are_what_is_read(tmp_path, kind):
     assert source.count() == len(texts(source))
 
 
+def test_a_saved_dataset_without_its_library_names_the_package(tmp_path, monkeypatch):
+    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(tmp_path / "saved")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ProjectError, match="datasets") as caught:
+        corpus(tmp_path / "saved")
+    assert caught.value.hint == "pip install 'datasets>=5.2'"
+
+
 def test_saved_datasets(tmp_path):
     splits = datasets.DatasetDict(
         train=datasets.Dataset.from_dict({"sentence": TEXTS, "id": list(range(20))}),

@@ -679,7 +679,7 @@ def test_less_than_half_of_the_optimal_tokens_fail(judge_situation):
 
 @pytest.mark.parametrize("package", ["torch", "transformers", "datasets"])
 def test_a_missing_and_an_old_package_are_named(package, judge_situation):
-    unpinned = {"facts.software.pinned": {}}
+    unpinned = {"facts.software.pinned": {}, "config.dataset.name": "some/text"}
     installed = {
         "accelerate": "1.15.0",
         "datasets": "5.2.0",
@@ -694,6 +694,9 @@ def test_a_missing_and_an_old_package_are_named(package, judge_situation):
     missing = {name: version for name, version in installed.items() if name != package}
     absent = judge_situation(unpinned | {"facts.software.packages": missing}).of("HST001")
     assert [finding.message for finding in absent] == [f"{package} is not installed"]
+    local = unpinned | {"config.dataset.name": None, "config.dataset.path": "text.txt"}
+    off_hub = judge_situation(local | {"facts.software.packages": missing}).of("HST001")
+    assert bool(off_hub) == (package != "datasets")
 
 
 def test_the_incident_is_a_toy_even_where_each_single_thing_is_satisfied(judge_situation):

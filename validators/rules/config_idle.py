@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neobert.config import RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten
-from neobert.config.corpora import BUILTIN
+from neobert.config.corpora import is_on_hub
 from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
@@ -122,8 +122,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
             yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
     yield from _of_percentages(config)
     yield from _of_no_adapter(config)
-    is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
-    if dataset.revision is not None and not is_on_hub:
+    if dataset.revision is not None and not is_on_hub(dataset):
         yield "dataset.revision", "dataset.name is not a Hub dataset", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"

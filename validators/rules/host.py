@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from neobert.adapters import spec as adapters
+from neobert.config.corpora import corpora_of, is_on_hub
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
@@ -20,10 +21,11 @@ from validators.thresholds import MEMORY_SHARE
 if TYPE_CHECKING:
     from validators.facts_host import TrackerFacts
 
+HUB_READER = "datasets"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST = {
     "accelerate": "1.15",
-    "datasets": "5.2",
+    HUB_READER: "5.2",
     "numpy": "2.1",
     "psutil": "7",
     "pydantic": "2.13",
@@ -46,8 +48,9 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
-    minimum; for a run on a GPU also for an installed kernel package (flash-attn, flash-attn-4,
-    quack-kernels, liger-kernel) older than its minimum, and for a run with an adapter for a missing peft.
+    minimum; `datasets` only for text from the Hub. For a run on a GPU also for an installed kernel package
+    (flash-attn, flash-attn-4, quack-kernels, liger-kernel) older than its minimum, and for a run with an
+    adapter for a missing peft.
     Warns for a package that differs from the tested set in `constraints.txt`, which a wheel installs in
     `share/neobert-launch`. HST008 tests imports,
     HST011 compares the driver with the CUDA version of torch.
@@ -70,7 +73,7 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
         message = f"Python {software.python} is not supported (3.11 to 3.13)"
         yield Violation("", message, "create the environment with Python 3.11, 3.12 or 3.13")
-    yield from _below_minimum(software.packages)
+    yield from _below_minimum(run, software.packages)
     if run.config.adapter.type is not None and adapters.PACKAGE not in software.packages:
         yield Violation("adapter.type", f"{adapters.PACKAGE} is not installed", adapters.INSTALL)
     if run.device == "cuda":
@@ -88,8 +91,11 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("", f"untested versions: {', '.join(versions)}", hint, Severity.WARN)
 
 
-def _below_minimum(packages: dict[str, str]) -> Iterator[Violation]:
+def _below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Violation]:
+    reads_hub = any(map(is_on_hub, corpora_of(run.config.dataset)))
     for name, oldest in OLDEST.items():
+        if name == HUB_READER and not reads_hub:
+            continue
         version = packages.get(name)
         if version is None:
             yield Violation("", f"{name} is not installed", f"pip install '{name}>={oldest}'")

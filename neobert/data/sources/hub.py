@@ -65,10 +65,9 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
     A dataset without splits becomes the split `train`. Raises DAT001 if the folder cannot be loaded.
     """
-    from datasets import DatasetDict, load_from_disk
-
-    loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
-    splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
+    datasets = _library(str(path))
+    loaded = _attempt(lambda: datasets.load_from_disk(str(path)), str(path), "check dataset.path")
+    splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
     return {str(name): partial(_indexed, split, f"{path} ({name})", rows) for name, split in splits.items()}
 
 
@@ -77,9 +76,8 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 
     The splits are streams if `dataset.streaming` is set. Raises DAT001 if the dataset cannot be loaded.
     """
-    import datasets
-
     name = str(config.name)
+    datasets = _library(name)
     place = f"{name}/{config.config}" if config.config else name
     place = f"{place}@{config.revision}" if config.revision else place
     with _on_hub(name) as is_cut_off:
@@ -100,8 +98,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
     `name` may also be the path of a local copy of the repository. Raises DAT001, with a hint that ends with
     `hint`, if the dataset cannot be loaded, or has several configurations and none of these.
     """
-    import datasets
-
+    datasets = _library(name)
     with _on_hub(name) as is_cut_off:
         reason = "no such local path and no connection to the Hub" if is_cut_off else "check the name"
         hint = f"{reason}: {hint}"
@@ -112,6 +109,16 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
             raise ProjectError("DAT001", message, hint, name)
         loaded: Any = _attempt(lambda: datasets.load_dataset(name, chosen[0]), name, hint)
     return {str(split): data for split, data in loaded.items()}
+
+
+def _library(place: str) -> Any:
+    """Return the library `datasets`. Raises DAT001 without it: runs on other text do not need it."""
+    try:
+        import datasets
+    except ImportError as error:
+        message = f"the dataset cannot be opened: {first_line(error)}"
+        raise ProjectError("DAT001", message, "pip install 'datasets>=5.2'", place) from error
+    return datasets
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-REQUIRED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors.torch")
+REQUIRED = ("torch", "transformers", "accelerate", "tokenizers", "safetensors.torch")
 SIZE = 64
 
 
