@@ -26,21 +26,20 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from measurement import write_measurement
 from time_to_loss import config_of
 from trials import DEFAULT_KERNELS, HERE, ROWS, SEEDS, SHARE, difference
+from unchecked_run import write_run
 
 from launcher.process.child_start import dying_with_parent
-from neobert.config import RunConfig, digest, to_dict
+from neobert.config import RunConfig
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import BATCH_SIZE, Start, run_settings
 from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.tasks import TASKS
-from neobert.receipt import FILE_NAME, Receipt, utc_now, write_receipt
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
 from neobert.training.telemetry.jsonl_writer import read_rows
 from profiles.registry import resolve_run
@@ -170,19 +169,6 @@ class Bench:
             path, is_complete = self.chosen.output / "glue-small.json", done == self.chosen.tasks
             write_measurement(path, round(value, 2), unit, 0.0, detail, is_complete=is_complete)
         return found
-
-
-def write_run(run_dir: Path, config: RunConfig) -> None:
-    """Lay out a directory that `python -m neobert.train` accepts."""
-    run_dir.mkdir(parents=True)
-    (run_dir / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
-    now = utc_now()
-    receipt = Receipt(
-        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
-        expires_utc=(now + timedelta(hours=2)).isoformat(), verdict="pass", levels=("static",), checks=(),
-        waivers=(), hostname="", versions={},
-    )  # fmt: skip
-    write_receipt(receipt, run_dir / FILE_NAME)
 
 
 def recipe_of(chosen: argparse.Namespace) -> dict[str, Any]:

@@ -3,15 +3,15 @@
     python benchmarks/low_precision.py WORK_DIR [--ranks 2] [--steps 300] [--recipes NAME ...]
         [--seconds 600] [--output DIR]
 
-Every run is a `neobert-launch train` from the same weights on the same text. One GPU: a NeoBERT of width
-2,048 with 4 blocks, packed rows of 512, 8,192 tokens a step, in bf16, in each recipe, and in the first recipe
-for the second third of the steps only, resumed twice; all at the same time. Two GPUs: a Llama of the same
-width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in bf16 and then in
-`float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text is in the folder
-of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the
-largest relative difference of the loss, averaged over 10 steps. After `--seconds`, runs are killed, and
-compared as far as they came. Needs the extra `torchao`; about 3 minutes on one H100 or two (estimates: it has
-not run there).
+Every run is this trainer without a preflight and without evaluations, from the same weights on the same text.
+One GPU: a NeoBERT of width 2,048 with 4 blocks, packed rows of 512, 8,192 tokens a step, in bf16, in each
+recipe, and in the first recipe for the second third of the steps only, resumed twice; all at the same time.
+Two GPUs: a Llama of the same width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in
+bf16 and then in `float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text
+is in the folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own
+documentation. Figure: the largest relative difference of the loss, averaged over 10 steps. After `--seconds`,
+runs are killed, and compared as far as they came. Needs the extra `torchao`; about 3 minutes on one H100 or
+two (estimates: it has not run there).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
+import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -32,11 +31,14 @@ from typing import Any, NamedTuple
 
 from loss_parity import WINDOW, smoothed, text_and_tokenizer
 from measurement import write_measurement
+from unchecked_run import write_run
+
+from launcher.process.child_start import dying_with_parent
+from launcher.process.trainer_process import Topology, child_environment, trainer_command
+from neobert.runfiles.run_dir import METRICS, RESOLVED
+from profiles.registry import resolve_run
 
 BF16, SWITCHED, TARGET = "bf16", "switched", 0.01
-ROOT = Path(__file__).resolve().parents[1]
-TRAIN = [sys.executable, "-m", "launcher", "train", "run.json", "--resume", "auto"]
-REASON = ["--unguarded", "a measurement of losses"]
 ENCODER = {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "intermediate_size": 8064}
 DECODER = ENCODER | {"type": "hf", "architecture": "llama", "intermediate_size": 8192}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
@@ -71,12 +73,13 @@ def sections(part: Part, steps: int, ranks: int, *, is_small: bool) -> dict[str,
         "pretraining": None,
         "task": "pretrain" if is_alone else "causal",
         "model": shape | device | (SMALL if is_small else {}),
-        "dataset": text | {"max_seq_length": 512 if is_alone else 1024, "validation_split": 0.05},
+        "dataset": text | {"max_seq_length": 512 if is_alone else 1024, "validation_split": None},
         "tokenizer": words,
         "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
         "scheduler": {"name": "cosine", "warmup_steps": steps // 10, "total_steps": steps},
         "trainer": {
             "output_dir": "run",
+            "resume_from_checkpoint": "auto",
             "max_steps": part.until,
             "per_device_train_batch_size": 2 if is_small else 16 // ranks,
             "gradient_accumulation_steps": 1,
@@ -103,17 +106,15 @@ def train(
     """
     name, parts = arm
     folder = work / name
-    folder.mkdir(parents=True)
-    log = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL", "NCCL_DEBUG_FILE": str(folder / "nccl.%p")}
-    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    environment = os.environ | paths | (log if ranks > 1 else {})
+    run_file, logs = folder / "run.json", folder / "logs"
+    logs.mkdir(parents=True)
     began_s = time.monotonic()
     for part in parts:
-        values = sections(part, steps, ranks, is_small=is_small)
-        (folder / "run.json").write_text(json.dumps(values), encoding="utf-8")
-        if is_late := ended_late(folder, environment, until_s):
+        run_file.write_text(json.dumps(sections(part, steps, ranks, is_small=is_small)), encoding="utf-8")
+        write_run(folder, resolve_run(None, [run_file], []).config)
+        if is_late := ended_late(folder, ranks, until_s):
             break
-    losses = losses_of(folder / "run/metrics.jsonl")
+    losses = losses_of(folder / METRICS)
     logs = sorted(folder.glob("nccl.*"), key=lambda file: file.stat().st_size)
     sent = gathered(logs[-1].read_text("utf-8", "replace")) if logs and losses else {}
     return {
@@ -124,16 +125,21 @@ def train(
     }
 
 
-def ended_late(folder: Path, environment: dict[str, str], until_s: float) -> bool:
+def ended_late(folder: Path, ranks: int, until_s: float) -> bool:
     """Train until a monotonic time; return whether the run was killed then."""
+    command = trainer_command(folder / RESOLVED, folder / "logs", Topology(nproc_per_node=ranks))
+    nccl = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL", "NCCL_DEBUG_FILE": str(folder / "nccl.%p")}
+    environment = child_environment(folder / "error.json", ranks, nccl)
+    limit_s = max(1, until_s - time.monotonic())
     with (folder / "output.log").open("a", encoding="utf-8") as output:
-        command = partial(subprocess.run, [*TRAIN, *REASON], cwd=folder, env=environment)
+        run = partial(subprocess.run, command, env=environment, stdout=output, stderr=output)
         try:
-            done = command(stdout=output, stderr=output, timeout=max(1, until_s - time.monotonic()))
+            done = run(timeout=limit_s, preexec_fn=dying_with_parent(signal.SIGTERM))
         except subprocess.TimeoutExpired:
             return True
     if done.returncode:
-        end = (folder / "output.log").read_text("utf-8", "replace")[-3000:]
+        logs = [folder / "output.log", *(folder / "logs").iterdir()]
+        end = "\n".join(log.read_text("utf-8", "replace")[-3000:] for log in logs)
         raise ValueError(f"{folder.name} ended with exit code {done.returncode}:\n{end}")
     return False
 

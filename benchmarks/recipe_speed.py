@@ -1,13 +1,14 @@
 """Time of a step in a recipe of low precision and in bf16, as a rehearsal compares them, and its verdict.
 
-    python benchmarks/recipe_speed.py WORK_DIR [--parts wide narrow] [--recipe float8_rowwise] [--output DIR]
+    python benchmarks/recipe_speed.py WORK_DIR [--parts wide narrow] [--recipe float8_rowwise] [--rehearse]
+        [--output DIR]
 
 One GPU; both sides are processes of their own, bf16 on the kernels that `kernel_backend: auto` chooses.
-narrow: NeoBERT-250M as `h100-prod` trains it, packed rows of 1,024, 32,768 tokens a microbatch, by the whole
-`neobert-launch preflight`. wide: 24 blocks of width 2,048, 16,384 tokens a step, only by the comparison (a
-rehearsal would write checkpoints of 16 GB), on whose facts `preflight` then judges. The text is that of
-`low_precision.py`. Figure of a part: bf16's time over that of the recipe. Needs the extra `torchao`; about 3
-minutes each on one H100 (estimates: it has not run there).
+narrow: NeoBERT-250M as `h100-prod` trains it, packed rows of 1,024, 32,768 tokens a microbatch, both sides in
+turns. wide: 24 blocks of width 2,048, 16,384 tokens a step, one side after the other. `preflight` judges the
+facts of the comparison; with --rehearse it makes the whole rehearsal, which takes minutes more. The text is
+that of `low_precision.py`. Figure of a part: bf16's time over that of the recipe. Needs the extra `torchao`;
+about 2 minutes each on one H100 (estimates: it has not run there).
 """
 
 from __future__ import annotations
@@ -64,19 +65,22 @@ def sections(part: str, recipe: str, *, is_small: bool) -> dict[str, Any]:
     }
 
 
-def narrow(folder: Path) -> dict[str, Any]:
+def rehearsed(folder: Path) -> dict[str, Any]:
     """Rehearse the run; return the times, and what the rules say of them."""
     found = preflight(folder, "static,rehearsal", "--save-facts", "facts.json")
     facts = json.loads((folder / "facts.json").read_text("utf-8")) if (folder / "facts.json").exists() else {}
     return {"low_precision": (facts.get("rehearsal") or {}).get("low_precision"), **found}
 
 
-def wide(folder: Path) -> dict[str, Any]:
-    """Compare the run with bf16, one after the other; return the times, and what the rules say of them."""
+def compared(folder: Path, *, has_room: bool) -> dict[str, Any]:
+    """Compare the run with bf16, and nothing else; return the times, and what the rules say of them.
+
+    `has_room`: whether the GPU holds both sides at once.
+    """
     os.chdir(folder)
     config = resolve_run(None, [Path("run.json")], []).config
     try:
-        facts = asdict(compare_recipe(Stage(folder, 1, 0.0), config, lambda *_: None, has_room=False))
+        facts = asdict(compare_recipe(Stage(folder, 1, 0.0), config, lambda *_: None, has_room=has_room))
     except IncompleteError as error:
         return {"low_precision": None, "error": str(error)}
     rehearsal = {"device": "cuda", "device_name": "", "num_ranks": 1, "duration_s": 1.0}
@@ -111,6 +115,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--parts", nargs="+", choices=list(ROWS), default=["wide", "narrow"])
     parser.add_argument("--recipe", default="float8_rowwise")
+    parser.add_argument("--rehearse", action="store_true", help="by the whole preflight")
     parser.add_argument("--small", action="store_true", help="a toy on a CPU")
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
@@ -120,7 +125,7 @@ def main() -> None:
         folder.mkdir(parents=True)
         values, began_s = sections(part, chosen.recipe, is_small=chosen.small), time.monotonic()
         (folder / "run.json").write_text(json.dumps(values), encoding="utf-8")
-        found = (wide if part == "wide" else narrow)(folder)
+        found = rehearsed(folder) if chosen.rehearse else compared(folder, has_room=part == "narrow")
         facts = found["low_precision"]
         gain = round(facts["bf16_step_s"] / facts["recipe_step_s"], 4) if facts else None
         found |= {"gain": gain, "seconds": round(time.monotonic() - began_s)}

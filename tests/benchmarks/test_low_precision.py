@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import low_precision
 import pytest
@@ -71,17 +72,19 @@ def test_a_difference_is_the_largest_of_averages_over_ten_steps():
 
 
 LOGS = """
-import json, pathlib, time
-pathlib.Path("run").mkdir()
+import json, pathlib, sys, time
 lines = [json.dumps({"step": step, "train/loss": 2.0}) for step in (1, 2)]
-pathlib.Path("run/metrics.jsonl").write_text("\\n".join(lines))
+pathlib.Path(sys.argv[1], "metrics.jsonl").write_text("\\n".join(lines))
 """
 
 
 @pytest.mark.child
 def test_a_run_that_is_late_keeps_its_steps_and_one_that_fails_says_why(tmp_path, monkeypatch):
     def run(name: str, end: str) -> dict:
-        monkeypatch.setattr(low_precision, "TRAIN", [sys.executable, "-c", LOGS + end])
+        def command(resolved: Path, *_) -> list[str]:
+            return [sys.executable, "-c", LOGS + end, str(resolved.parent)]
+
+        monkeypatch.setattr(low_precision, "trainer_command", command)
         return train(tmp_path, 9, 1, time.monotonic(), (name, [Part("", 9)]), is_small=True)
 
     late = run("late", "time.sleep(60)")
