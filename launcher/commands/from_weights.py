@@ -43,7 +43,7 @@ class Request:
         weights: folder or Hub name; None: random weights.
         text: file or folder; None: `dataset`, a Hub dataset or builtin text.
         context: tokens of a row; None: those that cover the texts.
-        named: keys of the command line from which others are inferred: columns, and adapter.type.
+        named: keys of the command line from which others are inferred: columns, the problem, adapter.type.
     """
 
     file: Path
@@ -161,7 +161,7 @@ def named_in(overrides: Sequence[str]) -> dict[str, str]:
 
 def infers_others(path: str) -> bool:
     """Return whether columns and labels, or the learning rate, depend on the key."""
-    return path.endswith("_column") or path == ADAPTER
+    return path.endswith(("_column", ".problem")) or path == ADAPTER
 
 
 def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:

@@ -124,7 +124,11 @@ def _write(request: Request, *, is_interactive: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
     if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
-        raise _usage("usage", f"of keys, init takes columns and adapter.type, not {others[0]}", hint)
+        raise _usage(
+            "usage",
+            f"of keys, init takes columns, classification.problem and adapter.type, not {others[0]}",
+            hint,
+        )
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
         starter = _starter(request, is_interactive=is_interactive)

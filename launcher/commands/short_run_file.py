@@ -38,8 +38,8 @@ def run_file_of(
 ) -> Path:
     """Return the run file of `train --from`, in the working directory; the same command finds it again.
 
-    Its name has the column of the labels, and the type of an adapter, if they are stated: the same weights
-    and text may have a run for each.
+    Its name has the column of the labels, the problem and the type of an adapter, if they are stated: the
+    same weights and text may have a run for each.
 
     A file that another command wrote is replaced if it is unedited and has no run: that command was refused,
     or a dry run. Raises `ProjectError` for another file of that name.
@@ -50,9 +50,8 @@ def run_file_of(
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
     named = named_in(overrides)
-    stated = [
-        _plain(value) for key, value in named.items() if key.endswith(".label_column") or key == ADAPTER
-    ]
+    choices = (".label_column", ".problem", ADAPTER)
+    stated = [_plain(value) for key, value in named.items() if key.endswith(choices)]
     name = "-".join([_stem(weights), _stem(str(text)), *stated, *([] if context is None else [str(context)])])
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
     request = Request(file, weights, task, text, None, default_device(), context, named)

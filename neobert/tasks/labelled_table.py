@@ -32,7 +32,9 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
 MAX_COLUMNS = 128
 """Most columns, unless the first row has more."""
 MAX_CLASSES, MAX_NUMBERED = 500, 20
-"""Most classes, and most classes that are whole numbers: more numbers are scores."""
+"""Most classes, and most whole numbers, of a column that may hold something else."""
+MAX_REPEATED = 10_000
+"""Most classes of a column whose values repeat."""
 LABEL_TYPES = (str, int, float, Decimal)
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
@@ -65,7 +67,7 @@ class Column:
 
     Attributes:
         lengths: size of each value as text.
-        values: number of rows by value that may be a label, up to one more than `MAX_CLASSES` values.
+        values: number of rows by value that may be a label, up to one more than `MAX_REPEATED` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
         max_elements: length of the longest list.
@@ -98,7 +100,7 @@ class Column:
             text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
             self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
             is_label = isinstance(value, LABEL_TYPES) and bool(text)
-            if is_label and (text in self.values or len(self.values) <= MAX_CLASSES):
+            if is_label and (text in self.values or len(self.values) <= MAX_REPEATED):
                 self.values[text] += 1
         self.num_empty += not text
         if len(self.lengths) % self.stride == 0:
@@ -130,17 +132,24 @@ class Column:
         return 2 * self.num_texts > len(self.lengths)
 
     @property
+    def has_fractions(self) -> bool:
+        """True if the values are numbers, and not all of them whole."""
+        return any(number != int(number) for number in self.numbers if abs(number) < 2**53)
+
+    @property
     def is_scored(self) -> bool:
         """True if the values are numbers that do not number a few classes."""
-        numbers = self.numbers
-        if all(number == int(number) for number in numbers if abs(number) < 2**53):
-            return self.is_label and len(numbers) > MAX_NUMBERED
-        return True
+        return self.has_fractions or (self.is_label and len(self.numbers) > MAX_NUMBERED)
 
     @property
     def is_label(self) -> bool:
-        """True if the values repeat as those of classes do."""
-        return 2 <= len(self.values) <= MAX_CLASSES and 2 * len(self.values) <= sum(self.values.values())
+        """True if the values are few, and repeat as those of classes do."""
+        return len(self.values) <= MAX_CLASSES and self.repeats
+
+    @property
+    def repeats(self) -> bool:
+        """True if a value occurs twice or more on average."""
+        return 2 <= len(self.values) <= MAX_REPEATED and 2 * len(self.values) <= sum(self.values.values())
 
 
 def _texts_in(value: object) -> object:
@@ -286,9 +295,10 @@ def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
 
 
 def too_many_labels(column: Column, text: Path, key: str) -> ProjectError:
-    """Return the error for a column with more than `MAX_CLASSES` labels; `key` names another column."""
-    message = f"column {quoted(column.name)} has more than {MAX_CLASSES:,} different labels"
-    return unclear(text, message, f"name the column of the labels: --{key} NAME")
+    """Return the error for a column with too many labels; `key` names another column."""
+    most = MAX_REPEATED if len(column.values) > MAX_REPEATED else MAX_CLASSES
+    message = f"column {quoted(column.name)} has more than {most:,} different labels"
+    return unclear(text, message, f"name another column of labels: --{key} NAME")
 
 
 def listed_names(names: Sequence[str]) -> str:

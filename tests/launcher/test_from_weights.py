@@ -201,7 +201,7 @@ def test_the_column_of_the_label_may_be_named(command):
     assert resolve_run(None, ["same.yaml"]).config.classification == config.classification
     refused = command("init", "other.yaml", *train[1:-1], "--trainer.max_steps", "3")
     assert refused.code == 2
-    assert "init takes columns and adapter.type, not trainer.max_steps" in refused.err
+    assert "init takes columns, classification.problem and adapter.type, not trainer.max_steps" in refused.err
 
 
 def test_an_adapter_gets_its_rate_in_the_file(command):

@@ -119,6 +119,7 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
         (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
         (ClassLabel("key", 2, ("v1", "01")), "v1.0", "is unknown"),
+        (ClassLabel("key", 2, ("1", "2")), 0, "is unknown"),
         (ClassLabel("key", 2, ("v1", "01")), "1", "is unknown"),
         (ClassLabel("key", 2, ("no", "yes")), 2, "is unknown"),
         (ClassLabel("key", 2, ("no", "yes")), -1, "is unknown"),

@@ -148,12 +148,37 @@ def test_too_many_classes_are_refused(form: str, problem: str) -> None:
         classified(path)
 
 
-def test_many_whole_numbers_are_scores() -> None:
-    """They were refused as too many classes, with the hint to name the column that was named."""
-    path = write("a.csv", {"text": [f"text of {row}" for row in range(600)], "price": range(9000, 9600)})
-    found = classified(path, {"classification.label_column": "price"})
-    assert found.keys["classification.problem"] == "regression"
-    assert "label: column 'price', more than 500 different numbers: regression" in found.notes
+@pytest.mark.parametrize(
+    ("name", "numbers", "repeats", "found"),
+    [
+        ("label", range(77), 3, "77 classes: 0, 1, "),
+        ("product_id", range(9000, 9600), 2, "600 classes: 9000, 9001, "),
+        ("price", range(9000, 9600), 1, "scores from 9000 to 9599: regression; for classes: "),
+        ("year", range(1950, 2020), 3, "scores from 1950 to 2019: regression; for classes: "),
+        ("stars", range(1, 6), 9, "5 classes: 1, 2, 3, 4, 5; for scores: "),
+    ],
+)
+def test_whole_numbers_that_repeat_are_classes(name: str, numbers: range, repeats: int, found: str) -> None:
+    """A table of 77 numbered intents became a regression, and one of many ids too."""
+    labels = [*numbers] * repeats
+    path = write("a.csv", {"text": [f"text of {row}" for row in range(len(labels))], name: labels})
+    note = classified(path, {"classification.label_column": name}).notes[-1]
+    assert note.startswith(f"label: column '{name}', {found}")
+
+
+@pytest.mark.parametrize(
+    ("problem", "keys"),
+    [
+        ("regression", {"problem": "regression"}),
+        ("classes", {"problem": "classes", "label_names": ["1", "2", "5"]}),
+    ],
+)
+def test_the_problem_may_be_stated(problem: str, keys: dict[str, Any]) -> None:
+    path = write("a.csv", {"text": TEXTS, "stars": of([1, 2, 5])})
+    found = classified(path, {"classification.problem": problem}).keys
+    assert found == {
+        f"classification.{key}": value for key, value in {"label_column": "stars", **keys}.items()
+    }
 
 
 def test_columns_may_be_named() -> None:
@@ -358,3 +383,14 @@ def test_a_saved_dataset_is_read_as_any_table() -> None:
     for folder in map(Path, ("single", "several")):
         assert classified(folder).keys["dataset.text_column"] == "body"
         assert conversed(folder).notes[0].startswith("conversations: messages in column 'messages', 40 rows")
+
+
+def test_classes_of_a_saved_dataset_that_are_named_by_other_numbers_have_no_names() -> None:
+    """The rows hold 0 to 4, of which 1 was read as the class named 1, which is class 0."""
+    import datasets
+
+    names = datasets.ClassLabel(names=["1", "2", "3", "4", "5"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": names})
+    rows = {"text": TEXTS, "label": of([0, 1, 2, 3, 4])}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk("stars")
+    assert classified(Path("stars")).keys["classification.num_labels"] == 5

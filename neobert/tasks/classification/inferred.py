@@ -12,9 +12,10 @@ from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.rows import CANDIDATES
 from neobert.data.sources.saved_rows import class_names
 from neobert.plurals import counted, listed
-from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, TEXT_CANDIDATES
+from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, PROBLEM_SETTING, TEXT_CANDIDATES
 from neobert.tasks.labelled_table import (
     MAX_CLASSES,
+    MAX_NUMBERED,
     NONE_NAMED,
     TEXT_SETTING,
     Column,
@@ -34,6 +35,9 @@ from neobert.tasks.labelled_table import (
 )
 
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "score", "rating", "stars")
+AMOUNTS = ("score", "scores", "rating", "similarity", "points", "grade", "stars", "age", "year", "price")
+"""Names of columns whose many whole numbers are scores, also if they repeat."""
+CLASSES, REGRESSION = "classes", "regression"
 PAIRS = (
     ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
     ("query", "passage"), ("query", "document"), ("context", "response"),
@@ -59,7 +63,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         keys[PAIR_SETTING] = second.name
     keys |= key_of(by_name, TEXT_CANDIDATES, first, TEXT_SETTING)
     keys[LABEL_SETTING] = label.name
-    keys |= _problem(label, text)
+    keys |= _problem(label, text, named.get(PROBLEM_SETTING))
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
     names = keys.get("classification.label_names", ())
     notes += _combined_note(names) + _case_note(names)
@@ -80,6 +84,7 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     likely = [each for each in columns if each.is_label and not each.is_text] or [
         each for each in columns if each.is_scored
     ]
+    likely = likely or [each for each in columns if each.repeats and not each.is_text]
     if len(likely) == 1:
         return likely[0]
     names = listed([quoted(each.name) for each in likely or columns], 8)
@@ -131,18 +136,38 @@ def _is_numbered(one: str, other: str) -> bool:
     return len(differing) == 1 and differing[0] in NUMBERED
 
 
-def _problem(label: Column, text: Path) -> Keys:
+def _problem(label: Column, text: Path, stated: str | None) -> Keys:
     """Return the keys of the classes, or of scores."""
-    if is_saved_dataset(text) and (stated := class_names(tables_of(text)[0], label.name)):
+    problem = stated or _likely_problem(label, text)
+    keys: Keys = {PROBLEM_SETTING: problem} if stated or problem == REGRESSION else {}
+    if problem != REGRESSION:
+        keys |= _classes(label, text)
+    return keys
+
+
+def _likely_problem(label: Column, text: Path) -> str:
+    """Return what the values look like: many whole numbers are classes if they repeat, as ids do."""
+    is_amount = label.name.lower() in AMOUNTS or not label.repeats
+    is_scored = label.has_fractions or (len(label.numbers) > MAX_NUMBERED and is_amount)
+    return REGRESSION if is_scored and not _stated_names(label, text) else CLASSES
+
+
+def _stated_names(label: Column, text: Path) -> list[str]:
+    """Return the names of classes that a saved dataset states; empty for any other table."""
+    return class_names(tables_of(text)[0], label.name) if is_saved_dataset(text) else []
+
+
+def _classes(label: Column, text: Path) -> Keys:
+    if stated := _stated_names(label, text):
+        if any(name.isdecimal() and int(name) != number for number, name in enumerate(stated)):
+            return {"classification.num_labels": len(stated)}  # a 1 in the rows is class 1, not the class "1"
         return {"classification.label_names": stated}
-    if label.is_scored or (label.numbers and len(label.values) > MAX_CLASSES):
-        return {"classification.problem": "regression"}
     if label.elements and not label.values:
         message = f"column {quoted(label.name)} has lists, and a text has one class"
         raise unclear(
             text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
         )
-    if len(label.values) > MAX_CLASSES:
+    if len(label.values) > MAX_CLASSES and not label.repeats:
         if note := _written_note(list(label.values)):
             hint = "write plain numbers, such as 0.5, then repeat the command"
             raise unclear(text, f"column {quoted(label.name)}: {note}", hint)
@@ -192,13 +217,16 @@ def _case_note(names: Sequence[str]) -> list[str]:
 
 
 def _labels_note(label: Column, keys: Keys) -> str:
-    if "classification.problem" in keys:
-        numbers = label.numbers
-        if len(numbers) > MAX_CLASSES:
-            return f"more than {MAX_CLASSES} different numbers: regression"
-        return f"scores from {min(numbers):g} to {max(numbers):g}: regression"
+    numbers = label.numbers
+    if keys.get(PROBLEM_SETTING) == REGRESSION:
+        seen = f"scores from {min(numbers):g} to {max(numbers):g}" if numbers else "scores"
+        other = "" if label.has_fractions else f"; for classes: --{PROBLEM_SETTING} {CLASSES}"
+        return f"{seen}: regression{other}"
     names = keys.get("classification.label_names")
     if names is None:
         num_classes = keys["classification.num_labels"]
         return f"classes 0 to {num_classes - 1}"
-    return f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
+    are_numbered = sorted(numbers) in ([], [*range(len(names))])  # names, or numbers that only classes have
+    are_ratings = len(names) > 2 and not are_numbered
+    other = f"; for scores: --{PROBLEM_SETTING} {REGRESSION}" if are_ratings else ""
+    return f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}{other}"

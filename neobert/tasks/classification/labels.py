@@ -34,7 +34,8 @@ class ClassLabel:
         if self.names:
             if (name := next(filter(self.names.__contains__, _spellings(text)), None)) is not None:
                 return self.names.index(name)
-            if type(value) is int and 0 <= value < len(self.names):
+            has_numbers = any(_number_of(name) is not None for name in self.names)  # 0 is none of 1, 2, 3
+            if type(value) is int and 0 <= value < len(self.names) and not has_numbers:
                 return value
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"

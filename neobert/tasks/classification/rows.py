@@ -8,6 +8,7 @@ from neobert.tasks.classification.section import CLASSIFICATION
 
 PAIR, LABEL = "pair", "label"
 LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
+PROBLEM_SETTING = "classification.problem"
 TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 
