@@ -12,7 +12,7 @@ from launcher.commands.selection import Selection
 from launcher.terminal import console
 
 profiles_app = make_group("profiles", "Named profiles: list, show, diff.")
-data_app = make_group("data", "Training data: prepare, join, mine.")
+data_app = make_group("data", "Training data: prepare, join, data.")
 tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
 app.add_typer(profiles_app, rich_help_panel="Config")
 app.add_typer(data_app, rich_help_panel="Data")
@@ -224,7 +224,7 @@ def _data_mine(
     A negative is a document that is close to the query and that no row has as its document. One that is
     nearly as close as the query's own document probably answers it, too, and is passed over.
     """
-    from launcher.commands import mine
+    from launcher.commands import data
     from neobert.mining.request import Request
 
     request = Request(
@@ -239,7 +239,7 @@ def _data_mine(
         dtype=dtype,
         device=device,
     )
-    end(mine.run(request, output_format))
+    end(data.mine(request, output_format))
 
 
 @tokenizer_app.command(

@@ -120,7 +120,7 @@ def _submit(
     SkyPilot and Kubernetes it writes a file.
     """
     from launcher.commands import several_options, submit
-    from launcher.run.batch.node_range import parse_nodes
+    from launcher.commands.submit import parse_nodes
 
     named = {"--partition": partition, "--account": account, "--qos": qos}
     given = tuple(f"{option}={value}" for option, value in named.items() if value)

@@ -1,4 +1,4 @@
-"""Declarations of the commands that use a checkpoint: encode, search, predict, export."""
+"""Declarations of the commands that use a checkpoint: encode, text_jobs, predict, export."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _search(
     The query is encoded by the model of the index and compared with every text, by cosine. Another model,
     and texts that were edited since, are refused.
     """
-    from launcher.commands import search
+    from launcher.commands import text_jobs
 
     options.at_most_one(prompt=prompt, prompt_text=prompt_text)
     settings = {"top": top, "prompt": prompt, "prompt_text": prompt_text, "dtype": dtype, "device": device}
-    end(search.run(index, query, model, settings, output_format))
+    end(text_jobs.search(index, query, model, settings, output_format))
 
 
 @app.command(

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from http.client import HTTPException
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from launcher.commands.chat_folder import FolderReplies
-from launcher.commands.chat_server import ServerReplies, is_url
 from launcher.io.files import expanded
+from launcher.process.json_child import started
 from launcher.process.termination import interrupt_once
 from launcher.terminal import console
-from neobert.errors import EXIT_OK, ProjectError
-from neobert.generation.request import Message, ReplyEnd, Sampling
+from launcher.terminal.activity import activity
+from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, read_error_file
+from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
+from neobert.printable import printable
+from neobert.runfiles.model_folder import require_model_folder
 
 CLEAR, EXIT, ASK = "/clear", "/exit", "/help"
 HELP = f"Ctrl-C ends a reply, {CLEAR} begins a new conversation, {EXIT} or Ctrl-D ends the chat"
+
+MODULE = "neobert.generation"
+HINT = "see the output above"
+
+TIMEOUT_S = 600.0
+DATA, DONE = b"data:", b"[DONE]"
+LONGEST_ERROR = 300
 
 
 class Replies(Protocol):
@@ -69,7 +87,7 @@ def run(
     device: "cpu" or "cuda" for a folder; None: the default.
     """
     conversation = Conversation(system)
-    if is_url(source):
+    if source.startswith(("http://", "https://")):
         replies: Replies = ServerReplies(source, server.model, server.api_key_variable, seed)
     else:
         replies = FolderReplies(expanded(Path(source)), seed, device)
@@ -131,3 +149,154 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
         why = "interrupted" if end.reason == "interrupted" else "the token limit; see --max-tokens"
         console.log(f"[ended: {why}]")
     conversation.messages = [*messages, {"role": "assistant", "content": text}]
+
+
+class FolderReplies:
+    """A child process that has loaded the model, and replies until the `with` block ends."""
+
+    def __init__(self, folder: Path, seed: int, device: str | None) -> None:
+        require_model_folder(folder)
+        self._request = {"folder": str(folder.absolute()), "seed": seed, "device": device, "dtype": None}
+        self._open = ExitStack()
+
+    def __enter__(self) -> FolderReplies:
+        """Start the child, and wait until the model is loaded. Raises its `ProjectError`."""
+        with ExitStack() as opening, activity("loading the model"):
+            child = started(MODULE, self._request, stdin=subprocess.PIPE)
+            self._child, self._error_file = opening.enter_context(child)
+            self._next()
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let the child end: it reads to the end of its standard input."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait()
+        self._open.close()
+
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
+        """Yield the text of a reply in pieces, then its end; Ctrl-C ends it. Raises `ProjectError`."""
+        assert self._child.stdin is not None
+        request = {"messages": messages, "sampling": asdict(sampling)}
+        with _interrupts_passed_to(self._child):
+            self._child.stdin.write(json.dumps(request).encode() + b"\n")
+            self._child.stdin.flush()
+            while "text" in (answer := self._next()):
+                yield answer["text"]
+        if "error" in answer:
+            raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])
+        yield ReplyEnd(**answer["ending"])
+
+    def _next(self) -> dict[str, Any]:
+        """Return the child's next line. Raises its `ProjectError` if it ended."""
+        assert self._child.stdout is not None
+        if line := self._child.stdout.readline():
+            return dict(json.loads(line))
+        self._child.wait()
+        if (error := read_error_file(self._error_file)) is not None:
+            raise error
+        message = f"{MODULE} ended with exit code {self._child.returncode}"
+        raise ProjectError("child-failed", message, HINT, exit_code=EXIT_TRAINING_FAILED)
+
+
+@contextmanager
+def _interrupts_passed_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass Ctrl-C to the child while the `with` block runs, wherever the block is."""
+    before = signal.signal(signal.SIGINT, lambda *_: child.send_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Makes a redirect an error: the key and the conversation are for the named server only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse the redirect."""
+
+
+WITHOUT_REDIRECTS = build_opener(_NoRedirect)
+
+
+class ServerReplies:
+    """A server at a URL, with or without `/v1` at its end."""
+
+    def __init__(self, url: str, model: str | None, api_key_variable: str | None, seed: int) -> None:
+        path = urlsplit(url).path.rstrip("/")
+        self._url = url.rstrip("/") + ("" if path.endswith("/v1") else "/v1")
+        self._seed, self._model = seed, model
+        self._headers = {"Content-Type": "application/json"}
+        if api_key_variable is not None:
+            key = os.environ.get(api_key_variable)
+            if not key:
+                message = f"the environment variable {printable(api_key_variable)} is not set"
+                raise ProjectError("chat", message, exit_code=EXIT_USAGE)
+            self._headers["Authorization"] = f"Bearer {key}"
+
+    def __enter__(self) -> ServerReplies:
+        """Ask for the server's models, unless one was named. Raises `ProjectError` if it does not answer."""
+        if self._model is None:
+            try:
+                with self._open("/models") as response:
+                    models = _json(response.read()).get("data")
+            except HTTPError:
+                models = None
+            if not (isinstance(models, list) and models and isinstance(models[0], dict)):
+                raise ProjectError("chat", "the server lists no model", "pass --model", self._url, EXIT_USAGE)
+            self._model = str(models[0].get("id"))
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
+        """Yield the text of a reply in pieces, then its end. Raises `ProjectError`."""
+        body = {
+            "model": self._model, "messages": messages, "stream": True, "seed": self._seed,
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens,
+        }  # fmt: skip
+        reason: Reason = "stop"
+        try:
+            with self._open("/chat/completions", body) as response:
+                for choice in _choices(response):
+                    if text := (choice.get("delta") or {}).get("content"):
+                        yield str(text)
+                    if choice.get("finish_reason") == "length":
+                        reason = "length"
+        except HTTPError as error:
+            content = printable(error.read(LONGEST_ERROR).decode(errors="replace"))
+            raise self._failure(f"the server returned HTTP {error.code}: {content}", "") from error
+        except (OSError, HTTPException) as error:
+            raise self._failure(printable(str(error))) from error
+        yield ReplyEnd(reason=reason)
+
+    def _open(self, path: str, content: dict[str, Any] | None = None) -> Any:
+        body = None if content is None else json.dumps(content).encode()
+        try:
+            return WITHOUT_REDIRECTS.open(Request(self._url + path, body, self._headers), timeout=TIMEOUT_S)
+        except HTTPError:
+            raise
+        except (OSError, HTTPException, ValueError) as error:  # of a URL without a host: ValueError
+            raise self._failure(printable(str(getattr(error, "reason", error)))) from error
+
+    def _failure(self, message: str, hint: str = "check that the server is running") -> ProjectError:
+        return ProjectError("chat", message, hint, printable(self._url), EXIT_USAGE)
+
+
+def _choices(response: Any) -> Iterator[dict[str, Any]]:
+    """Yield the first choice of each event of a stream."""
+    for line in response:
+        if not line.startswith(DATA) or line[len(DATA) :].strip() == DONE:
+            continue
+        choices = _json(line[len(DATA) :]).get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            yield choices[0]
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise ProjectError("chat", "the server's response is not JSON", exit_code=EXIT_USAGE) from error
+    return value if isinstance(value, dict) else {}

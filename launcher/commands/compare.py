@@ -15,8 +15,8 @@ from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
-from launcher.terminal.cells import right_aligned, shown_width
 from launcher.terminal.console import paint
+from launcher.terminal.fold import right_aligned, shown_width
 from launcher.terminal.metric_text import label_of, value_text
 from launcher.terminal.table import columns
 from launcher.terminal.values import (

@@ -1,14 +1,20 @@
-"""Rows of an optimizer step in the run file of a new run."""
+"""Rows of an optimizer step, and learning rates of trained weights, in the run file of a new run.
+
+The rates fall with the width of the model.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from launcher.commands.starter_file import Device
-from launcher.commands.text_lengths import mean_tokens
 from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.families.shape import ModelShape
+from neobert.plurals import percent
+from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import spec_of
 
 TEXTS_PER_STEP = 32
@@ -19,6 +25,33 @@ MIN_STEPS_PER_PASS = 2
 """By an estimate of the tokens, which may be twice as many as there are: one microbatch has to be full."""
 MAX_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
 """Most tokens of a microbatch where a step may have several at no loss."""
+
+MIN_BYTES_PER_TOKEN = 3
+"""Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
+COVERED = 0.99
+"""Share of the texts that the length covers."""
+MIN_TOKENS, SPECIAL_TOKENS = 32, 2
+UNFILLED_TEXTS = 1.5
+"""Texts for which a packed microbatch has no space at its end: with it, runs of eight tables made 2.9 to 3.2
+passes where `init` had stated 3."""
+
+FINE_TUNING_RATE, BASE_WIDTH, TOP_RATE = 4e-5, 768, 3e-4
+"""For labels: between the published rates for BERT-base. Those fall with the square of the width (1e-5 to
+3e-5 at 1,024, 3e-4 at 256: OPT006), up to TOP_RATE. MiniLM, of width 384, at 2e-4 and at 8e-5, which falls
+with the width alone, Matthews correlation on other texts: 600 sentences of SST-2 0.60 and 0.63 (three
+seeds), 860 tweets 0.60 and 0.58 (two); on held-out reviews in five classes at best 0.46 and 0.32 (one), where
+the lower rate still predicts one class for every text at step 44 of 85."""
+CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
+"""Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
+ADAPTER_TOP_RATE = 1e-3
+"""Twice the highest published rate of LoRA in OPT006."""
+EMBEDDER_RATE = 5e-6 * 384
+"""Product for embeddings that are trained already: a quarter of all-MiniLM-L6-v2's own (its model card). In
+400 steps of STS-B, SNLI and Quora, three seeds, that model gained 0.7 points of STS-B and lost 0.2 of nDCG@10
+on Cranfield and on Vaswani; at 2e-5 it gained 1.8, and lost 1.7 and 0.8."""
+CHAT_RATE, CHAT_WIDTH = 2e-5, 4096
+"""Rate for conversations, of Llama 2 with its width (arXiv:2307.09288): falls with the root of the width. Of
+2e-5, 5e-5 and 1e-4, 5e-5 was the best of SmolLM2-135M, with a width of 576, and 1e-4 by far the worst."""
 
 
 class Batch(NamedTuple):
@@ -57,3 +90,84 @@ def batch_of_table(
 def rows_per_step(trainer: TrainerConfig) -> int:
     """Return the rows of a step of one process."""
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
+
+
+def covering_length(lengths: Sequence[int]) -> int:
+    """Return the smallest power of two that covers the texts in tokens."""
+    covered = sorted(lengths)[int(COVERED * (len(lengths) - 1))]
+    return int(2 ** math.ceil(math.log2(max(MIN_TOKENS, max_tokens(covered)))))
+
+
+def lost_share(lengths: Sequence[int], length: int) -> float:
+    """Return the share of the bytes that are in texts of more than `length` tokens."""
+    return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
+
+
+def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
+    """Return the mean length of a text in tokens, of which at most `length` are kept."""
+    tokens = [min(length, num_bytes / bytes_per_token + SPECIAL_TOKENS) for num_bytes in lengths]
+    return sum(tokens) / len(tokens)
+
+
+def rows_of_texts(
+    lengths: Sequence[int], length: int, rows_of_microbatch: int, bytes_per_token: float
+) -> float:
+    """Return the number of rows of `length` tokens that hold the texts.
+
+    rows_of_microbatch: rows that are packed together; 0: each text has a row of its own.
+    """
+    if not rows_of_microbatch:
+        return len(lengths)
+    mean = mean_tokens(lengths, length, bytes_per_token)
+    unfilled = min(0.5, UNFILLED_TEXTS * mean / (rows_of_microbatch * length))
+    return len(lengths) * mean / (length * (1 - unfilled))
+
+
+def rows_of_pieces(lengths: Sequence[int], length: int, bytes_per_token: float, *, is_packed: bool) -> float:
+    """Return the number of rows that hold the texts in pieces of `length` tokens."""
+    tokens = [num_bytes / bytes_per_token for num_bytes in lengths]
+    return sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
+
+
+def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
+    """Return a comment on rows of `length` tokens. limit: the positions of the model."""
+    unit = "the model's positions" if length == limit else "tokens"
+    num_longer = sum(max_tokens(each) > length for each in lengths)
+    if not num_longer:
+        return f"{unit}; by an estimate, no text is longer"
+    return f"{unit}; about {percent(num_longer / len(lengths))} of the texts are longer"
+
+
+def max_tokens(num_bytes: int) -> int:
+    """Return the tokens of a text of many tokens for its size."""
+    return math.ceil(num_bytes / MIN_BYTES_PER_TOKEN)
+
+
+def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
+    """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step.
+
+    Weights that declare keys of the task were trained for it, and need no more than that rate.
+    """
+    width = shape.hidden_size
+    if spec.reads_text or spec.stores_targets:
+        rate = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS) / width
+    elif spec.predicts == "pairs":
+        rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
+    else:
+        rate = min(TOP_RATE, FINE_TUNING_RATE * (BASE_WIDTH / width) ** 2)
+    return _rounded(rate)
+
+
+def rate_of_adapter(rate: float) -> float:
+    """Return an estimate of the learning rate of LoRA, from that for all weights (arXiv:2106.09685)."""
+    return min(ADAPTER_TOP_RATE, _rounded(10 * rate))
+
+
+def rate_of_conversations(hidden_size: int) -> float:
+    """Return an estimate of the learning rate for conversations."""
+    return _rounded(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
+
+
+def _rounded(rate: float) -> float:
+    """Round a rate to one digit."""
+    return float(f"{rate:.0e}")

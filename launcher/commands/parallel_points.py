@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +15,14 @@ from launcher.commands import train
 from launcher.commands.selection import VISIBLE_ENV
 from launcher.commands.sweep_results import Candidate
 from launcher.commands.sweep_runs import STOPPED, Points, log_how_to_continue, record, train_in_turn
-from launcher.process.child_launcher import SiblingForwarder, start
-from launcher.process.signal_forwarding import handling
-from launcher.run.point_slots import OPTION, Slot, slots_of
+from launcher.probes.gpus import probe_gpus
+from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
+from launcher.process.child_start import dying_with_parent
+from launcher.process.signal_forwarding import Forwarder, handling
 from launcher.rundir.records import last_lines, stamp
 from launcher.terminal import console
 from neobert.errors import (
+    EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_PREEMPTED,
@@ -26,12 +30,17 @@ from neobert.errors import (
     EXIT_USAGE,
     ProjectError,
 )
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
 
 POLL_S = 0.1
 TAIL_BYTES, TAIL_LINES = 4096, 12
+
+OPTION = "--parallel"
+
+LAUNCHER = (sys.executable, "-m", __name__.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +167,109 @@ def arguments_of(candidate: Candidate, request: train.Request) -> list[str]:
 def _tail(log: Path) -> str:
     lines = [line.decode(errors="replace") for line in last_lines(log, TAIL_BYTES)]
     return "\n".join(lines[-TAIL_LINES:])
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Devices and cores of one point.
+
+    Attributes:
+        devices: identifiers for CUDA_VISIBLE_DEVICES; empty for a run on the CPU.
+    """
+
+    devices: tuple[str, ...]
+    cores: tuple[int, ...]
+
+
+def slots_of(run: ResolvedRun, parallel: int) -> list[Slot]:
+    """Return the devices and cores of each of `parallel` points.
+
+    Raises ProjectError if there are fewer GPUs than they need.
+    """
+    devices = () if run.device == "cpu" else _visible_gpus()
+    each = run.config.distributed.nproc_per_node if devices or run.device == "cuda" else 0
+    return divide(devices, each, sorted(os.sched_getaffinity(0)), parallel)
+
+
+def divide(devices: Sequence[str], each: int, cores: Sequence[int], parallel: int) -> list[Slot]:
+    """Divide devices and cores; no two slots share a device, or a core unless there are fewer than slots.
+
+    Args:
+        each: devices of one slot.
+    """
+    if parallel * each > len(devices):
+        visible = counted(len(devices), "GPU") if devices else "no GPU"
+        message = f"{counted(parallel, 'point')} of {counted(each, 'GPU')}, but {visible} visible"
+        most = len(devices) // each
+        hint = f"{OPTION} {most}" if most else "leave out --parallel, or see CUDA_VISIBLE_DEVICES"
+        raise ProjectError("sweep", message, hint, OPTION, EXIT_USAGE)
+    share = len(cores) // parallel
+    return [
+        Slot(
+            devices=tuple(devices[index * each : (index + 1) * each]),
+            cores=tuple(cores[index * share : (index + 1) * share] or cores),
+        )
+        for index in range(parallel)
+    ]
+
+
+def _visible_gpus() -> tuple[str, ...]:
+    """Return the visible GPUs by UUID, because CUDA may number them in another order than the driver."""
+    try:
+        return tuple(gpu.uuid for gpu in probe_gpus())
+    except UnsupportedError:
+        return ()
+    except (IncompleteError, TimedOutError) as error:
+        raise ProjectError(
+            "sweep", f"the GPUs cannot be listed: {error}", "see nvidia-smi", OPTION, EXIT_CHECK_FAILED
+        ) from None
+
+
+class SiblingForwarder(Forwarder):
+    """Forwarder of signals to several launchers, each of which counts the signals that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.keep_for_trainer(has_agent=False)
+
+    def adopt(self, child: subprocess.Popen[bytes]) -> None:
+        """Forward signals to this child too, with the last one from before its start."""
+        self.children.append(child)
+        if self.seen:
+            child.send_signal(self.seen[-1])
+
+    def stop(self) -> None:
+        """Ask all points to save and stop at the launcher's request."""
+        self._pass_on(signal.SIGTERM)
+
+    def _pass_on(self, number: int) -> None:
+        for child in self.children:
+            child.send_signal(number)
+
+
+def start(
+    arguments: Sequence[str], log: Path, environment: Mapping[str, str], cores: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Start a launcher on some cores, in its own session: Ctrl-C reaches it once, through this launcher.
+
+    If this launcher is killed, the kernel sends SIGTERM to the child, which saves and stops.
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*LAUNCHER, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+            preexec_fn=_on_cores(cores, dying_with_parent(signal.SIGTERM, os.getpid())),
+        )
+
+
+def _on_cores(cores: Sequence[int], then: Callable[[], None]) -> Callable[[], None]:
+    def prepare() -> None:
+        os.sched_setaffinity(0, cores)
+        then()
+
+    return prepare

@@ -11,8 +11,7 @@ from launcher.commands.status import runs_among
 from launcher.htmlreport.page import MAX_RUNS, write_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
-from launcher.rundir.discovery import find_runs, relative_names
-from launcher.rundir.newest import newest_run
+from launcher.rundir.discovery import find_runs, newest_run, relative_names
 from launcher.rundir.run_status import read_status
 from launcher.terminal import console
 from launcher.terminal.activity import activity

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.terminal import console, markdown
+from launcher.terminal import console
+from launcher.terminal.console import has_colour, paint
 from launcher.terminal.fold import reflow
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -20,6 +23,12 @@ from validators.rule import RETIRED, RULES, Rule, current_code
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "NSA", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Code prefixes of errors at run time, which have no rule and no page."""
 MAX_SUGGESTED = 10
+
+FENCE = "```"
+HEADING = re.compile(r"#+ +(.+)")
+INLINE_CODE = re.compile(r"`([^`\n]+)`")
+COMMENT = re.compile(r"(?:^|\s)#.*$")
+INDENT = "    "
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
@@ -86,7 +95,7 @@ def page_text(rule: Rule) -> str:
     )
     page = reflow(rule.page.strip(), console.width())
     is_for_people = console.is_terminal(sys.stdout) or console.has_colour(sys.stdout)
-    page = markdown.render(page) if is_for_people else page
+    page = "\n".join(_marked_lines(page)) if is_for_people else page
     traits = console.paint(f"{rule.severity} · {rule.level} · {scope} · {waivable}", "dim")
     return f"{title}\n{traits}\n\n{page}"
 
@@ -111,3 +120,20 @@ def _as_json(rule: Rule) -> dict[str, Any]:
         "waivable": rule.waivable,
         "page": rule.page.strip(),
     }
+
+
+def _marked_lines(page: str) -> Iterator[str]:
+    is_code = False
+    for line in page.split("\n"):
+        if line.startswith(FENCE):
+            is_code = not is_code
+        elif is_code:
+            yield INDENT + COMMENT.sub(lambda match: paint(match[0], "dim"), line) if line else ""
+        elif heading := HEADING.fullmatch(line):
+            yield paint(heading[1], "bold")
+        else:
+            yield INLINE_CODE.sub(_inline, line)
+
+
+def _inline(match: re.Match[str]) -> str:
+    return paint(match[1], "cyan") if has_colour(sys.stdout) else match[0]

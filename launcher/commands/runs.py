@@ -8,13 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.rundir.discovery import find_runs
-from launcher.rundir.newest import default_root
+from launcher.rundir.discovery import default_root, find_runs
 from launcher.rundir.run_status import STATE_COLOURS, RunStatus, read_status, show_best
 from launcher.terminal import console
-from launcher.terminal.cells import left_aligned, right_aligned, shown_width
 from launcher.terminal.console import paint
-from launcher.terminal.fold import fold
+from launcher.terminal.fold import fold, left_aligned, right_aligned, shown_width
 from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
 from neobert.metric_names import EVAL_LOSS

@@ -74,7 +74,7 @@ def find_weights(requested: str) -> Weights:
     else:
         folder = model_folder(path)
         place = str(folder)
-    settings = _settings(folder)
+    settings = read_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     kind = settings.text("model_type", "")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
@@ -124,10 +124,6 @@ def require_extendable(weights: Weights, positions: str, length: int) -> None:
     raise ProjectError(
         "usage", message, f"{way}, or a model with rotary positions as {OPTION}", CONTEXT, EXIT_USAGE
     )
-
-
-def _settings(folder: Path) -> Settings:
-    return read_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
 
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.run.summary import saved_step
 from launcher.rundir.directory import is_run_directory
-from launcher.rundir.newest import newest_run
+from launcher.rundir.discovery import newest_run
 from launcher.rundir.run_status import DIED, RunStatus, read_status
 from launcher.terminal import console
 from launcher.terminal.fold import fold

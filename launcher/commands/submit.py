@@ -22,12 +22,12 @@ from launcher.preflight.examination import judge_dry_run
 from launcher.process.trainer_process import Topology
 from launcher.report.formats.text import render as findings_text
 from launcher.run.batch import kubernetes, skypilot, slurm
-from launcher.run.batch.node_range import NodeRange
 from launcher.run.batch.request import BatchRequest
 from launcher.rundir.directory import run_directory
 from launcher.terminal import console
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
+from profiles.kept_step import KEEPS, accumulation_for
 from profiles.registry import ResolvedRun
 from validators.planning import plan_run
 from validators.rules.host_scheduler import lead_for_saves_s
@@ -38,6 +38,8 @@ UNUSUAL = re.compile(r"[^\w.-]+")
 FOLDER = ".submit"
 LABEL, LONGEST_LABEL = re.compile(r"[^a-z0-9]+"), 50
 """Characters that no name of a Kubernetes object has; it has 63 at most, with the number of a pod."""
+
+TEXT = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
 
 
 class Engine(NamedTuple):
@@ -294,3 +296,46 @@ def _unused(folder: Path) -> Path:
     while (path := folder / f"{number}.sbatch").exists():
         number += 1
     return path
+
+
+class NodeRange(NamedTuple):
+    """Least and largest number of nodes of a job."""
+
+    least: int
+    most: int
+
+    @property
+    def is_elastic(self) -> bool:
+        """Return whether the job may get different numbers of nodes."""
+        return self.least < self.most
+
+    def usable(self, run: ResolvedRun) -> tuple[int, ...]:
+        """Return the numbers of nodes that divide the step of a run with the least number.
+
+        Raises ProjectError if the largest number does not, or if the run does not keep its step.
+        """
+        if not self.is_elastic:
+            return ()
+        if not run.config.trainer.keep_step:
+            message = f"on other numbers of nodes a step would have other rows, because {KEEPS} is false"
+            raise ProjectError(
+                "usage",
+                message,
+                f"add --{KEEPS} true, or pass a single number of nodes",
+                "--nodes",
+                EXIT_USAGE,
+            )
+        trainer, nproc = run.config.trainer, run.config.distributed.nproc_per_node
+        step = trainer.gradient_accumulation_steps * nproc * self.least
+        accumulation_for(step, nproc, self.most)
+        return tuple(n for n in range(self.least, self.most + 1) if step % (n * nproc) == 0)
+
+
+def parse_nodes(text: str) -> NodeRange:
+    """Parse N or MIN:MAX. Raises ProjectError for any other text."""
+    match = TEXT.fullmatch(text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 0 < least <= most:
+        message = f"{text!r} is neither a number of nodes nor a range"
+        raise ProjectError("usage", message, "pass --nodes 2 or --nodes 2:4", "--nodes", EXIT_USAGE)
+    return NodeRange(least, most)

@@ -26,8 +26,22 @@ from launcher.commands.sweep_runs import STOPPED
 from launcher.io.files import make_folder
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
-from launcher.run.search_space import CHOICE, Parameter, Value, corners, own_values, parse_space, trial_point
-from launcher.run.study import COMPLETE, FAILED, FILE, WAITING, Study, Trial, require_optuna
+from launcher.run.study import (
+    CHOICE,
+    COMPLETE,
+    FAILED,
+    FILE,
+    WAITING,
+    Parameter,
+    Study,
+    Trial,
+    Value,
+    corners,
+    own_values,
+    parse_space,
+    require_optuna,
+    trial_point,
+)
 from launcher.run.summary import Summary
 from launcher.rundir.directory import claimed, run_directory
 from launcher.terminal import console

@@ -1,21 +1,27 @@
-"""`encode` and `predict`: embeddings and predictions of texts, computed in a child process."""
+"""`encode`, `predict` and `search`: embeddings, predictions and close texts, from child processes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
-from launcher.commands.texts_argument import texts_and_output
-from launcher.io.files import expanded, make_folder
+from launcher.io.files import expanded, make_folder, require_present, require_source, require_writable
 from launcher.process.json_child import report_of
 from launcher.terminal import console
 from launcher.terminal.table import columns
+from launcher.terminal.values import result_json
 from neobert.encoding.request import Request as EncodingRequest
-from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted, percent
 from neobert.prediction.request import Request as PredictionRequest
 from neobert.printable import printable
@@ -25,6 +31,11 @@ MODULES = {EncodingRequest: "neobert.encoding", PredictionRequest: "neobert.pred
 LARGE_SHARE_LOST = 0.1
 STOPPED, CONTINUED = "Ctrl-C: stopped", "run the same command again to continue with the remaining texts"
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
+
+STANDARD_INPUT = "-"
+
+MODULE = "neobert.search"
+SEARCH_HINT = "see the output above"
 
 
 def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
@@ -79,3 +90,85 @@ def warn_of_lost_text(report: Mapping[str, Any]) -> None:
             f"{percent(share)} of all tokens were cut off"
         )
         console.log("  = hint: split long texts into passages, one per line or row")
+
+
+@contextmanager
+def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield the path or Hub name of the texts, and the path of the output; print JSON lines if there is none.
+
+    `-` is the lines of standard input; an argument with white space that does not exist as a path is one
+    text. Raises `ProjectError` for a path that does not exist, or an output that cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
+        place = expanded(output).absolute() if output is not None else Path(scratch, "output.jsonl")
+        require_writable(place)
+        source = _source(texts, Path(scratch))
+        try:
+            yield source, str(place)
+        except ProjectError as error:
+            if str(texts) == STANDARD_INPUT:
+                error.place = error.place.replace(source, "standard input")
+            raise
+        if output is None:
+            console.write(place.read_text(encoding="utf-8").rstrip("\n"))
+
+
+def _source(texts: Path, scratch: Path) -> str:
+    if str(texts) == STANDARD_INPUT:
+        lines = scratch / "input.txt"
+        with lines.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        return str(lines)
+    if len(str(texts).split()) > 1 and not expanded(texts).exists():
+        row = scratch / "input.jsonl"
+        row.write_text(json.dumps({"text": str(texts)}), encoding="utf-8")
+        return str(row)
+    return require_source(texts, "TEXTS")
+
+
+def search(
+    index: Path, query: str, model: Path | None, settings: Mapping[str, Any], output_format: str
+) -> int:
+    """Print the closest texts of each query."""
+    require_working_directory()
+    index = expanded(index).absolute()
+    require_present(index, "DIR", f"write one: neobert-launch encode MODEL TEXTS --index {quote(str(index))}")
+    if model is not None:
+        model = expanded(model).absolute()
+        require_model_folder(model)
+    content = {
+        "index": str(index),
+        "queries": _queries(query),
+        "model": None if model is None else str(model),
+        **settings,
+    }
+    report = report_of(MODULE, content, doing="loading the model", hint=SEARCH_HINT)
+    if output_format == "json":
+        console.write(result_json(report))
+    else:
+        console.write("\n\n".join(_text(each, report["results"]) for each in report["results"]))
+    return EXIT_OK
+
+
+def _queries(query: str) -> list[str]:
+    """Return the query, or the lines of standard input. Raises `ProjectError` if they are empty."""
+    is_read = query == STANDARD_INPUT  # other line ends than \n may be inside a query
+    lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").split("\n") if is_read else [query]
+    queries = [line.removesuffix("\r") for line in lines if line.strip()]
+    if not queries:
+        raise ProjectError("search-query", "the query is empty", "pass a text as QUERY", exit_code=EXIT_USAGE)
+    return queries
+
+
+def _text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
+    """Return score, row, file and text of each passage found; with several queries, after the query."""
+    rows = [
+        [f"{each['score']:.4f}", str(each["row"]), *([each["file"]] if "file" in each else []), _line(each)]
+        for each in result["found"]
+    ]
+    heading = [" ".join(result["query"].split())] if len(results) > 1 else []
+    return "\n".join([*heading, columns(rows)])
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    return " ".join(found["text"].split())

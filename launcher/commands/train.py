@@ -29,8 +29,7 @@ from launcher.run.launch_records import WRITTEN, make_room, write_run
 from launcher.run.live_view import View, make_view
 from launcher.run.next_command import resume_command
 from launcher.run.stages import Stages, require_stages
-from launcher.run.summary import Summary, already_finished
-from launcher.run.summary_text import summary_text
+from launcher.run.summary import Summary, already_finished, summary_text
 from launcher.run.supervision import supervise
 from launcher.run.worker_nodes import (
     require_free_port,
@@ -39,7 +38,6 @@ from launcher.run.worker_nodes import (
     with_node_rank,
     withdraw_receipt,
 )
-from launcher.rundir.attempt import require_newest, take_over
 from launcher.rundir.changed_text import changed_files
 from launcher.rundir.directory import (
     CreatedMeanwhileError,
@@ -49,7 +47,9 @@ from launcher.rundir.directory import (
     is_finished,
     refuse_halted,
     refuse_special_files,
+    require_newest,
     run_directory,
+    take_over,
 )
 from launcher.rundir.live_state import Watch
 from launcher.rundir.records import FIRST_STEP, NUM_RANKS

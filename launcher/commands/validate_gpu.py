@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection, keep_to_its_device, require_working_directory
 from launcher.io.files import absolute, require_writable, write_text
-from launcher.preflight.detected_gpu_run import GpuRun, run_for_gpus
 from launcher.probes.collect import collect
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
 from launcher.probes.trials import devices_probe, numerics_probe
+from launcher.report.formats.text import VERDICT_COLOUR, finding_text
 from launcher.report.report import Report, report_of_run
-from launcher.report.validation_view import validation_text
 from launcher.terminal import console
 from launcher.terminal.activity import activity, announce
+from launcher.terminal.console import paint
+from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
+from neobert.families.table import initial_weights
+from neobert.plan import find_card
+from neobert.plurals import counted
+from neobert.precision.recipe import BF16
 from neobert.printable import printable
-from profiles.registry import ResolvedRun
+from neobert.units import MIB_PER_GIB
+from profiles.about import Requirements
+from profiles.registry import Profile, ResolvedRun, list_profiles, load_profile, resolve_run
 from validators.core import judge
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_to_json
+from validators.facts_numerics import (
+    DeviceFacts,
+    IsolationFacts,
+    NumericsFacts,
+    ParityFacts,
+    PathFacts,
+    RepeatFacts,
+)
+from validators.facts_rehearsal import AnswerFacts
 from validators.finding import Level
 from validators.numerics_faults import count_killed
 from validators.planning import plan_run
+from validators.rules.gpu import mismatches
+from validators.thresholds import MEMORY_SHARE
 
 CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "NUM004")
+
+ANY_KERNELS = ("model.attn_backend=auto", "model.kernel_backend=auto")
+
+HEAD = ["path", "ran", "leaks", "cross grad", "error forward", "backward", "repeats", "mutants"]
+NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +85,7 @@ def run(request: Request, output_format: str) -> int:
     if request.save_facts:
         write_text(request.save_facts, facts_to_json(facts))
     if output_format == "text":
-        console.write(validation_text(report, facts, verbose=request.verbose))
+        console.write(_validation_text(report, facts, verbose=request.verbose))
     else:
         console.write(result_json({"note": run_here.note} | as_json(report, facts)))
     return report.exit_code
@@ -138,3 +162,185 @@ def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Repor
 def has_ranks(resolved: ResolvedRun) -> bool:
     """Return whether the run has several ranks on this node."""
     return resolved.config.distributed.nproc_per_node > 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRun:
+    """Resolved run for the visible GPU. `note` names the GPU, the profile and changed keys."""
+
+    resolved: ResolvedRun
+    note: str
+
+
+def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
+    """Resolve the profile that requires these GPUs, or adapt the closest production profile to the first GPU.
+
+    Args:
+        gpus: visible GPUs, at least one.
+        overrides: command-line overrides, which take precedence over the adapted values.
+    """
+    profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
+    fitting = [profile for profile in profiles if _is_for(profile, gpus)]
+    if not fitting:
+        return _nearest(profiles, gpus[0], overrides)
+    chosen = max(fitting, key=lambda profile: (profile.kind == "production", profile.requires.num_gpus))
+    label = counted(chosen.requires.num_gpus, gpus[0].name)
+    return GpuRun(resolve_run(chosen.name, (), overrides), f"{label}: profile {chosen.name}")
+
+
+def _is_a_start(profile: Profile) -> bool:
+    """Return whether a profile requires a named GPU, runs on one node and starts from random weights."""
+    is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
+    continues = initial_weights(profile.config) is not None
+    return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
+
+
+def _is_for(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
+    needed = profile.requires.num_gpus
+    faults = [fault for gpu in gpus[:needed] for fault in mismatches(gpu, profile.requires)]
+    return needed <= len(gpus) and not faults
+
+
+def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str]) -> GpuRun:
+    production = [
+        profile for profile in profiles if profile.kind == "production" and profile.requires.num_gpus == 1
+    ]
+    nearest = min(production, key=lambda profile: _distance(profile.requires, gpu))
+    shape = _legal_shape(nearest, gpu)
+    resolved = resolve_run(nearest.name, (), [*shape, *overrides])
+    assert resolved.profile is not None
+    adapted = replace(resolved, profile=resolved.profile._replace(requires=_requirements_met_by(gpu)))
+    memory, capability = gpu.memory_total_mib / MIB_PER_GIB, ".".join(map(str, gpu.compute_capability))
+    note = (
+        f"{gpu.name} ({memory:.0f} GiB, compute capability {capability}): no profile requires this GPU; "
+        f"validating the nearest, {nearest.name}, with {', '.join(shape)}"
+    )
+    return GpuRun(adapted, note)
+
+
+def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:
+    """Return a sort key: difference in compute capability, which limits the kernels, then in memory."""
+    major, minor = requires.min_compute_capability or BF16.min_capability
+    own_major, own_minor = gpu.compute_capability
+    apart_mib = abs((requires.gpu_memory_gib or 0) * MIB_PER_GIB - gpu.memory_total_mib)
+    is_newer = (major, minor) > (own_major, own_minor)
+    return is_newer, abs(major - own_major), abs(minor - own_minor), apart_mib
+
+
+def _legal_shape(profile: Profile, gpu: GpuFacts) -> list[str]:
+    """Return overrides of kernels, precision and microbatch size for this GPU."""
+    precision = [] if gpu.compute_capability >= BF16.min_capability else ["trainer.mixed_precision=fp32"]
+    trainer = profile.config.trainer
+    rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
+    while True:
+        shape = [
+            *ANY_KERNELS,
+            *precision,
+            f"trainer.per_device_train_batch_size={rows}",
+            f"trainer.gradient_accumulation_steps={accumulation}",
+        ]
+        memory_mib = plan_run(resolve_run(profile.name, (), shape)).memory_mib.value
+        if memory_mib <= MEMORY_SHARE * gpu.memory_total_mib or rows % 2:
+            return shape
+        rows, accumulation = rows // 2, accumulation * 2
+
+
+def _requirements_met_by(gpu: GpuFacts) -> Requirements:
+    return Requirements(
+        gpu=_model_of(gpu),
+        gpu_memory_gib=gpu.memory_total_mib / MIB_PER_GIB,
+        min_compute_capability=gpu.compute_capability,
+    )
+
+
+def _model_of(gpu: GpuFacts) -> str | None:
+    """Return the GPU's name in the table of data sheets, or None for a GPU that is not in the table."""
+    try:
+        return find_card(gpu.name).name
+    except ProjectError:
+        return None
+
+
+def _validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
+    """Format the result of `validate-gpu`; with `verbose`, including the unavailable paths."""
+    parts = [
+        f"{paint(report.verdict.upper(), VERDICT_COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"
+    ]
+    if facts.numerics is not None:
+        parts.append(_numerics(facts.numerics, verbose=verbose))
+    if facts.devices:
+        parts.append(columns([_device(device) for device in facts.devices], indent="  "))
+    parts += [finding_text(finding) for finding in report.findings]
+    parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
+    if facts.numerics is not None and facts.numerics.paths:
+        parts.append("mutants killed {}/{}".format(*count_killed(facts.numerics)))
+    return "\n\n".join(parts)
+
+
+def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
+    lengths = numerics.segment_lengths
+    segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
+    head = printable(f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}")
+    rows = [HEAD, *(_path(path) for path in numerics.paths)]
+    if numerics.attention:
+        rows = [["test", "kernel", "result"]]
+        rows += [[_test(each), numerics.attention, _value(each.value)] for each in numerics.answers]
+    notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
+    return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
+
+
+def _test(answer: AnswerFacts) -> str:
+    return answer.subject if answer.kind in ("exact", "close") else answer.kind
+
+
+def _value(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3g}"
+
+
+def _path(path: PathFacts) -> list[str]:
+    probes = path.probes
+    return [
+        path.label,
+        path.dispatched or NONE,
+        *_isolation(probes.isolation),
+        *_parity(probes.parity),
+        _repeats(probes.repeats),
+        str(len(path.mutants)),
+    ]
+
+
+def _repeats(repeats: RepeatFacts | None) -> str:
+    if repeats is None:
+        return NONE
+    return f"within {repeats.gradient_moved:.1e}" if repeats.tensors_moved else "exactly"
+
+
+def _isolation(isolation: IsolationFacts | None) -> Iterator[str]:
+    if isolation is None:
+        yield from (NONE, NONE)
+    else:
+        yield f"{isolation.leaked_tokens:,}"
+        yield f"{isolation.largest_cross_gradient:.2g}"
+
+
+def _parity(parity: ParityFacts | None) -> Iterator[str]:
+    if parity is None:
+        yield from (NONE, NONE)
+        return
+    forward = parity.forward_max_ratio
+    yield NONE if forward is None else f"{forward:.2f}x"
+    yield f"{parity.backward_max_ratio:.2f}x"
+
+
+def _device(device: DeviceFacts) -> list[str]:
+    return [
+        f"GPU {device.index} ({device.name})",
+        f"{device.gemm_flops / 1e12:.0f} TFLOP/s" + _burst(device),
+        f"{device.copy_bytes_per_s / 1e12:.2f} TB/s in its memory",
+        f"{device.host_bytes_per_s / 1e9:.1f}e9 bytes/s from the host",
+        f"{device.answers - device.wrong_answers}/{device.answers} known products correct",
+    ]
+
+
+def _burst(device: DeviceFacts) -> str:
+    return "" if device.burst_flops is None else f", {device.burst_flops / 1e12:.0f} in a burst"

@@ -8,8 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.context_extension import context_keys, least_rate
-from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
-from launcher.commands.new_batch import MORE_HELD_OUT, Batch, batch_of_table, rows_per_step
+from launcher.commands.new_batch import (
+    MORE_HELD_OUT,
+    Batch,
+    batch_of_table,
+    comment_on_length,
+    covering_length,
+    lost_share,
+    rate_from_weights,
+    rate_of_adapter,
+    rate_of_conversations,
+    rows_of_pieces,
+    rows_of_texts,
+    rows_per_step,
+)
 from launcher.commands.run_file_entries import Entry, declared, matters, resolved, yaml_of
 from launcher.commands.starter_file import (
     BYTES_PER_TOKEN,
@@ -20,13 +32,6 @@ from launcher.commands.starter_file import (
     rounded,
 )
 from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
-from launcher.commands.text_lengths import (
-    comment_on_length,
-    covering_length,
-    lost_share,
-    rows_of_pieces,
-    rows_of_texts,
-)
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
 from launcher.htmlreport.decimation import Decimator, Series
-from launcher.htmlreport.jsonl import first_step, is_plain, rows_of, step_of
+from launcher.io.files import open_regular
 from launcher.rundir.records import (
     BEAT_VALUES,
     FIRST_STEP,
+    LONGEST_LINE_BYTES,
     NUM_RANKS,
     Record,
     last_record,
@@ -36,6 +38,10 @@ LONGEST_MS = 1e12
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
 STARTING = "start"
 """Phase of a session before its first step."""
+
+MAX_DOCUMENT_BYTES = 64 * 2**20
+MAX_DEPTH = 32
+"""Limit of nesting. Files of a run have fewer than ten levels; formatting hundreds overflows the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +230,53 @@ def _time_ms(row: Record, name: str) -> float | None:
     """Return a time of a row if it is valid: from 0 to `LONGEST_MS`."""
     value = row.get(name)
     return value if is_number(value) and 0 <= value < LONGEST_MS else None
+
+
+def read_document(folder: Path, name: str) -> Record:
+    """Return a JSON object of the run directory; empty if it is missing, damaged, too large or a link."""
+    try:
+        with open_regular(folder / name, follows_link=False) as file:
+            content = json.loads(file.read(MAX_DOCUMENT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) and not _is_deeper(content, MAX_DEPTH) else {}
+
+
+def rows_of(path: Path) -> Iterator[Record | None]:
+    """Yield the rows that have a step, and None for each damaged line. A line without an end is left out."""
+    with suppress(OSError), open_regular(path, follows_link=False) as file:
+        while line := file.readline(LONGEST_LINE_BYTES):
+            if not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n"):  # the rest of a line that is too long
+                    line = file.readline(LONGEST_LINE_BYTES)
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if row is None or (type(row) is dict and is_count(row.get("step"))):
+                yield row
+
+
+def step_of(row: Record) -> int:
+    """Return the step of a row; 0 if there is none."""
+    return row["step"] if is_count(row.get("step")) else 0
+
+
+def first_step(path: Path) -> int:
+    """Return the step of the first row; 0 if there is none."""
+    return next((row["step"] for row in rows_of(path) if row), 0)
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether the path is a regular file that can be read."""
+    with suppress(OSError), open_regular(path, follows_link=False):
+        return True
+    return False
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)

@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from launcher.htmlreport.decimation import PIXELS, Series
-from launcher.htmlreport.jsonl import read_document
-from launcher.htmlreport.reader import History, Rank, launches_of, read_history, read_ranks, saved_steps
+from launcher.htmlreport.reader import (
+    History,
+    Rank,
+    launches_of,
+    read_document,
+    read_history,
+    read_ranks,
+    saved_steps,
+)
 from launcher.rundir.directory import is_alive
 from launcher.rundir.records import Record, list_in
 from neobert.config.canonical import flatten

@@ -1,21 +1,20 @@
-"""Candidate fixes for a problem in a run file, by kind of problem."""
+"""Candidate fixes for a problem in a run file, by kind of problem.
+
+Edits of YAML preserve comments, line endings and all other lines. They take lines with their endings and a
+line number from 0, and return new lines, or None unless the text has one key with a scalar on its own line.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from launcher.lint import yaml_edits
-from launcher.lint.text_edits import Change, Edit, apply, edited, quote_at, with_line_ends
 from neobert.config import ConfigIssue, all_keys, sections
+from neobert.config.document import LINE_BREAK
 from neobert.config.key_suggestions import key_elsewhere, suggest_key
-from neobert.config.migrated_files import (
-    advice_for_entry,
-    is_legal,
-    warmup_in_force,
-    yaml_text,
-)
+from neobert.config.migrated_files import advice_for_entry, is_legal, warmup_in_force, yaml_text
 from neobert.config.migrated_keys import BETAS, advice_for_key, translated_choice, translation_of
 from neobert.config.nodes import Node, find, plain
 
@@ -26,6 +25,18 @@ QUOTED = re.compile(r"remove the quotes: (\S+)")
 HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
 BARE = re.compile(r"[^\s,#{}\[\]]+")
+
+Lines = list[str]
+
+KEY_LINE = re.compile(
+    r"(?P<indent> *)(?P<key>[\w-]+)\s*:\s+"
+    r"(?P<value>\"[^\"#]*\"|'[^'#]*'|\[[^\[\]#]*\]|[^\s#\"'\[\]{}&*|>!][^#]*?)"
+    r"(?P<comment>\s+#[^\r\n]*)?(?P<end>\s*)"
+)
+SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
+INDENT = "  "
+MAX_LINE = 1000
+"""Longer lines are not matched: these patterns take quadratic time on blanks."""
 
 
 def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
@@ -57,10 +68,10 @@ def _respelt(source: str, issue: ConfigIssue) -> Iterator[Change]:
     """Yield the text with a quoted number, or a YAML 1.1 boolean such as `yes`, rewritten."""
     quoted, habit = QUOTED.fullmatch(issue.hint), HABIT.fullmatch(issue.hint)
     if quoted:
-        for quote in quote_at(issue.source_line, issue.column):
+        for quote in _quote_at(issue.source_line, issue.column):
             yield from edited(source, Edit(issue.line, issue.column, f"{quote}{quoted[1]}{quote}", quoted[1]))
     if habit:
-        quote = quote_at(issue.source_line, issue.column)
+        quote = _quote_at(issue.source_line, issue.column)
         yield from edited(source, Edit(issue.line, issue.column, f"{quote}{habit[1]}{quote}", habit[2]))
 
 
@@ -71,7 +82,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
     if "." in issue.path or name not in sections() or find(root, (name,)) is not None:
         return
     known = [key for key in node.value if f"{name}.{key}" in all_keys() or advice_for_key((name, key))]
-    lines = yaml_edits.rename_section(with_line_ends(source), issue.line - 1, name)
+    lines = _rename_section(_with_line_ends(source), issue.line - 1, name)
     if lines is not None and known and 2 * len(known) >= len(node.value):
         yield Change("".join(lines), f"{issue.path} -> {name}", section=name)
 
@@ -83,7 +94,7 @@ def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Chang
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")
-    lines = yaml_edits.open_section(with_line_ends(source), node.key.line - 1, key, named.value)
+    lines = _open_section(_with_line_ends(source), node.key.line - 1, key, named.value)
     if lines is not None:
         yield Change("".join(lines), f"{section} -> {named.key}: {named.value}")
 
@@ -96,12 +107,12 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
     nodes = {each: find(root, tuple(f"{section}.{each}".lstrip(".").split("."))) for each in BETAS}
     betas = [BETAS[each] if node is None else plain(node) for each, node in nodes.items()]
     others = [node.key.line - 1 for each, node in nodes.items() if node is not None and each != name]
-    lines: yaml_edits.Lines | None = with_line_ends(source)
+    lines: Lines | None = _with_line_ends(source)
     number = issue.line - 1
     for other in others:
-        lines = lines and yaml_edits.remove(lines, other)
+        lines = lines and remove(lines, other)
         number -= other < number
-    lines = lines and yaml_edits.move(lines, number, "optimizer.betas", yaml_text(betas))
+    lines = lines and move(lines, number, "optimizer.betas", yaml_text(betas))
     if lines:
         both = " and ".join(each for each, node in nodes.items() if node is not None)
         yield Change("".join(lines), f"{both} -> optimizer.betas: {yaml_text(betas)}")
@@ -112,7 +123,7 @@ def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
     advice = advice_for_entry(tuple(issue.path.split(".")), plain(node))
     if not advice.startswith(NO_EFFECT):
         return
-    lines = yaml_edits.remove(with_line_ends(source), issue.line - 1)
+    lines = remove(_with_line_ends(source), issue.line - 1)
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
 
@@ -122,7 +133,7 @@ def _outweighed(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -
 
     In transformers the steps have priority; here the ratio would.
     """
-    lines = yaml_edits.remove(with_line_ends(source), issue.line - 1) if is_yaml else None
+    lines = remove(_with_line_ends(source), issue.line - 1) if is_yaml else None
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: warmup_steps {steps} has priority over it")
 
@@ -142,7 +153,7 @@ def _written_elsewhere(
         if changed is not None:
             yield Change(changed, f"{issue.path} -> {target}{suffix}")
     elif is_yaml:
-        lines = yaml_edits.move(with_line_ends(source), issue.line - 1, target, text or None)
+        lines = move(_with_line_ends(source), issue.line - 1, target, text or None)
         if lines is not None:
             yield Change("".join(lines), f"{issue.path} -> {target}{suffix}")
 
@@ -179,10 +190,179 @@ def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, tex
     """
     changed: str | None = source
     if text:
-        line = with_line_ends(source)[node.origin.line - 1]
+        line = _with_line_ends(source)[node.origin.line - 1]
         old = BARE.match(line, node.origin.column - 1)
         changed = apply(source, Edit(node.origin.line, node.origin.column, old[0], text)) if old else None
-    quote = quote_at(issue.source_line, issue.column)
+    quote = _quote_at(issue.source_line, issue.column)
     old_name = issue.path.rpartition(".")[2]
     edit = Edit(issue.line, issue.column, f"{quote}{old_name}{quote}", f"{quote}{new}{quote}")
     return None if changed is None else apply(changed, edit)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One replacement in a line. Lines and columns count from 1."""
+
+    line: int
+    column: int
+    old: str
+    new: str
+
+    def fits(self, text: str) -> bool:
+        """Return whether the line has the text to replace at that column, as a whole word."""
+        start, stop = self.column - 1, self.column - 1 + len(self.old)
+        return text[start:stop] == self.old and not re.match(r"[\w.-]", text[stop : stop + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Text after one fix, a short summary of the fix, and the new name of a renamed section, if any."""
+
+    source: str
+    summary: str
+    section: str = ""
+
+
+def apply(source: str, edit: Edit) -> str | None:
+    """Return the source with one edit applied; None if it has other text at that position."""
+    lines = _with_line_ends(source)
+    if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
+        return None
+    text = lines[edit.line - 1]
+    start = edit.column - 1
+    lines[edit.line - 1] = text[:start] + edit.new + text[start + len(edit.old) :]
+    return "".join(lines)
+
+
+def edited(source: str, edit: Edit) -> Iterator[Change]:
+    """Yield the source with one edit applied; nothing if it has other text at that position."""
+    changed = apply(source, edit)
+    if changed is not None:
+        yield Change(changed, f"{edit.old} -> {edit.new}")
+
+
+def _quote_at(line: str, column: int) -> str:
+    """Return the quote character at a column, counted from 1; empty for any other character."""
+    return line[column - 1 : column] if line[column - 1 : column] in ("'", '"') else ""
+
+
+def _with_line_ends(source: str) -> list[str]:
+    """Split a text into lines with their line endings."""
+    ends = [match.end() for match in LINE_BREAK.finditer(source)]
+    return [source[start:stop] for start, stop in zip([0, *ends], [*ends, len(source)], strict=True)]
+
+
+def remove(lines: Lines, number: int) -> Lines | None:
+    """Remove the line of a key; its section as well if the key was the only one in it."""
+    if _key_line(lines, number) is None and not _is_empty_key(lines, number):
+        return None
+    gone = {number}
+    section = _section_above(lines, number)
+    if section is not None and _children(lines, section) == [number]:
+        gone.add(section)
+    return [line for place, line in enumerate(lines) if place not in gone]
+
+
+def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
+    """Move the key of a line to the end of its section, or of the file for a key without one.
+
+    A missing section is added at the end of the file.
+
+    Args:
+        value: new text of the value; None keeps the old one.
+    """
+    match, rest = _key_line(lines, number), remove(lines, number)
+    section, _, key = target.rpartition(".")
+    if match is None or rest is None:
+        return None
+    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
+    text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
+    header = _header_of(rest, section) if section else None
+    if header is None:
+        added = [f"{section}:{end}", INDENT + text] if section else [text]
+        return [*_closed(rest, end), *added]
+    children = _children(rest, header)
+    if not children:
+        return None
+    last = children[-1] + 1
+    return [*_closed(rest[:last], end), " " * _indent(rest[children[0]]) + text, *rest[last:]]
+
+
+def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
+    """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
+    match = _key_line(lines, number)
+    if match is None or match["indent"]:
+        return None
+    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
+    header = f"{match['key']}:{match['comment'] or ''}{end}"
+    return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
+
+
+def _closed(lines: Lines, end: str) -> Lines:
+    """Return the lines, with a line ending after the last line too."""
+    if not lines or lines[-1].endswith("\n") or not lines[-1]:
+        return lines
+    return [*lines[:-1], lines[-1] + end]
+
+
+def _rename_section(lines: Lines, number: int, name: str) -> Lines | None:
+    """Rename the top-level section whose key is on the line."""
+    match = _match(SECTION_LINE, lines[number])
+    if match is None:
+        return None
+    return [*lines[:number], name + lines[number][match.end("key") :], *lines[number + 1 :]]
+
+
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    return pattern.fullmatch(line) if len(line) <= MAX_LINE else None
+
+
+def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
+    """Match a key with a scalar; None if the value continues on the next line."""
+    match = _match(KEY_LINE, lines[number])
+    following = next((line for line in lines[number + 1 :] if line.strip()), "")
+    is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
+    return None if match is None or is_continued else match
+
+
+def _is_empty_key(lines: Lines, number: int) -> bool:
+    """Return whether a line is a key without a value, or with `null`, and no lines below it."""
+    line = lines[number].lstrip(" ")
+    following = next((each for each in lines[number + 1 :] if _is_content(each)), "")
+    is_opening = _indent(following) > _indent(lines[number]) or following.lstrip().startswith("- ")
+    return _match(SECTION_LINE, line) is not None and not is_opening
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _section_above(lines: Lines, number: int) -> int | None:
+    """Return the number of the line that opens the section of an indented line; None without one."""
+    for place in range(number - 1, -1, -1):
+        if _is_content(lines[place]) and _indent(lines[place]) < _indent(lines[number]):
+            return place if _match(SECTION_LINE, lines[place]) else None
+    return None
+
+
+def _header_of(lines: Lines, section: str) -> int | None:
+    for place, line in enumerate(lines):
+        match = _match(SECTION_LINE, line)
+        if match is not None and match["key"] == section:
+            return place
+    return None
+
+
+def _children(lines: Lines, header: int) -> list[int]:
+    """Return the numbers of the lines in a section, without blank lines and comments."""
+    children = []
+    for place in range(header + 1, len(lines)):
+        if _is_content(lines[place]):
+            if _indent(lines[place]) == 0:
+                break
+            children.append(place)
+    return children

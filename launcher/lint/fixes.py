@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launcher.io.files import write_bytes
-from launcher.lint.changes import REMOVED, changes
-from launcher.lint.text_edits import Change
+from launcher.lint.changes import REMOVED, Change, changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
 from neobert.config.migrated_files import without

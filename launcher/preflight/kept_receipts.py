@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.io.private_folder import private_folder, why_not_private
+from launcher.io.files import private_folder, why_not_private
 from launcher.preflight import levels
 from launcher.preflight.receipts import Examination, is_unchanged, make_receipt, require_readable
 from launcher.preflight.rehearsal_inputs import rehearsal_inputs

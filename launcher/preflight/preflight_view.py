@@ -9,14 +9,12 @@ from datetime import datetime
 
 from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
-from launcher.report.conversation_view import conversation_text, left_out
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
-from launcher.report.text_view import files_rows
+from launcher.report.text_view import conversation_text, files_rows, left_out
 from launcher.terminal import console
-from launcher.terminal.cells import cut_end
 from launcher.terminal.console import paint
-from launcher.terminal.fold import fold
+from launcher.terminal.fold import cut_end, fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
 from neobert.plan import Plan

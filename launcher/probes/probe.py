@@ -12,9 +12,14 @@ from typing import Any
 from launcher.io.shadowed_modules import PROJECT_ROOT
 from launcher.process.waiting_child import WaitingChild
 from neobert.config.schema import RunConfig
+from neobert.units import BYTES_PER_MIB
 from validators.facts_gpu import GpuFacts
 
 DEADLINE_S = 10.0
+
+# A busy network disk; a slower read counts as a hang.
+SLOWEST_MIB_PER_S = 50
+GRACE_S = 30.0
 
 
 def _happened() -> Event:
@@ -108,3 +113,9 @@ class Probe:
 def nearest_existing(path: Path) -> Path:
     """Return the path itself, or its closest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def request_reading_time(subject: Subject, folder: Path, size_bytes: int) -> None:
+    """Request as much time as a slow disk needs to read `size_bytes` of a checkpoint folder."""
+    size_mib = size_bytes / BYTES_PER_MIB
+    subject.request_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")

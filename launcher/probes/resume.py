@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.probes.probe import Subject
-from launcher.probes.reading_time import request_reading_time
+from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import PLUGGED, corpora_of, is_remote, paths_of

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.io.files import why_unreadable
-from launcher.probes.probe import Subject
-from launcher.probes.reading_time import request_reading_time
+from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.config.keys import all_keys, effect_of

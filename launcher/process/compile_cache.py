@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from launcher.io.private_folder import private_folder, why_not_private
+from launcher.io.files import private_folder, why_not_private
 from launcher.io.shadowed_modules import PROJECT_ROOT
 from neobert.errors import EXIT_USAGE, ProjectError
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
+from neobert.config.annotations import TAG, annotation_at, choices_of, is_union, unwrap
 from neobert.config.errors import ConfigError
+from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 FOREIGN = ("CFG001", "CFG007")
 ANY_GPU = "a100-prod"
 PROFILE, TASK = "profile", "task"
+
+IN_PLACE_OF_NULL: dict[Any, Any] = {str: "other", int: 8, float: 0.5}
 
 
 class JudgedConfigError(ConfigError):
@@ -73,11 +77,10 @@ def _independent_of_defaults(run: ResolvedRun) -> list[Finding]:
 
 
 def _with_other_defaults(run: ResolvedRun) -> ResolvedRun:
-    from neobert.config.other_values import with_other_values
     from profiles.registry import load_profile
 
     unset = [key for key, origin in run.origins.items() if origin.kind == "default"]
-    config = with_other_values(run.config, unset)
+    config = _with_other_values(run.config, unset)
     return replace(run, config=config, profile=run.profile or load_profile(ANY_GPU))
 
 
@@ -90,3 +93,37 @@ def _judged(run: ResolvedRun) -> list[Finding]:
 
 def _identity(finding: Finding) -> tuple[str, str, str]:
     return finding.code, finding.path, finding.message
+
+
+def _with_other_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
+    """Return the config with another value for each of these `section.key`; types of sections are kept.
+
+    The result is for comparisons only: relations between keys are not respected.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        held = getattr(config, section, None)
+        if name != TAG and hasattr(held, name):
+            other = _other(annotation_at((section, name)), getattr(held, name))
+            changes.setdefault(section, {})[name] = other
+    sections = {section: replace(getattr(config, section), **values) for section, values in changes.items()}
+    return replace(config, **sections)
+
+
+def _other(annotation: Any, value: Any) -> Any:
+    """Return a value that differs from `value`, if the type of the key is a simple one."""
+    bare, _ = unwrap(annotation)
+    if value is None:
+        return IN_PLACE_OF_NULL.get(get_args(bare)[0] if is_union(bare) else bare)
+    if choices := choices_of(annotation):
+        return choices[choices.index(value) - 1]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value // 2 if value > 1 else value + 1
+    if isinstance(value, float):
+        return value / 2 or IN_PLACE_OF_NULL[float]
+    if isinstance(value, tuple):
+        return tuple(_other(None, each) for each in value)
+    return f"{value}-other" if isinstance(value, str) else value

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from launcher.rundir.live_state import Watch, describe
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from launcher.rundir.live_state import Watch, describe, describe_evaluation, memory_mib, phase_of, since_save
+from launcher.rundir.records import Record, read_json
+from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
+from launcher.terminal.fold import cut_end, fold
+from launcher.terminal.metric_text import label_of, short_value_text
+from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
+from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.printable import printable
 from neobert.progress import LOG_INTERVAL_S
+from neobert.runfiles.phases import START
+from neobert.runfiles.run_dir import RESOLVED
+
+BETWEEN = "  "
+PHASE_WIDTH = len("interrupted")
+BAR_WIDTHS = ((140, 40), (110, 24), (80, 10))
+"""Minimum width of the terminal and width of the bar, in columns; a later resize does not change the bar."""
+FIELDS = {
+    "count": "{}",
+    "loss": "loss {}",
+    "eval": "{}",
+    "eta": "eta {}",
+    "speed": "{} tokens/s",
+    "elapsed": "elapsed {}",
+    "memory": "{}",
+    "save": "{}",
+}
+FIRST_TO_GO = ("memory", "save", "elapsed", "speed", "eta", "loss", "eval")
+STARTING = "starting"
+WITHOUT_ETA = (STARTING, START, *ENDINGS)
+EVAL_LABELS = {EVAL_LOSS: "eval"}
 
 
 class View(Protocol):
@@ -88,7 +119,82 @@ def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> Vi
     if output_format == "json":
         return SteadyView(PlainView(watch, console.log))
     if console.is_terminal(sys.stdout):
-        from launcher.run.progress_bar import ProgressView
-
         return SteadyView(ProgressView(watch))
     return SteadyView(PlainView(watch, console.write))
+
+
+class ProgressView:
+    """View with steps, losses, throughput and times in one updated line, and evaluations printed above."""
+
+    def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
+        self.watch = watch
+        self._clock, self._begun_s = clock, clock()
+        selecting = selecting_metric(read_json(watch.folder / RESOLVED))
+        self._metric = EVAL_LOSS if selecting is None else selecting[0].name
+        out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+        self.bar_width = next((bar for columns, bar in BAR_WIDTHS if out.width >= columns), 0)
+        column = BarColumn(bar_width=self.bar_width, complete_style="cyan", finished_style="green")
+        bar = [column] if self.bar_width else []
+        phase, text = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "text"))
+        self.progress = Progress(phase, *bar, text, console=out)
+        self.values = dict.fromkeys(FIELDS, UNKNOWN)
+        self.task = self.progress.add_task("", total=None, phase="", text="")
+        self._beat: Record = {
+            "phase": STARTING, "step": max(0, watch.after_step), "max_steps": watch.max_steps,
+        }  # fmt: skip
+        self._show(self._beat)
+        self.progress.start()
+
+    def refresh(self) -> None:
+        """Print new warnings and evaluations, and update the bar."""
+        beat = self.watch.heartbeat()
+        for message in self.watch.new_warnings(beat):
+            console.log(message)
+        for row in self.watch.metrics.read_new():
+            if line := describe_evaluation(row, beat, self.watch.max_steps):
+                text = fold(line, self.progress.console.width, BETWEEN)
+                self.progress.console.print(text, highlight=False, markup=False)
+            if row.get(TRAIN_LOSS) is not None:
+                self.values["loss"] = show_number(row[TRAIN_LOSS])
+                self.values["speed"] = show_count(row.get(PACE))
+            if row.get(self._metric) is not None:
+                self.values["eval"] = self._evaluation(row[self._metric])
+        self._beat = beat or {**self._beat, "phase": STARTING, "phase_doing": None}
+        self._show(self._beat)
+
+    def _evaluation(self, value: float) -> str:
+        """Format the metric that selects checkpoints, with a short label."""
+        label = EVAL_LABELS.get(self._metric, label_of(self._metric))
+        return f"{label} {short_value_text(self._metric, value)}"
+
+    def _show(self, beat: Record) -> None:
+        step, most = beat.get("step"), beat.get("max_steps")
+        is_stepping = beat.get("phase") not in WITHOUT_ETA
+        self.values |= {
+            "count": f"{step or 0}/{most}" if most else UNKNOWN,
+            "eta": show_duration(beat.get("eta_s")) if is_stepping else UNKNOWN,
+            "elapsed": show_duration(self._clock() - self._begun_s),
+            "memory": show_mib(memory_mib(beat)),
+            "save": since_save(beat),
+        }
+        phase = printable(phase_of(beat)).ljust(PHASE_WIDTH)
+        taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
+        room = self.progress.console.width - taken
+        doing = cut_end(printable(beat.get("phase_doing") or ""), room, mark="")
+        text = doing or fitting_fields(self.values, room)
+        self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
+
+    def close(self) -> None:
+        """Update the bar once more, and stop redrawing it."""
+        self.refresh()
+        self.progress.stop()
+
+
+def fitting_fields(values: Mapping[str, str], room: int) -> str:
+    """Join the known values that fit into `room` columns, dropping the least important first."""
+    shown = {name: form.format(values[name]) for name, form in FIELDS.items() if values[name] != UNKNOWN}
+    for name in FIRST_TO_GO:
+        if len(BETWEEN.join(shown.values())) <= room:
+            break
+        shown.pop(name, None)
+    return BETWEEN.join(shown.values())

@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,7 @@ from typing import Any
 
 import psutil
 
-from launcher.io.files import absolute, make_folder
-from launcher.rundir.attempt import follows_lost_attempt, take_over
+from launcher.io.files import absolute, make_folder, write_json
 from launcher.rundir.records import Record, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.activity import announce
@@ -28,6 +28,7 @@ from neobert.config.nodes import join
 from neobert.config.removed_keys import without_removed
 from neobert.errors import ProjectError
 from neobert.printable import printable
+from neobert.runfiles.attempt import FILE, replaced_error
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.runfiles.resume_policy import DEFAULTS
@@ -156,7 +157,12 @@ def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
             if time.monotonic() > start_s + LOCK_TIMEOUT_S:
                 if is_lost:
                     return None
-                raise _occupied(folder) from None
+                raise ProjectError(
+                    code="run-in-progress",
+                    message=f"{_holder(folder)} still uses this directory",
+                    hint=f"see {_status(folder)}; stop that run, or choose another trainer.output_dir",
+                    place=str(folder),
+                ) from None
             if not is_waiting:
                 is_waiting = True
                 wait = f"waiting up to {show_duration(LOCK_TIMEOUT_S)} for it to end"
@@ -174,15 +180,6 @@ def _holder(folder: Path) -> str:
 
 def _status(folder: Path) -> str:
     return f"`neobert-launch status {shlex.quote(str(folder))}`"
-
-
-def _occupied(folder: Path) -> ProjectError:
-    return ProjectError(
-        code="run-in-progress",
-        message=f"{_holder(folder)} still uses this directory",
-        hint=f"see {_status(folder)}; stop that run, or choose another trainer.output_dir",
-        place=str(folder),
-    )
 
 
 def refuse_halted(folder: Path) -> None:
@@ -307,3 +304,42 @@ def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
         return verify(root / str(last_step)).step == last_step
     except (ProjectError, PermissionError):
         return False
+
+
+def take_over(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
+    """Make this launch the one that may change the run, and return its token."""
+    require_newest(folder, environment)
+    token = uuid.uuid4().hex
+    job = {"job": environment.get("SLURM_JOB_ID", ""), "restarts": _restarts(environment)}
+    write_json(folder / FILE, {"token": token, **job, "hostname": socket.gethostname(), "pid": os.getpid()})
+    return token
+
+
+def require_newest(folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ProjectError if a later attempt of this Slurm job has begun: this one is of a lost node."""
+    before = read_json(folder / FILE)
+    if _is_same_job(before, environment) and _number_of(before) > _restarts(environment):
+        raise replaced_error(folder)
+
+
+def follows_lost_attempt(folder: Path, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether Slurm has started this job again after the attempt in the run directory.
+
+    To Slurm that attempt has ended, but processes of a lost node may still run.
+    """
+    before = read_json(folder / FILE)
+    return _is_same_job(before, environment) and _number_of(before) < _restarts(environment)
+
+
+def _is_same_job(before: Record, environment: Mapping[str, str]) -> bool:
+    return bool(before.get("job")) and before.get("job") == environment.get("SLURM_JOB_ID")
+
+
+def _restarts(environment: Mapping[str, str]) -> int:
+    text = environment.get("SLURM_RESTART_COUNT", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _number_of(before: Record) -> int:
+    number = before.get("restarts")
+    return number if isinstance(number, int) else 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from launcher.terminal import console
-from launcher.terminal.cells import cut_end
+from launcher.terminal.fold import cut_end
 from launcher.terminal.values import show_duration
 from neobert.printable import printable
 

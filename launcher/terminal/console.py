@@ -11,8 +11,7 @@ import sys
 from io import TextIOWrapper
 from typing import TextIO
 
-from launcher.terminal.cells import ELLIPSIS, cut_start
-from launcher.terminal.fold import fold
+from launcher.terminal.fold import ELLIPSIS, cut_start, fold
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 

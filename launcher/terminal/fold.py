@@ -1,18 +1,20 @@
-"""Line breaks between words at the width of a terminal, never in a pipe or a log."""
+"""Folding of text at the width of the terminal, and the width of text on it."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterator
-
-from launcher.terminal.cells import shown_width
 
 EXCERPT = re.compile(r"\s+\d* \| ")
 CODE_BLOCK = re.compile(r"(```.*?```)", re.DOTALL)
 PARAGRAPH = re.compile(r"^(?!#).+(?:\n(?!#).+)*", re.MULTILINE)
 NARROWEST = 20
 HANGING = "    "
+
+ANSI = re.compile(r"\x1b\[[\d;]*m")
+ELLIPSIS = "…"
 
 
 def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING) -> str:
@@ -59,3 +61,49 @@ def reflow(page: str, terminal: int) -> str:
 
 def _filled(paragraph: str, width: int) -> str:
     return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
+
+
+def shown_width(text: str) -> int:
+    """Return the number of columns that a text takes, without its colors."""
+    plain = ANSI.sub("", text)
+    return len(plain) if plain.isascii() else sum(map(_columns, plain))
+
+
+def _columns(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def left_aligned(text: str, width: int) -> str:
+    """Pad a text on its right to `width` columns."""
+    return text + " " * (width - shown_width(text))
+
+
+def right_aligned(text: str, width: int) -> str:
+    """Pad a text on its left to `width` columns."""
+    return " " * (width - shown_width(text)) + text
+
+
+def cut_end(text: str, width: int, mark: str = ELLIPSIS) -> str:
+    """Shorten a text without colors to `width` columns, with a mark in place of its end."""
+    if shown_width(text) <= width:
+        return text
+    room = width - shown_width(mark)
+    return _beginning(text, room) + mark if room >= 0 else ""
+
+
+def cut_start(text: str, width: int, mark: str = ELLIPSIS) -> str:
+    """Shorten a text without colors to `width` columns, with a mark in place of its start."""
+    if shown_width(text) <= width:
+        return text
+    room = width - shown_width(mark)
+    return mark + _beginning(text[::-1], room)[::-1] if room >= 0 else ""
+
+
+def _beginning(text: str, room: int) -> str:
+    for place, char in enumerate(text):
+        room -= _columns(char)
+        if room < 0:
+            return text[:place]
+    return text

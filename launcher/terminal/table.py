@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from launcher.terminal import console
-from launcher.terminal.cells import left_aligned, shown_width
-from launcher.terminal.fold import HANGING, fold
+from launcher.terminal.fold import HANGING, fold, left_aligned, shown_width
 from neobert.printable import printable
 
 NARROWEST = 28

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from launcher.commands.chat_server import ServerReplies
+from launcher.commands.chat import ServerReplies
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
 from neobert.generation.request import ReplyEnd, Sampling

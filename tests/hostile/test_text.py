@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from launcher.process.json_child import report_of
 from launcher.report.formats import FORMATS
-from launcher.run.live_view import make_view
-from launcher.run.progress_bar import ProgressView
+from launcher.run.live_view import ProgressView, make_view
 from launcher.rundir.live_state import Watch
 from launcher.terminal.console import safe_text
 from neobert.errors import ProjectError

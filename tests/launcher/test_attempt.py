@@ -13,7 +13,7 @@ from launcher.process.trainer_process import TRAINER_MODULE, Topology
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
 from launcher.rundir import directory
-from launcher.rundir.attempt import follows_lost_attempt, require_newest, take_over
+from launcher.rundir.directory import follows_lost_attempt, require_newest, take_over
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.runfiles.attempt import TOKEN_ENV, is_replaced

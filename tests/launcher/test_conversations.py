@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from launcher.report.conversation_view import HEAD, conversation_text
-from launcher.report.prepared_view import prepared_text
+from launcher.commands.data import prepared_text
+from launcher.report.text_view import HEAD, conversation_text
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_model
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from launcher.probes import disk, host, software
-from launcher.probes.accelerate_file import MAX_BYTES, probe_accelerate_file
 from launcher.probes.disk import reserve
-from launcher.probes.host import clock_behind_s, is_clock_synchronized
+from launcher.probes.host import MAX_BYTES, clock_behind_s, is_clock_synchronized, probe_accelerate_file
 from validators.facts_host import AccelerateFileFacts
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from launcher.cli import app
 from launcher.commands import evaluate_glue, evaluation
-from launcher.commands.texts_argument import texts_and_output
+from launcher.commands.text_jobs import texts_and_output
 from launcher.process import json_child
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import require_model_folder

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.lint.changes import Edit, apply
 from launcher.lint.discovery import discover, left_out_because
 from launcher.lint.fixes import fix_file
-from launcher.lint.text_edits import Edit, apply
 from neobert.config import all_keys
 from neobert.config.migrated_keys import table
 from profiles import registry

@@ -16,13 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.commands.parallel_points import train_points
+from launcher.commands import parallel_points
+from launcher.commands.parallel_points import divide, slots_of, train_points
 from launcher.commands.selection import Selection
 from launcher.commands.sweep import ListedPoints, candidate_of
 from launcher.commands.train import Request
-from launcher.process import child_launcher
 from launcher.process.trainer_process import Topology
-from launcher.run.point_slots import divide, slots_of
 from launcher.run.sweep_points import expand, parse_axes
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
@@ -32,8 +31,8 @@ SWEEP = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=sweep", "--swee
 BRIEF = ("trainer.max_steps=4", "trainer.save_steps=0", "trainer.eval_steps=0", "scheduler.warmup_steps=1")
 BOTH_FAKES = f"""
 import sys
-import launcher.process.child_launcher as child_launcher
-child_launcher.LAUNCHER = (sys.executable, "-c", {WITH_FAKE_TRAINER!r})
+from launcher.commands import parallel_points
+parallel_points.LAUNCHER = (sys.executable, "-c", {WITH_FAKE_TRAINER!r})
 {WITH_FAKE_TRAINER}"""
 """A launcher whose trainer pretends, and whose child launchers have such trainers too."""
 REPORT = """
@@ -68,7 +67,7 @@ def test_no_two_points_share_a_device_or_a_core(parallel, each, devices, cores):
 )
 def test_points_on_gpus_need_one_each(profile, parallel, words, monkeypatch):
     gpus = [type("Gpu", (), {"uuid": f"GPU-{index}"}) for index in range(2)]
-    monkeypatch.setattr("launcher.run.point_slots.probe_gpus", lambda: gpus)
+    monkeypatch.setattr("launcher.commands.parallel_points.probe_gpus", lambda: gpus)
     run = resolve_run(profile, (), ("distributed.nproc_per_node=1",))
     if words:
         with pytest.raises(ProjectError) as raised:
@@ -81,7 +80,7 @@ def test_points_on_gpus_need_one_each(profile, parallel, words, monkeypatch):
 
 @pytest.mark.child
 def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", REPORT))
+    monkeypatch.setattr(parallel_points, "LAUNCHER", (sys.executable, "-c", REPORT))
     selection = Selection("cpu-demo", (), ())
     points = expand(parse_axes(["seed=1,2,3,4"]))
     candidates = [candidate_of(selection, point, tmp_path) for point in points]
@@ -128,7 +127,7 @@ def test_points_train_as_they_do_one_after_another(run_child, monkeypatch):
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_a_point_that_cannot_succeed_does_not_end_the_others(launch, monkeypatch):
-    monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
+    monkeypatch.setattr(parallel_points, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
     answer = launch(*SWEEP, "--parallel", "2", fake="refuse")
     assert (answer.code, answer.out.count(" failed ")) == (93, 3)
     assert answer.err.count(": exit code 93") == 3
@@ -138,7 +137,7 @@ def test_a_point_that_cannot_succeed_does_not_end_the_others(launch, monkeypatch
 @pytest.mark.usefixtures("warm")
 def test_trials_of_a_search_train_at_the_same_time(launch, monkeypatch):
     pytest.importorskip("optuna")
-    monkeypatch.setattr(child_launcher, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
+    monkeypatch.setattr(parallel_points, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
     space = ("--search", "optimizer.lr=log(1e-4,3e-3)", "--trials", "3")
     answer = launch(*SWEEP[:-2], *space, "--parallel", "2", "--output-format", "json", fake="finish")
     assert answer.code == 0, answer.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.report.prepared_view import prepared_text
+from launcher.commands.data import prepared_text
 
 COUNTS = {
     "source": "notes (train, 2 files; not read: 1 x .md)",

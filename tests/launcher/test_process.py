@@ -15,8 +15,7 @@ import pytest
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
 from launcher.run.next_command import resume_command
-from launcher.run.summary import conclude
-from launcher.run.summary_text import summary_text
+from launcher.run.summary import conclude, summary_text
 from neobert.errors import ProjectError
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")

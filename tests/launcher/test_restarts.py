@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from launcher.run.restart_policy import Restarts, of_error, of_lost, of_stall
+from launcher.run.supervision import Restarts, of_error, of_lost, of_stall
 from launcher.rundir.stalls import Stall
 from neobert.errors import ProjectError
 

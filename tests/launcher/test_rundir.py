@@ -24,8 +24,7 @@ from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
 from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run
 from launcher.rundir import directory
-from launcher.rundir.attempt import take_over
-from launcher.rundir.directory import claimed, is_alive
+from launcher.rundir.directory import claimed, is_alive, take_over
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun

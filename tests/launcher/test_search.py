@@ -14,8 +14,7 @@ import pytest
 from launcher.commands.sweep import candidate_of
 from launcher.commands.train import Request
 from launcher.run import study as studies
-from launcher.run.search_space import CHOICE, Parameter, corners, own_values, parse_space
-from launcher.run.study import FILE, Study
+from launcher.run.study import CHOICE, FILE, Parameter, Study, corners, own_values, parse_space
 from launcher.rundir.directory import run_directory
 from neobert.config import to_dict
 from neobert.errors import ProjectError

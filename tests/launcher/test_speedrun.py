@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.run.speedrun_record import (
+from launcher.commands.speedrun import (
     SHARED,
     _code_diff_sha256,
     _objections,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.commands.sweep import settings_begun_with
 from launcher.run.sweep_points import Axis, expand, parse_axes
-from launcher.rundir.begun_otherwise import settings_begun_with
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun, resolve_run

@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher.terminal import console
-from launcher.terminal.cells import cut_end, cut_start, shown_width
-from launcher.terminal.fold import fold, reflow
+from launcher.terminal.fold import cut_end, cut_start, fold, reflow, shown_width
 from launcher.terminal.table import columns
 
 ROWS = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.report.excerpt import end_of, excerpt
+from launcher.report.formats.text import end_of, excerpt
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.preflight.detected_gpu_run import run_for_gpus
+from launcher.commands.validate_gpu import run_for_gpus
 from launcher.probes import ranks, trials
 from launcher.probes.probe import UnsupportedError
 from validators.facts_gpu import GpuFacts

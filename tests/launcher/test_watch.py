@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from launcher.commands.status import BETWEEN, line, read_status
-from launcher.run import progress_bar
+from launcher.run import live_view
 from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
 from launcher.rundir.records import MetricsTail, read_outcome
@@ -42,7 +42,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], StringIO]:
     def of_width(columns: int) -> StringIO:
         out = StringIO()
         shown_on = Console(file=out, force_terminal=True, width=columns, no_color=True)
-        monkeypatch.setattr(progress_bar, "Console", lambda **_: shown_on)
+        monkeypatch.setattr(live_view, "Console", lambda **_: shown_on)
         return out
 
     return of_width
@@ -104,7 +104,7 @@ def test_a_line_in_words():
 
 def test_the_progress_bar_shows_it_all(tmp_path, terminal):
     out = terminal(160)
-    view = progress_bar.ProgressView(Watch(tmp_path, -1, max_steps=40))
+    view = live_view.ProgressView(Watch(tmp_path, -1, max_steps=40))
     append(tmp_path / "metrics.jsonl", {"step": 5, "eval/loss": 4.0})
     view.refresh()
     assert "step 5/40  eval loss 4.0000" in out.getvalue()
@@ -128,7 +128,7 @@ def test_the_progress_bar_shows_it_all(tmp_path, terminal):
 @pytest.mark.parametrize("steps", [40, 1_000_000])
 def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(columns, bar, steps, tmp_path, terminal):
     out = terminal(columns)
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
     beat = {**BEAT, "phase": "data_wait", "max_steps": steps, "step": steps, "eta_s": 72_600}
     append(tmp_path / "heartbeat_rank0.jsonl", beat)
@@ -142,7 +142,7 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(columns, bar, steps,
 
 
 def test_the_least_telling_values_go_first():
-    unknown = dict.fromkeys(progress_bar.FIELDS, "-")
+    unknown = dict.fromkeys(live_view.FIELDS, "-")
     values = unknown | {
         "count": "7/9",
         "loss": "1",
@@ -151,11 +151,11 @@ def test_the_least_telling_values_go_first():
         "eta": "3 s",
         "memory": "4 GiB",
     }
-    assert progress_bar.fitting_fields(values, 200) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s  4 GiB"
-    assert progress_bar.fitting_fields(values, 44) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s"
-    assert progress_bar.fitting_fields(values, 30) == "7/9  loss 1  eval 2  eta 3 s"
-    assert progress_bar.fitting_fields(values, 12) == "7/9  eval 2"
-    assert progress_bar.fitting_fields(values, 4) == "7/9"
+    assert live_view.fitting_fields(values, 200) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s  4 GiB"
+    assert live_view.fitting_fields(values, 44) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s"
+    assert live_view.fitting_fields(values, 30) == "7/9  loss 1  eval 2  eta 3 s"
+    assert live_view.fitting_fields(values, 12) == "7/9  eval 2"
+    assert live_view.fitting_fields(values, 4) == "7/9"
 
 
 def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
@@ -163,7 +163,7 @@ def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
     out = terminal(80)
     config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/mcc"}}
     (tmp_path / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", {**ROW, "eval/accuracy": 0.8125, "eval/f1": 0.5, "eval/mcc": 0.3125})
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 1000, "max_steps": 10_000})
     view.close()
@@ -182,7 +182,7 @@ def test_a_phase_says_how_much_of_it_is_done():
     assert phase_of({}) == "-"
 
 
-def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
+def shown_by(view: live_view.ProgressView, out: StringIO) -> str:
     """Refresh a view, and return its newest line."""
     out.truncate(out.seek(0))
     view.refresh()
@@ -193,7 +193,7 @@ def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
 def test_the_line_follows_a_restart_and_the_progress_of_a_start(tmp_path, terminal):
     """Until the new trainer reports, the phase and the ETA of the killed one are not those of the run."""
     out, beats = terminal(100), tmp_path / "heartbeat_rank0.jsonl"
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(Watch(tmp_path, -1))
     try:
         here = {"boot_id": boot_id(), "boot_s": 50.0}
         append(
@@ -244,7 +244,7 @@ EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
 def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path, terminal):
     out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
-    view = progress_bar.ProgressView(Watch(tmp_path, 10))
+    view = live_view.ProgressView(Watch(tmp_path, 10))
     view.refresh()
     (tmp_path / "heartbeat_rank0.jsonl").write_text("", encoding="utf-8")
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"})  # cut back to step 10
@@ -256,7 +256,7 @@ def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path, terminal):
 def test_a_bar_begins_at_the_step_that_is_resumed(tmp_path, terminal):
     out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", EARLIER)
-    view = progress_bar.ProgressView(Watch(tmp_path, 10, 60))
+    view = live_view.ProgressView(Watch(tmp_path, 10, 60))
     view.refresh()
     assert "10/60" in out.getvalue()
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 8, "step": 11})

@@ -19,11 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.report.run_view import Terminal, page
+from launcher.report.run_view import Terminal, bucketed, page, spark
 from launcher.rundir.directory import claimed
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
-from launcher.terminal.cells import shown_width
-from launcher.terminal.sparkline import bucketed, spark
+from launcher.terminal.fold import shown_width
 from tests.launcher.test_runs import records
 
 WIDE = Terminal(120, 40, is_unicode=True)

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from launcher.run.summary import conclude
-from launcher.run.summary_text import summary_text
+from launcher.run.summary import conclude, summary_text
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.restore import refuse_other_data
 from tests.killed_run import killed_before

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launcher.run.summary import conclude
-from launcher.run.summary_text import summary_text
+from launcher.run.summary import conclude, summary_text
 from neobert.config.schema import TrainerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files

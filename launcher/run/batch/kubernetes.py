@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from launcher.run.batch.request import RENDEZVOUS_PORT, BatchRequest
-from launcher.run.batch.yaml_text import dump
+from launcher.run.batch.request import RENDEZVOUS_PORT, BatchRequest, dump
 from neobert.errors import (
     EXIT_CHECK_FAILED,
     EXIT_CHECK_UNKNOWN,

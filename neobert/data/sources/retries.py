@@ -83,7 +83,12 @@ class RetryingReader:
                 raise
             except Exception as error:
                 if not is_transient(error):
-                    raise _unreadable(self.source.label, error) from error
+                    raise ProjectError(
+                        "DAT001",
+                        f"cannot be read: {type(error).__name__}: {first_line(error)}",
+                        "check the files of the dataset, or prepare it on a local disk",
+                        self.source.label,
+                    ) from error
                 attempt += 1
                 self._pause(attempt, error)
 
@@ -129,12 +134,3 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, OSError):
         return not isinstance(error, _PERMANENT)
     return type(error).__module__.partition(".")[0] in _NETWORK_LIBRARIES
-
-
-def _unreadable(label: str, error: Exception) -> ProjectError:
-    return ProjectError(
-        "DAT001",
-        f"cannot be read: {type(error).__name__}: {first_line(error)}",
-        "check the files of the dataset, or prepare it on a local disk",
-        label,
-    )
