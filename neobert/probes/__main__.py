@@ -17,8 +17,9 @@ import torch
 
 from neobert.errors import ProjectError, write_error_file
 from neobert.families.table import family_of
+from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.attention_suite import probe_attention
-from neobert.probes.numerics.suite import ParallelPaths, compute_as_in_training, probe_named, run_suite
+from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
 from neobert.train import leave, read_config
 
 
@@ -58,7 +59,7 @@ def answer(path: Path, device: str | None, *, every: bool, label: str | None = N
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
     config, device_type = read_config(path), device or ("cuda" if has_cuda else "cpu")
     if not family_of(config).has_numerics_probes:
-        compute_as_in_training(config, device_type)
+        set_torch_kernels(config, device_type)
         return {"unsupported": "", "numerics": probe_attention(config)}
     if label is not None:
         return probe_named(config, device_type, label)

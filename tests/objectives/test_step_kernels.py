@@ -23,6 +23,7 @@ from neobert.objectives.step_kernels import (
     resolve_step_kernels,
 )
 from neobert.objectives.tokens import TokenObjective
+from neobert.training.loop.assembly import make_reproducible
 
 BF16 = torch.bfloat16
 
@@ -55,6 +56,18 @@ def test_a_cpu_runs_torch_and_says_why():
     assert (kernels.name, kernels.attention, kernels.modules) == ("torch", "sdpa", "torch")
     assert not kernels.replace_blocks
     assert "fused needs CUDA, but the run uses the CPU" in kernels.reason
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_on_a_gpu_cudnn_plans_no_attention_for_rows_that_vary_in_width(is_packed):
+    before = torch.backends.cuda.cudnn_sdp_enabled(), torch.get_float32_matmul_precision()
+    try:
+        world = types.SimpleNamespace(device=torch.device("cuda"))
+        make_reproducible(config(datacollator={"pack_sequences": is_packed}), world)
+        assert torch.backends.cuda.cudnn_sdp_enabled() is is_packed
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before[0])
+        torch.set_float32_matmul_precision(before[1])
 
 
 def test_auto_prefers_fused_then_triton(on_a_gpu):

@@ -12,10 +12,11 @@ import torch
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.objectives import resolve_step_kernels
+from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.numerics import isolation, leak_batch
 from neobert.probes.numerics.path_checks import Setting
 from neobert.probes.numerics.paths import Path, build_path
-from neobert.probes.numerics.suite import compute_as_in_training, make_setting, run_suite
+from neobert.probes.numerics.suite import make_setting, run_suite
 from profiles.registry import ResolvedRun, resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
@@ -72,7 +73,7 @@ def configured() -> Callable[..., RunConfig]:
 def setting() -> Setting:
     """What all paths of a small run share."""
     config = small_config()
-    compute_as_in_training(config, "cpu")
+    set_torch_kernels(config, "cpu")
     return make_setting(config, torch.device("cpu"))
 
 

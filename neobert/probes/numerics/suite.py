@@ -34,7 +34,7 @@ from neobert.kernel_table import (
     block_attention,
 )
 from neobert.objectives import StepKernels, resolve_step_kernels
-from neobert.objectives.step_kernels import block_attention_error
+from neobert.objectives.step_kernels import block_attention_error, set_torch_kernels
 from neobert.plan.vocabulary import vocabulary_rows
 from neobert.precision.table import recipe_of
 from neobert.probes.numerics.leak_batch import build_leak_batch, lengths_for, shape_for
@@ -85,17 +85,9 @@ def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, An
 
 def prepare(config: RunConfig, device_type: str, *, every: bool) -> tuple[Setting, Candidates]:
     """Return the inputs that all paths share, and the kernels to probe, with the run's own kernels first."""
-    compute_as_in_training(config, device_type)
+    set_torch_kernels(config, device_type)
     setting = make_setting(config, torch.device(device_type))
     return setting, find_candidates(config, device_type, setting.dtype, every=every)
-
-
-def compute_as_in_training(config: RunConfig, device_type: str) -> None:
-    """Set TF32 as the trainer does; on the CPU, require deterministic algorithms (process-wide settings)."""
-    if device_type == "cuda":
-        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
-    else:
-        torch.use_deterministic_algorithms(True)
 
 
 def make_setting(config: RunConfig, device: torch.device) -> Setting:

@@ -17,6 +17,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
+from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.optim import build_qk_clip, build_scheduler
 from neobert.parallel import World, use_all_cores
 from neobert.plan.epochs import epoch_steps
@@ -199,16 +200,13 @@ def refuse_other_world(config: RunConfig, world: World) -> None:
 
 
 def make_reproducible(config: RunConfig, world: World) -> None:
-    """Seed Python, numpy and torch; set TF32 on a GPU and deterministic kernels on a CPU."""
+    """Seed Python, numpy and torch; set kernels of the device, deterministic ones on a CPU."""
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
-    if world.is_on_gpu:
-        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
-    else:
-        torch.use_deterministic_algorithms(True)
-        # Filling costs time, and nothing reads it. torch makes the attribute by replacing its module's class.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    set_torch_kernels(config, world.device.type)
+    # Filling costs time, and nothing reads it. torch makes the attribute by replacing its module's class.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def log_text(report: Mapping[str, Any]) -> None:
