@@ -77,7 +77,7 @@ def examine(
         with activity("checking this machine"):
             facts = collect(
                 probes_for(levels, groups),
-                _subject(run, assumed, folder, trainer, is_rehearsed="rehearsal" in groups),
+                _subject(run, assumed, folder, trainer),
                 announce,
                 partial(_warm_up, trainer, run, warm_up_file),
             )
@@ -100,14 +100,11 @@ def examine(
     return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, codes, since)
 
 
-def _subject(
-    run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None, *, is_rehearsed: bool
-) -> Subject:
+def _subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None) -> Subject:
     diff_file = folder / DIFF if folder else None
     return Subject(
         run.config, run_directory(run), Path.cwd(), diff_file, requires_gpu=run.device == "cuda",
         checkpoint_mib=plan.checkpoint_mib.value, peak_mib=plan.memory_mib.value, trainer=trainer,
-        is_rehearsed=is_rehearsed,
     )  # fmt: skip
 
 

@@ -60,9 +60,7 @@ class Subject:
         checkpoint_mib: size of one checkpoint, as planned; 0.0 if no checkpoint is written.
         peak_mib: memory of the run on each device, as planned; 0.0 if that is not known.
         children: idle processes that `Probe.children` has started for this probe.
-        trainer: idle process that will later run the trainer; the rehearsal may let it compile its graphs,
-            and without one it opens its device during the numerics.
-        is_rehearsed: whether a rehearsal follows, which measures the memory of the device.
+        trainer: idle process that will later run the trainer; the rehearsal may let it compile its graphs.
         gpus: the devices as they were before the first heavy probe; None if they were not probed.
         is_alone: set once no other probe is running: see `Probe.waits_until_alone`.
     """
@@ -78,7 +76,6 @@ class Subject:
     peak_mib: float = 0.0
     children: Sequence[WaitingChild] = ()
     trainer: WaitingChild | None = None
-    is_rehearsed: bool = False
     gpus: Sequence[GpuFacts] | None = None
     is_alone: Event = field(default_factory=_happened)
 

@@ -16,7 +16,7 @@ from launcher.probes.child import json_of, json_of_waiting
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
-from launcher.process.trainer_process import OPEN_DEVICE, TRACES, child_environment
+from launcher.process.trainer_process import child_environment
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
@@ -142,21 +142,12 @@ def devices_probe() -> Probe:
 def _probe_numerics(subject: Subject, *, needs_gpu: bool, every: bool) -> NumericsFacts:
     if needs_gpu:
         _require_gpus()
-        if not subject.is_rehearsed:
-            _open_device(subject)
     options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if every else ())]
     with resolved_file(subject) as path:
         answer = _measure((SUITE, str(path), *options), NUMERICS_S, subject.children)
     if answer["unsupported"]:
         raise UnsupportedError(answer["unsupported"])
     return _read(NumericsFacts, answer["numerics"])
-
-
-def _open_device(subject: Subject) -> None:
-    """Let the idle trainer open its GPU during the numerics, which measure neither time nor memory."""
-    if subject.trainer is not None:
-        step = subject.config.trainer
-        subject.trainer.warm_up(OPEN_DEVICE, [TRACES] if step.torch_compile or step.cuda_graphs else [])
 
 
 def probe_devices(subject: Subject) -> tuple[DeviceFacts, ...]:

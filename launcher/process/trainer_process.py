@@ -20,8 +20,6 @@ TRAINER_MODULE = "neobert.train"
 TRAINER_PACKAGES = ("neobert.training.loop.session", "pydantic")  # the second reads the receipt
 COMPILER_PACKAGES = ("torch._inductor.compile_fx",)
 CUDA_GRAPH_PACKAGES = ("torch._dynamo.backends.common", "torch._inductor.cudagraph_trees")
-OPEN_DEVICE, TRACES = "neobert.training.open_device", "traces"
-"""Module that an idle trainer runs in advance while nothing measures the device, and its argument."""
 # Makes the trainer resume from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"

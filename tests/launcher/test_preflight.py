@@ -21,7 +21,6 @@ from launcher.probes.software import probe_software
 from launcher.terminal import console
 from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
-from validators.facts import NO_FACTS
 from validators.facts_gpu import GpuFacts
 from validators.facts_host import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_io import facts_from_json
@@ -244,18 +243,6 @@ def test_a_receipt_keeps_what_was_measured(keeps_it, command, machine, tmp_path)
     statuses = {check["id"]: check["status"] for check in examination.report.as_json()["checks"]}
     assert (examination.facts.rehearsal, statuses["CKP002"]) == (None, "pass" if keeps_it else "fail")
     assert make_receipt(examination).measured == receipt.measured
-
-
-@pytest.mark.parametrize(("chosen", "is_rehearsed"), [(levels.JUDGED, True), (levels.QUICK, False)])
-def test_probes_know_whether_a_rehearsal_follows(chosen, is_rehearsed, monkeypatch):
-    """Before one, the idle trainer must not take memory of the GPU."""
-    subjects = []
-    monkeypatch.setattr(
-        "launcher.preflight.examination.collect",
-        lambda _, subject, *more: subjects.append(subject) or NO_FACTS,
-    )
-    examine(resolve_run("a100-prod"), chosen, folder=None)
-    assert [subject.is_rehearsed for subject in subjects] == [is_rehearsed]
 
 
 def test_a_receipt_whose_measurement_is_none_is_refused(command, machine, tmp_path):

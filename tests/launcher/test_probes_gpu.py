@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -260,33 +259,3 @@ def test_there_is_nothing_to_load_without_a_gpu(subject, monkeypatch):
     monkeypatch.setattr(trials, "probe_gpus", no_driver)
     with pytest.raises(UnsupportedError, match="no NVIDIA driver here"):
         trials.probe_gpu_load(subject)
-
-
-class IdleTrainer:
-    """Records the warm-ups that are requested of an idle trainer."""
-
-    def __init__(self) -> None:
-        self.requested: list[tuple[str, list[str]]] = []
-
-    def warm_up(self, module: str, arguments: list[str]) -> None:
-        self.requested.append((module, arguments))
-
-
-@pytest.mark.parametrize(
-    ("keys", "is_rehearsed", "requested"),
-    [
-        ({"trainer.cuda_graphs": True}, False, [("neobert.training.open_device", ["traces"])]),
-        ({"trainer.torch_compile": False}, False, [("neobert.training.open_device", [])]),
-        ({"trainer.cuda_graphs": True}, True, []),
-    ],
-)
-def test_the_idle_trainer_opens_its_gpu_during_the_numerics_unless_a_rehearsal_measures_memory(
-    configured, monkeypatch, keys, is_rehearsed, requested
-):
-    monkeypatch.setattr(trials, "_require_gpus", lambda: None)
-    monkeypatch.setattr(trials, "_measure", lambda *_: {"unsupported": "no GPU here"})
-    idle = IdleTrainer()
-    subject = replace(configured(keys), trainer=idle, is_rehearsed=is_rehearsed)
-    with pytest.raises(UnsupportedError):
-        trials.numerics_probe(needs_gpu=True, every=False).measure(subject)
-    assert idle.requested == requested

@@ -10,16 +10,14 @@ import torch
 from neobert.rehearsal.script import copy_as_it_is
 from neobert.rehearsal.trials import WorstCase
 from neobert.rehearsal.warm_up import warm_up
-from neobert.training import open_device
 from tests.rehearsal.conftest import global_settings_restored, perform, resolve
 
 
-@pytest.mark.parametrize("prepare", [warm_up, lambda _: open_device.main([open_device.TRACES])])
-def test_a_run_after_a_warm_up_in_its_process_is_the_same(healthy, tmp_path, text, prepare):
+def test_a_run_after_a_warm_up_in_its_process_is_the_same(healthy, tmp_path, text):
     run = resolve(tmp_path, text, {})
     with global_settings_restored():
         torch.rand(7)
-        prepare(run.config)
+        warm_up(run.config)
     assert not Path(run.config.trainer.output_dir).exists()
     seen, _ = perform("fresh", run, tmp_path)
     assert seen["trace"] == healthy.seen["trace"]
