@@ -45,6 +45,7 @@ setup-dev: $(VENV)/.installed-dev ## The same with what tests and linters need
 demo: setup ## Train a small encoder on the Python documentation, guarded, on any machine
 	$(BIN)/neobert-launch train --profile cpu-demo --resume auto --set trainer.output_dir=$(DEMO_DIR)
 
+unit: WORKERS = 2
 unit: setup-dev ## The tests without child processes, network or torch, with few examples of each property (under a minute)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --unit --hypothesis-profile=brief
 

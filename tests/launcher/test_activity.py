@@ -38,7 +38,7 @@ def test_text_and_time_are_shown_and_erased(capsys):
 @pytest.mark.usefixtures("_terminal")
 def test_nothing_is_drawn_over_what_follows(capsys, monkeypatch):
     monkeypatch.setattr(module, "TICK_S", 0.0)
-    for _ in range(300):
+    for _ in range(60):
         with activity("preparing the data"):
             time.sleep(0.0001)
     time.sleep(0.05)

@@ -34,7 +34,7 @@ REVIEWS = [("a fine film", "positive"), ("dull and far too long", "negative")]
 @pytest.fixture(autouse=True)
 def _text() -> None:
     Path("notes").mkdir()
-    Path("notes", "a.txt").write_text("A document of some words.\n\n" * 4000, encoding="utf-8")
+    Path("notes", "a.txt").write_text(f"{'A document of some words. ' * 10}\n\n" * 400, encoding="utf-8")
     rows = [f"{number},{text},{label}" for number in range(1500) for text, label in REVIEWS]
     Path("reviews.csv").write_text("\n".join(["id,review,label", *rows]), encoding="utf-8")
     tagged = {"tokens": ["Anna", "is", "in", "Paris"], "ner_tags": ["B-PER", "O", "O", "B-LOC"]}
@@ -401,7 +401,8 @@ def test_a_run_that_repays_the_compilation_is_compiled(device, repeats, is_compi
         num_attention_heads=24,
         intermediate_size=4608,
     )
-    Path("notes", "a.txt").write_text("A document of some words.\n\n" * 6000 * repeats, encoding="utf-8")
+    document = "A document of some words. " * 60
+    Path("notes", "a.txt").write_text(f"{document}\n\n" * 100 * repeats, encoding="utf-8")
     assert command("init", "--from", "model", "--text", "notes", "--device", device).code == 0
     assert resolve_run(None, ["run.yaml"]).config.trainer.torch_compile == is_compiled
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from neobert.data.store.prepare import prepare
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_model
 from tests.pairs import pairs
@@ -47,6 +46,8 @@ def declare(folder: str) -> None:
 @pytest.mark.child
 @pytest.mark.parametrize(("count", "negatives"), [(24, 0), (60, 12)])
 def test_the_pairs_of_a_small_table_fill_a_microbatch(count, negatives, command):
+    from neobert.data.store.prepare import prepare  # it imports transformers
+
     write_pairs(count, negatives)
     report = prepare(made(command, "run.yaml")).report
     assert report["microbatch"]["tokens"] <= report["train"]["tokens"]

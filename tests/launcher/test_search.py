@@ -6,6 +6,7 @@ import json
 import math
 import signal
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from launcher.rundir.directory import run_directory
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 
-pytest.importorskip("optuna")
+pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason="needs optuna")
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=found")
 RATE = "optimizer.lr=log(1e-4,3e-2)"

@@ -16,8 +16,6 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from tokenizers import normalizers  # noqa: E402  only where tokenizers is
 
-from neobert.data.tokenize.trained import train_tokenizer  # noqa: E402
-
 OLD_LETTERS = st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")).filter(
     lambda letter: unicodedata.ucd_3_2_0.category(letter) != "Cn"
 )
@@ -29,6 +27,8 @@ LETTERS = st.text(OLD_LETTERS, min_size=1, max_size=6)
 @pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
 def test_the_file_of_a_trained_tokenizer_shows_its_keys(tmp_path, algorithm, deletes, lowers):
+    from neobert.data.tokenize.trained import train_tokenizer  # it imports transformers
+
     config = TokenizerConfig(vocab_size=300, algorithm=algorithm, lowercase=lowers, strip_accents=deletes)
     trained = train_tokenizer(["some text"], config)
     trained.save_pretrained(tmp_path)

@@ -6,7 +6,6 @@ from typing import Any
 
 from neobert.config import from_dict, to_dict
 from neobert.config.legacy_defaults import LEGACY_DEFAULTS
-from neobert.data.tokenize.trained import identity_of_trained
 from neobert.runfiles.continuation import reading_source_text, tokenizer_differences
 from profiles.registry import Begun, resolve_run
 
@@ -21,6 +20,8 @@ def stored_by_an_earlier_version() -> dict[str, Any]:
 
 
 def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
+    from neobert.data.tokenize.trained import identity_of_trained  # it imports transformers
+
     origins = {key: each._asdict() for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
     resumed = resolve_run("cpu-demo", begun=Begun("resolved.json", stored_by_an_earlier_version(), origins))
     assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
@@ -30,6 +31,8 @@ def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
 
 
 def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run():
+    from neobert.data.tokenize.trained import identity_of_trained
+
     source = stored_by_an_earlier_version()
     assert identity_of_trained(reading_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
     of_today = to_dict(RUN.config)

@@ -109,9 +109,7 @@ def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path):
     assert not inherit.is_shipped(str(tmp_path / "a100-prod.yaml"))
 
 
-@pytest.mark.parametrize(
-    "content", [b"{", b"", b"[]", b"null", b'{"a100-prod": 7}', b'"a100-prod"', b"\xff\xfe"]
-)
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"a100-prod": 7}', b"\xff\xfe"])
 def test_a_damaged_lock_is_named_and_can_be_written_anew(content, copied, capsys):
     before = copied.read_bytes()
     copied.write_bytes(content)

@@ -129,9 +129,9 @@ def judge_situation(tmp_path: Path) -> Judge:
     return lambda situation=None, **more: judge_in(tmp_path, (situation or {}) | more)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def judge_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Situation], Judged]:
-    """Judge a situation in the same way, once for the tests of a file that share it."""
+    """Judge a situation in the same way, once for all tests that share it."""
     judged: dict[str, Judged] = {}
     folder = tmp_path_factory.mktemp("situations")
 

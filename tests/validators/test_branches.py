@@ -464,11 +464,11 @@ ROWS: list[Row] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row[0]}-{row[2].rpartition('.')[2]}" for row in ROWS])
-def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
+def test_branch_fires_and_its_neighbour_does_not(row, judge_once):
     code, base, key, failing, passing, fragment = row
 
     def output(value: Any) -> list[str]:
-        return [finding.message for finding in judge_situation(base | {key: value}).of(code)]
+        return [finding.message for finding in judge_once(base | {key: value}).of(code)]
 
     fired = [message for message in output(failing) if fragment in message]
     assert fired, output(failing)

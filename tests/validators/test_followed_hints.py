@@ -153,10 +153,10 @@ def failures(judged: Judged, family: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("code", sorted(CASES))
-def test_the_edits_of_a_hint_end_the_finding(code, tmp_path):
+def test_the_edits_of_a_hint_end_the_finding(code, tmp_path, judge_once):
     hints: dict[str, tuple[Situation, Judged, Finding]] = {}
     for situation in (each for name, each in situations() if name == code):
-        judged = judge_in(tmp_path, situation)
+        judged = judge_once(situation)
         for finding in judged.of(code):
             hints.setdefault(finding.hint, (situation, judged, finding))
     assert any(not [*ways_in(hint)] for hint in hints) == (code in WITHOUT_EDIT), "listed, or with an edit"
