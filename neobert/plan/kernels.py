@@ -91,11 +91,11 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions, flops_per_token: f
     return {
         "kernels": kernels,
         "attention": _attention(config, environment, kernels.value),
-        "low_precision": _low_precision(config, flops_per_token),
+        "low_precision": _low_precision(config, gpus, flops_per_token),
     }
 
 
-def _low_precision(config: RunConfig, flops_per_token: float) -> Derived[str]:
+def _low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: float) -> Derived[str]:
     conversion = conversion_of(config)
     if conversion is None:
         return Derived("", "no section of low precision is enabled")
@@ -106,7 +106,10 @@ def _low_precision(config: RunConfig, flops_per_token: float) -> Derived[str]:
     text = f"{conversion.name} in {len(converted)} of {len(layers)} linear layers"
     keys = " and ".join(map(conversion.key, ("filter_fqns", "skip_first_last_linear")))
     reason = f"layers of the blocks, without {keys}"
-    if not recipe.is_emulated:
+    lacking = [gpu.label for gpu in gpus if not recipe.runs_on(gpu.capability)]
+    if lacking and not recipe.is_emulated:
+        text += f", which no {lacking[0]} runs"
+    elif not recipe.is_emulated:
         text += f", at most {1 / (1 - share * (1 - 1 / recipe.rate)):.2f} times as fast"
         reason += f"; {share:.0%} of the FLOPs, at {recipe.rate:g} times the peak of bf16"
     note = "" if recipe.was_run else ", never run by this project"
