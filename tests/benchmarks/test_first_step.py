@@ -37,3 +37,9 @@ def test_a_start_keeps_the_caches_that_it_is_measured_with(tmp_path: Path) -> No
         "warm": (False, True),
         "receipt": (True, True),
     }
+
+
+def test_the_median_of_the_starts_counts() -> None:
+    starts = [{"seconds": each, "parts": {"checking": each / 2}} for each in (17.0, 15.0, 16.0)]
+    found = first_step.median(starts)
+    assert found == {"seconds": 16.0, "parts": {"checking": 8.0}, "of_seconds": [17.0, 15.0, 16.0]}

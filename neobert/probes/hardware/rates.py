@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -24,15 +25,16 @@ NON_ZERO_SHARE = 1 / 16
 LARGEST_EXACT = 256
 GEMM_SIZE = 8192
 COPY_BYTES, HOST_BYTES = 2**31, 2**28
-WARM_UP, WINDOWS, CALLS = 3, 9, 8
+WARM_UP, WINDOWS, CALLS, HOST_CALLS = 3, 9, 8, 2
 BURSTS, BURST_WINDOWS, BURST_CALLS, REST_S = 4, 5, 4, 0.25
 """A burst takes about 10 ms after an idle period: clocks rise, but the power limit does not apply yet."""
 
 
 def measure_devices() -> list[dict[str, Any]]:
     """Measure correctness and throughput of each visible GPU, one GPU at a time."""
-    left, right, answer = known_product()
-    return [_measure(index, left, right, answer) for index in range(torch.cuda.device_count())]
+    with ThreadPoolExecutor(1) as host:  # it computes while the first GPU starts and rests
+        known = host.submit(known_product)
+        return [_measure(index, known) for index in range(torch.cuda.device_count())]
 
 
 def known_product(size: int = ANSWER_SIZE) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,15 +51,16 @@ def _sparse_signs(size: int, generator: torch.Generator) -> Tensor:
     return (draws < NON_ZERO_SHARE / 2).float() - (draws > 1 - NON_ZERO_SHARE / 2).float()
 
 
-def _measure(index: int, left: Tensor, right: Tensor, answer: Tensor) -> dict[str, Any]:
+def _measure(index: int, known: Future[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:
     with torch.cuda.device(index):
         product = _product()
         burst_s = _burst_s(product)  # first, while the card is cool
+        left, right, answer = (matrix.cuda() for matrix in known.result())
         return {
             "index": index,
             "name": torch.cuda.get_device_name(index),
             "answers": ANSWER_REPEATS,
-            "wrong_answers": count_wrong(left.cuda(), right.cuda(), answer.cuda()),
+            "wrong_answers": count_wrong(left, right, answer),
             "burst_flops": 2 * GEMM_SIZE**3 / burst_s,
             "gemm_flops": 2 * GEMM_SIZE**3 / _median_s(product),
             "copy_bytes_per_s": 2 * COPY_BYTES / _copy_s(),
@@ -95,16 +98,16 @@ def _copy_s() -> float:
 def _from_host_s() -> float:
     source = torch.empty(HOST_BYTES, dtype=torch.uint8).pin_memory()
     target = torch.empty(HOST_BYTES, dtype=torch.uint8, device="cuda")
-    return _median_s(lambda: target.copy_(source, non_blocking=True))
+    return _median_s(lambda: target.copy_(source, non_blocking=True), HOST_CALLS)
 
 
-def _median_s(work: Callable[[], object]) -> float:
+def _median_s(work: Callable[[], object], calls: int = CALLS) -> float:
     """Return the median seconds per call, measured with CUDA events after a warm-up."""
-    times = [_window_s(work) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
+    times = [_window_s(work, calls) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
     return sorted(times)[WINDOWS // 2]
 
 
-def _window_s(work: Callable[[], object], calls: int = CALLS) -> float:
+def _window_s(work: Callable[[], object], calls: int) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(calls):
