@@ -22,15 +22,19 @@ from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.token_rate import bytes_per_token
-from neobert.tasks.labelled_table import LabelledTable, columns_of, has_evaluation_split, quoted
+from neobert.tasks.labelled_table import (
+    LabelledTable,
+    columns_of,
+    has_evaluation_split,
+    question_and_answer,
+    quoted,
+)
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 OF_CONVERSATIONS = ("DAT020", "SFT001")
 """Errors about the rows of a table whose columns are those of conversations."""
-QUESTIONS = ("prompt", "question", "query", "instruction", "input")
-ANSWERS = ("completion", "response", "answer", "output")
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -239,9 +243,7 @@ def _other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
 def _task_of_answers(text: Path) -> Iterator[str]:
     """Yield how to train on the answers of a table whose columns have other names than the task reads."""
     with suppress(ProjectError):
-        names = {each.name.lower(): each.name for each in columns_of(text)[0]}
-        pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
-        if all(pair):
+        if pair := question_and_answer(each.name for each in columns_of(text)[0]):
             columns = " and ".join(map(quoted, pair))
             task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
             way = f"rename columns {columns} to prompt and completion, with --task {task.name}"

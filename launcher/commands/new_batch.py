@@ -21,8 +21,9 @@ TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
 """Each pair is a negative of the others: with few, there is little to tell apart."""
 MORE_HELD_OUT = 0.2
-MIN_STEPS_PER_PASS = 2
-"""By an estimate of the tokens, which may be twice as many as there are: one microbatch has to be full."""
+MIN_STEPS_PER_PASS, OF_CONVERSATIONS = 2, 8
+"""By an estimate of the tokens, because one microbatch has to be full: there may be half as many, and a fifth
+where a template adds little to short turns."""
 MAX_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
 """Most tokens of a microbatch where a step may have several at no loss."""
 
@@ -74,7 +75,8 @@ def batch_of_table(
     """Return the batch of a table with texts of these `lengths` in bytes, in rows of `length` tokens."""
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)
-    fitting = int(len(lengths) / of_example * (1 - MORE_HELD_OUT) / MIN_STEPS_PER_PASS)
+    steps = OF_CONVERSATIONS if spec.stores_targets else MIN_STEPS_PER_PASS
+    fitting = int(len(lengths) / of_example * (1 - MORE_HELD_OUT) / steps)
     examples = max(1, min(PAIRS_PER_STEP if has_pairs else TEXTS_PER_STEP, fitting))
     texts, microbatches = examples * of_example, 1
     if is_packed:

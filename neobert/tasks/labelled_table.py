@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -41,6 +41,8 @@ Keys = dict[str, Any]
 Named = Mapping[str, str]
 """Columns that the user names, by config key, such as classification.label_column."""
 TEXT_SETTING = "dataset.text_column"
+QUESTIONS = ("prompt", "question", "query", "instruction", "input")
+ANSWERS = ("completion", "response", "answer", "output")
 NONE_NAMED: Named = MappingProxyType({})
 
 
@@ -280,6 +282,13 @@ def named_column(
     message = f"no column is known to hold {content}: {others or 'the table has no other column'}"
     hint = f"name the column of {content}: --{key} NAME" if columns else f"add a column of {content}"
     raise unclear(text, message, hint)
+
+
+def question_and_answer(columns: Iterable[str]) -> list[str]:
+    """Return the two columns that are named as a question and its answer; empty without them."""
+    names = {name.lower(): name for name in columns}
+    pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
+    return pair if all(pair) else []
 
 
 def key_of(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:

@@ -54,10 +54,21 @@ def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command):
     write_rows({"question": "What?", "answer": "A test."}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
     assert "the columns are not those of conversations: 'question', 'answer'" in done.err
+    assert "= hint: rename 'question' and 'answer' to prompt and completion\n" in done.err
     write_rows({"prompt": "What?", "chosen": TALK, "rejected": TALK}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
     assert "hint: preferences are what TRL trains" in done.err
     assert not Path("other.yaml").exists()
+
+
+def test_a_microbatch_of_few_short_conversations_is_full(command):
+    """A file of 60 questions was refused by the preflight of the command that had written its run file."""
+    write_rows({"messages": TALK}, number=60)
+    write_model(Path("base"), "llama")
+    assert command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").code == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    words = 6  # of a conversation, without what the template adds
+    assert config.trainer.per_device_train_batch_size * config.dataset.max_seq_length < 48 * words
 
 
 def test_text_of_a_causal_model_is_pretraining(command):

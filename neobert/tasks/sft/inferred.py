@@ -18,6 +18,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     note_on_rows,
+    question_and_answer,
     quoted,
     rows_in,
     tables_of,
@@ -36,9 +37,10 @@ from neobert.tasks.sft.conversation import (
 from neobert.tasks.sft.rows import SETTING
 
 SAMPLED_MESSAGES = 200
-HEADER_BYTES, PROMPT_BYTES = 32, 160
-"""Of a message: its role and its control tokens; of a conversation: the system prompt of many templates, and
-the date. As bytes of text with as many tokens."""
+HEADER = "a message of the assistant ends "
+PROMPT = 5 * HEADER
+"""Text with as many tokens as the role and the control tokens of a message have, and as the system prompt and
+the date have that many templates add to a conversation."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -51,8 +53,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
         messages, tools = form.conversation(values, place)
-        lengths.append(PROMPT_BYTES + _size(tools) + sum(map(_size_of_message, messages)))
-        sample += [str(each.get("content", "")) for each in messages if num_messages < SAMPLED_MESSAGES]
+        lengths.append(len(PROMPT) + _size(tools) + sum(map(_size_of_message, messages)))
+        if num_messages < SAMPLED_MESSAGES:
+            sample += [PROMPT, *(HEADER + str(each.get("content", "")) for each in messages)]
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
     if not num_answers:
@@ -68,7 +71,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 def _size_of_message(message: Message) -> int:
     content = len(str(message.get("content", "")).encode("utf-8", "replace"))
-    return HEADER_BYTES + content + _size(message.get("tool_calls", []))
+    return len(HEADER) + content + _size(message.get("tool_calls", []))
 
 
 def _size(objects: list[Any]) -> int:
@@ -88,6 +91,8 @@ def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, di
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
     message = f"the columns are not those of conversations: {names}"
+    if pair := question_and_answer(values):
+        raise unclear(text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion")
     raise unclear(text, message, f"{of_trl(values)}rename the columns to one of: {known}")
 
 
