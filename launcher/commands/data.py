@@ -23,7 +23,7 @@ from neobert.runfiles.conversation_faults import Fault
 from neobert.runfiles.model_folder import require_model_folder
 from neobert.runfiles.prepared_parts import PartNumber
 from profiles.registry import ResolvedRun
-from validators.rules.data_parts import foreign_ids
+from validators.rules.data_prepared import foreign_ids
 
 PREPARE, PREPARE_PART = "neobert.data.store.prepare", "neobert.data.store.part"
 JOIN = "neobert.data.store.join"

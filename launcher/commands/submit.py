@@ -30,7 +30,7 @@ from neobert.printable import printable
 from profiles.kept_step import KEEPS, accumulation_for
 from profiles.registry import ResolvedRun
 from validators.planning import plan_run
-from validators.rules.host_scheduler import lead_for_saves_s
+from validators.rules.host_environment import lead_for_saves_s
 
 LEAD_S = 120
 PROGRAM = "neobert-launch"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
+from neobert.config.key_suggestions import misspelt
 from neobert.config.nodes import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
-from neobert.config.spelling import misspelt
 from neobert.config.yaml_reader import read_yaml
 from neobert.printable import printable
 

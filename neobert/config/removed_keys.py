@@ -1,4 +1,4 @@
-"""Keys of earlier versions that were removed; configs stored by those versions still have them."""
+"""Keys of earlier versions that were removed, and former defaults: stored configs have or lack them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ WAYS_OUT: Mapping[str, str] = {
     "datacollator.mlm_probability_final": "resume with version 0.2.0",
 }
 """Hints for a checkpoint of a run that set the key. Other removed keys had no effect by themselves."""
+
+LEGACY_DEFAULTS: Mapping[str, Any] = {
+    "tokenizer.lowercase": True,
+    "tokenizer.strip_accents": True,
+}
+"""Behaviour of earlier versions by key; a key that is missing here had its present default."""
 
 
 def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, Any]:

@@ -18,14 +18,13 @@ from neobert.config.annotations import (
     unwrap,
 )
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
-from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
+from neobert.config.key_suggestions import advice_for_near_name, closest, misspelt, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, sections, type_text
 from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
 from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value, table, translation_of
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
-from neobert.config.spelling import misspelt
 from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}

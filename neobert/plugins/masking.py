@@ -12,7 +12,7 @@ from neobert.config.schema import DataCollatorConfig
 from neobert.data.batches.masking import EVALUATION_EPOCH
 from neobert.data.batches.stateless_random import stream_key
 from neobert.data.batches.targets import IGNORED, Targets
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.plugins.interfaces import MaskingContext
 from neobert.plugins.loading import Plugin

@@ -21,8 +21,7 @@ import numpy as np
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
-from neobert.data.store.segment_store import SegmentStore
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments, SegmentStore
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plugins.dataset import SPLITS, PluggedRows, described

@@ -9,7 +9,7 @@ from typing import Any
 
 from neobert.config import from_dict, to_dict
 from neobert.config.keys import effect_of
-from neobert.config.legacy_defaults import LEGACY_DEFAULTS
+from neobert.config.removed_keys import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import (

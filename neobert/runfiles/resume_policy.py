@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from neobert.config import to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.keys import effect_of, is_compared_by_content
-from neobert.config.legacy_defaults import LEGACY_DEFAULTS
-from neobert.config.removed_keys import REMOVED, without_removed
+from neobert.config.removed_keys import LEGACY_DEFAULTS, REMOVED, without_removed
 from neobert.config.schema import HfModelConfig, RunConfig
 
 POSITIONS = "model.max_position_embeddings"

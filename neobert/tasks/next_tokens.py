@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neobert.config.schedules import MaskingRates
 from neobert.data.batches.targets import IGNORED, Targets
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 from neobert.data.tokenize.encoding import Column, Counts
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import Targets
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle

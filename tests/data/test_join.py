@@ -20,11 +20,11 @@ from neobert.data.sources.rows import text_digest, text_rows
 from neobert.data.store import opened_text
 from neobert.data.store.contents import describe
 from neobert.data.store.join import join
+from neobert.data.store.overlap import DIGEST, count_copies
 from neobert.data.store.part import prepare_part
 from neobert.data.store.prepare import prepare
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
-from neobert.data.store.text_copies import DIGEST, count_copies
 from neobert.data.store.token_store import MANIFEST
 from neobert.errors import ProjectError
 from neobert.runfiles.part_faults import disagreements, found_parts, missing

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor, PreparedWindows
-from neobert.data.store.joined_store import BlockTable, JoinedStore
+from neobert.data.store.opened_text import BlockTable, JoinedStore
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
 

@@ -22,7 +22,7 @@ from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
 from neobert.data.examples import examples_of
-from neobert.data.store.segments import Segments, places_in
+from neobert.data.store.segment_store import Segments, places_in
 from neobert.data.tokenize.tokenizers import bundle
 from neobert.encoding import Encoder
 from neobert.families.backbone import build_backbone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neobert.config import from_dict, to_dict
-from neobert.config.legacy_defaults import LEGACY_DEFAULTS
+from neobert.config.removed_keys import LEGACY_DEFAULTS
 from neobert.runfiles.continuation import reading_source_text, tokenizer_differences
 from profiles.registry import Begun, resolve_run
 

@@ -16,7 +16,7 @@ from neobert.config import from_dict
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import prepare
-from neobert.data.store.segments import Segments, places_in
+from neobert.data.store.segment_store import Segments, places_in
 from neobert.data.tokenize.encoding import Column, Counts
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of

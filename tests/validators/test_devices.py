@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from validators.finding import Status
-from validators.rules.gpu_health import FATAL_XIDS
+from validators.rules.gpu import FATAL_XIDS
 
 FATAL = (48, 63, 64, 74, 79, 94, 95, 119, 120)
 HARMLESS = (13, 31, 43, 45, 62, 65, 73, 78, 93, 96, 118, 121)

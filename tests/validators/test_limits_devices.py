@@ -15,7 +15,7 @@ from tests.validators.judging import (
     with_device,
 )
 from validators.finding import Severity
-from validators.rules.gpu_health import _bus
+from validators.rules.gpu import _bus
 
 A100 = next(card for card in CARDS if card.name == "A100")
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validators.rules.host import OLDEST, OLDEST_KERNELS
-from validators.rules.host_machine import is_older, release
+from validators.rules.host import OLDEST, OLDEST_KERNELS, is_older, release
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

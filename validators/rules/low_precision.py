@@ -1,4 +1,4 @@
-"""Rules of matrix products below bf16: where they run, and whether they gain anything."""
+"""Rules of matrix products below bf16: where they run, their libraries, and whether they gain anything."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.precision.libraries import conversions_of
-from neobert.precision.library import Conversion, layers_of
+from neobert.precision.library import UNBOUNDED, Conversion, Version, layers_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
 
 LENGTH = "dataset.max_seq_length"
+
+MAX_TIME = 0.97
+"""Of a step in bf16: below it, the gain is within the noise of a measurement."""
+MAX_LOSS_CHANGE = 0.01
+"""Relative. Rounding to mxfp8 changed the loss of small models by 0.01 to 0.07 %."""
 
 
 def is_off(run: ResolvedRun, plan: Plan) -> str:
@@ -214,3 +220,189 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
         length = max(1, plan.max_length.value // multiple) * multiple
         yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {remove}")
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+@rule(
+    "PRE005",
+    "low-precision-beyond-gpu",
+    severity=Severity.FAIL,
+    level=Level.GPU,
+    needs=("gpus", "software"),
+    inapplicable=has_no_gpu_recipe,
+)
+def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A recipe whose matrix products the GPU does not have.
+
+    ## What it does
+    Compares the compute capability of every visible GPU, and the CUDA version of torch's build, with what the
+    recipe needs. An H100 (9.0) runs `float8_*`, `fp8_current` and, from CUDA 12.9, `fp8_block`. A B200 (10.0)
+    runs `mxfp8*` and `nvfp4` too, a GPU of capability 12.0 `quartet_ii` and Transformer Engine's `nvfp4`.
+
+    ## Why is this bad?
+    The library raises an error in the first step, or emulates the products, which is many times slower.
+
+    ## Example
+    ```text
+    torchao.recipe: mxfp8_rceil on an H100 (compute capability 9.0)
+    ```
+
+    ## Use instead
+    ```text
+    torchao.recipe: float8_rowwise
+    ```
+    """
+    conversion = enabled_in(run)
+    name, recipe, key = conversion.name, conversion.recipe, conversion.key("recipe")
+    first, beyond = recipe.capabilities
+    required = _dotted(first) if beyond == UNBOUNDED else f"{_dotted(first)} to below {_dotted(beyond)}"
+    for gpu in facts.gpus or ():
+        if not recipe.runs_on(gpu.compute_capability):
+            own = f"GPU {gpu.index} ({gpu.name}) has compute capability {_dotted(gpu.compute_capability)}"
+            rows = conversion.library.recipes.items()
+            usable = [each for each, row in rows if row.runs_on(gpu.compute_capability)]
+            hint = f"set {key} to {usable[0]}" if usable else conversion.remove
+            yield Violation(key, f"{own}; {name} needs {required}", hint)
+    built = needed(facts.software).torch_cuda
+    if built and tuple(map(int, built.split(".")[:2])) < recipe.min_cuda:
+        least = _dotted(recipe.min_cuda)
+        message = f"torch is built for CUDA {built}; {name} needs {least}"
+        yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.remove}")
+
+
+@rule(
+    "PRE010",
+    "low-precision-missing",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("software",),
+    waivable=False,
+    inapplicable=is_off,
+)
+def _low_precision_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Low precision without the package that computes it.
+
+    ## What it does
+    Requires the package of the section that is enabled.
+
+    ## Why is this bad?
+    The run would end when it converts its layers, after the text was prepared.
+
+    ## Example
+    ```text
+    torchao.enable: true, and torchao is not installed
+    ```
+
+    ## Use instead
+    ```text
+    pip install 'torchao>=0.18'
+    ```
+    """
+    conversion = enabled_in(run)
+    package, key = conversion.library.package, conversion.key("enable")
+    if package not in needed(facts.software).packages:
+        message = f"{key} is true, but {package} is not installed"
+        yield Violation(key, message, conversion.library.install)
+
+
+@rule("PRE013", "several-low-precisions", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
+def _several_low_precisions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Several libraries of low precision in one run.
+
+    ## What it does
+    Requires that at most one of the sections `torchao`, `transformer_engine` and `quartet2` is enabled.
+
+    ## Why is this bad?
+    Each converts the same layers.
+
+    ## Example
+    ```yaml
+    torchao:
+      enable: true
+    transformer_engine:
+      enable: true
+    ```
+
+    ## Use instead
+    ```yaml
+    torchao:
+      enable: true
+    ```
+    """
+    first, *others = conversions_of(run.config)
+    for other in others:
+        key = other.key("enable")
+        yield Violation(key, f"{key} and {first.key('enable')} are both true", other.remove)
+
+
+@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=is_off)
+def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A recipe that is not faster than bf16.
+
+    ## What it does
+    Rehearses the run and the same run without the section, on the kernels that `kernel_backend: auto` then
+    chooses, in turns on one device. Fails if a step takes more than 97 % of the time in bf16; in development
+    and smoke runs, it warns.
+
+    ## Why is this bad?
+    Low precision costs accuracy, and only its speed pays for it. Quantizing the inputs of each product takes
+    time too: at a width of 768, more than the products save. This project's kernels do not run with a recipe.
+
+    ## Example
+    ```text
+    a step takes 131 ms with float8_rowwise (torch, torch_varlen) and 93.1 ms in bf16 (triton, triton_packed)
+    ```
+
+    ## Use instead
+    ```text
+    torchao.enable: false
+    ```
+    """
+    compared = measured(rehearsal_of(facts).low_precision, facts, "the speed in bf16")
+    conversion = enabled_in(run)
+    if compared.recipe_step_s > MAX_TIME * compared.bf16_step_s:
+        message = (
+            f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {conversion.name} "
+            f"({compared.recipe_kernels}) and {1000 * compared.bf16_step_s:.3g} ms in bf16 "
+            f"({compared.bf16_kernels}; limit {MAX_TIME:.0%})"
+        )
+        severity = None if run.is_production else Severity.WARN
+        yield Violation(conversion.key("enable"), message, conversion.remove, severity)
+
+
+@rehearsal_rule("PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=is_off)
+def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A recipe with which the run learns differently from the start.
+
+    ## What it does
+    Compares the loss of steps 9 to 16 with that of the same steps in bf16, from the same weights on the same
+    text. Fails above 1 % of difference, and if a loss is not finite.
+
+    ## Why is this bad?
+    Rounding to fp8 changes a loss by less than a thousandth. More means that values overflow, or that a layer
+    that needs more precision was converted.
+
+    ## Example
+    ```text
+    loss 7.31 with float8_tensorwise, 7.02 in bf16
+    ```
+
+    ## Use instead
+    ```yaml
+    torchao:
+      recipe: float8_rowwise
+    ```
+    """
+    compared = measured(rehearsal_of(facts).low_precision, facts, "the loss in bf16")
+    own, other, conversion = compared.recipe_loss, compared.bf16_loss, enabled_in(run)
+    name, key, remove = conversion.name, conversion.key("enable"), conversion.remove
+    if other is None:
+        raise CannotTellError("the loss in bf16 is not finite")
+    if own is None:
+        yield Violation(key, f"the loss is not finite with {name}, and {other:.4g} in bf16", remove)
+    elif abs(own / other - 1) > MAX_LOSS_CHANGE:
+        message = f"the loss of steps 9 to 16 is {own:.4g} with {name} and {other:.4g} in bf16"
+        yield Violation(key, f"{message} (limit {MAX_LOSS_CHANGE:.0%})", remove)

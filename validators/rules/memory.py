@@ -1,13 +1,15 @@
-"""Memory rules: predicted and measured memory, compared with the device, the prediction and over time."""
+"""Memory rules: predicted and measured memory, compared with the device and over time, and its sharding."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from neobert.config.schema import RunConfig
 from neobert.families.table import requested_kernels, with_kernels
 from neobert.kernel_table import OWN_KERNELS
-from neobert.plan import Plan
+from neobert.plan import Plan, build_plan
+from neobert.plan.size import num_processes
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -15,19 +17,10 @@ from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
-from validators.rules.model_memory import (
-    as_sharded,
-    device_is_unknown,
-    fits,
-    is_too_large,
-    sharding_hint,
-    state_mib,
-)
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import MemoryFacts
-
 
 RECOMPUTATION = "trainer.gradient_checkpointing"
 MAX_RESERVED = 1.5
@@ -35,13 +28,115 @@ GROWTH_STEPS = 50
 GROWTH_SHARE = 0.01
 PATH = "trainer.per_device_train_batch_size"
 
+OF_ONE_NODE = (2, 4, 8)
+"""Processes of a node among which a hint looks for a number that fits."""
+
+
+def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why rules about the memory of a device do not apply."""
+    return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
+
+
+def fits(config: RunConfig, plan: Plan) -> bool:
+    """Return whether a config is predicted to fit on the plan's device."""
+    device = plan.device_memory_mib.value
+    return device is None or build_plan(config, plan.assumptions).memory_mib.value <= MEMORY_SHARE * device
+
+
+def _state_mib(plan: Plan) -> float:
+    """Return the memory of weights, gradients and moments on one device."""
+    return plan.weights_mib.value + plan.gradients_mib.value + plan.optimizer_mib.value
+
+
+def is_too_large(plan: Plan) -> bool:
+    """Return whether the state alone exceeds the device, whatever the microbatch."""
+    device = plan.device_memory_mib.value
+    return device is not None and _state_mib(plan) > MEMORY_SHARE * device
+
+
+def _as_sharded(config: RunConfig, ranks: int) -> RunConfig:
+    """Return the config with its model sharded over `ranks` processes, freed as the plan chooses."""
+    sharing = replace(config.distributed, mode="fsdp2", replicas=1, reshard_after_forward=None)
+    if ranks != num_processes(config):
+        sharing = replace(sharing, nproc_per_node=ranks, nnodes=1)
+    return replace(config, distributed=sharing)
+
+
+def _sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
+    """Return the edits that lead from a config to the same one with a sharded model."""
+    before, after = config.distributed, sharded.distributed
+    edits = []
+    if before.mode != after.mode:
+        edits.append(f"distributed.mode to {after.mode}")
+    if before.replicas != after.replicas:
+        edits.append("distributed.replicas to 1")
+    if before.reshard_after_forward is False:
+        edits.append("distributed.reshard_after_forward to null")
+    if before.nproc_per_node != after.nproc_per_node:
+        edits.append(f"distributed.nproc_per_node to {after.nproc_per_node}")
+    return f"set {' and '.join(edits)}"
+
+
+@rule(
+    "MEM005",
+    "model-beyond-device",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=_device_is_unknown,
+)
+def _model_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A model whose weights, gradients and moments alone exceed the memory of a device.
+
+    ## What it does
+    Adds up what each device holds of weights, their gathered and converted copies, gradients and moments.
+    Fails if the sum exceeds 90 % of the device memory, and names the mode and the number of processes with
+    which the model fits.
+
+    ## Why is this bad?
+    No microbatch is small enough for such a run. With `distributed.mode: replicated`, each GPU holds the
+    whole model and its moments: 16 bytes per parameter with AdamW, and 2 more in bf16. With `fsdp2`, it holds
+    its shards, and one gathered block at a time.
+
+    ## Example
+    ```yaml
+    distributed:
+      nproc_per_node: 4
+      mode: replicated
+    ```
+
+    ## Use instead
+    ```yaml
+    distributed:
+      nproc_per_node: 4
+      mode: fsdp2
+    ```
+    """
+    device, sharing = plan.device_memory_mib.value, run.config.distributed
+    world = plan.world_size.value
+    if device is None or not is_too_large(plan):
+        return
+    is_sharded = world > 1 and sharing.mode == "fsdp2"
+    how = f"sharded over {world} ranks" if is_sharded else "whole on each device"
+    message = (
+        f"weights, gradients and moments of {plan.num_parameters.value:,} parameters, {how}, "
+        f"need {_state_mib(plan):,.0f} of {device:,.0f} MiB"
+    )
+    several = [world, *(ranks for ranks in OF_ONE_NODE if ranks > world and sharing.nnodes == 1)]
+    candidates = (_as_sharded(run.config, ranks) for ranks in several if ranks > 1)
+    fitting = (each for each in candidates if not is_too_large(build_plan(each, plan.assumptions)))
+    sharded = next(fitting, None)
+    hint = "use a smaller model, or more nodes" if sharded is None else _sharding_hint(run.config, sharded)
+    keeps_all = is_sharded and sharing.reshard_after_forward is False
+    path = "distributed.reshard_after_forward" if keeps_all else "distributed.mode"
+    yield Violation(path, message, hint)
+
 
 @rule(
     "MEM001",
     "memory-beyond-device",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=device_is_unknown,
+    inapplicable=_device_is_unknown,
 )
 def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A step that needs more than 90 % of the device memory.
@@ -78,7 +173,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     device, needed = plan.device_memory_mib.value, plan.memory_mib
     if device is not None and needed.value > MEMORY_SHARE * device and not is_too_large(plan):
         parts = (
-            f"state {state_mib(plan):,.0f}, "
+            f"state {_state_mib(plan):,.0f}, "
             f"activations {plan.activations_mib.value:,.0f}, logits {plan.logits_mib.value:,.0f}"
         )
         yield Violation(
@@ -100,9 +195,9 @@ def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
         changes.append(f"lower {PATH} and raise trainer.gradient_accumulation_steps")
     if not trainer.gradient_checkpointing and fits(recomputed, plan):
         changes.append(recomputation_hint(run.config))
-    sharded = as_sharded(run.config, plan.world_size.value)
+    sharded = _as_sharded(run.config, plan.world_size.value)
     if plan.world_size.value > 1 and sharded != run.config and fits(sharded, plan):
-        changes.append(sharding_hint(run.config, sharded))
+        changes.append(_sharding_hint(run.config, sharded))
     return ", or ".join(changes) or "lower dataset.max_seq_length, or use a smaller model"
 
 

@@ -1,12 +1,14 @@
-"""Task rules: metrics, early stopping, initial weights and known answers of a task."""
+"""Task rules: metrics, early stopping, initial weights, adapters, labels and known answers of a task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from neobert.adapters.spec import target_modules, unknown_targets
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plurals import percent
+from neobert.plurals import listed, percent
 from neobert.printable import printable
 from neobert.tasks.metric import CORRELATIONS
 from neobert.tasks.specs import SPECS, known_metrics, metrics_of, spec_of
@@ -18,11 +20,14 @@ from validators.rehearsal_parts import cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, data_rule, rehearsal_rule, rule
 from validators.rules.data_prepared import prepared_of
 from validators.rules.task_labels import labels_of
-from validators.tasks import labelled, of_pairs, with_labels_or_scores
+from validators.tasks import labelled, of_pairs, of_words, with_adapter, with_labels_or_scores
 
 BEST_METRIC = "trainer.metric_for_best_model"
 FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 ONE_SIDED = 0.9
+
+MAX_SCALE = 64
+"""Factor on the product; published adapters have 1 to 16."""
 
 
 @rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
@@ -268,3 +273,116 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     absent = unmeasured(answers, plan.shape.attention, spec_of(run.config))
     if absent and not violations:
         raise CannotTellError(cut_short(facts) or f"not tested: {', '.join(absent)}")
+
+
+@data_rule("DAT024", "word-labels-lost", severity=Severity.WARN, tasks=of_words)
+def _word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Labelled words that are neither trained on nor scored.
+
+    ## What it does
+    Counts the words of the prepared data without a token, and those that truncation or dropping cuts off.
+
+    ## Why is this bad?
+    A word without a token has no prediction: zero-width characters and control characters vanish in most
+    tokenizers. Entities that are cut off are missing from the evaluation, so its F1 ignores them.
+
+    ## Example
+    ```yaml
+    dataset:
+      max_seq_length: 32
+      long_documents: truncate
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      max_seq_length: 32
+      long_documents: split       # between words; every word keeps its label
+    ```
+    """
+    prepared = prepared_of(facts)
+    for split, words in (("training", prepared.words), ("evaluation", prepared.eval_words)):
+        if words:
+            yield from _lost(run, split, words)
+
+
+def _lost(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
+    total, without_token, cut = words["total"], words["without_token"], words["cut"]
+    if without_token:
+        yield Violation(
+            "tokenizer",
+            f"{without_token:,} of {total:,} {split} words have no token, so their labels are not used",
+            "remove words without visible characters from the data",
+        )
+    is_cut, longer = run.config.dataset.long_documents != "split", "raise dataset.max_seq_length"
+    if cut:
+        yield Violation(
+            "dataset.long_documents",
+            f"{cut:,} of {total:,} {split} words are cut off, so their labels are not used",
+            f"set dataset.long_documents to split, or {longer}" if is_cut else longer,
+        )
+
+
+@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=with_adapter)
+def _adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An adapter that the model's layers, its weights or the optimizer do not support.
+
+    ## What it does
+    With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks (`qkv`
+    of a NeoBERT, `query` of a BERT), that `adapter.r` is below the smaller side of each of them, that
+    `model.pretrained_checkpoint` is set, and that the optimizer is not Muon. Warns if
+    `adapter.alpha / adapter.r` is above 64.
+
+    ## Why is this bad?
+    An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
+    they change. Muon orthogonalizes the update of a whole matrix, and a low-rank factor is only a part of
+    one. `alpha / r` multiplies the output of the adapter, so a large ratio diverges at any usual learning
+    rate. The weights of the encoder are frozen: random ones stay random, and the adapter cannot replace them.
+
+    ## Example
+    ```yaml
+    adapter:
+      type: lora
+      target_modules: [query, value]
+    ```
+
+    ## Use instead
+    ```yaml
+    adapter:
+      type: lora
+      target_modules: [qkv, wo]
+    ```
+    """
+    config = run.config
+    if config.adapter.type is None:
+        return
+    layers = plan.shape.linear_layers
+    if not layers:  # GPT-2 multiplies by transposed matrices in modules of its own
+        message = "the blocks of this model have no linear layers, to which adapters are added"
+        yield Violation("adapter.type", message, "set adapter.type to null, which trains all weights")
+        return
+    targets, unknown = (
+        target_modules(config.adapter, plan.shape),
+        [*unknown_targets(config.adapter, plan.shape)],
+    )
+    if unknown or not targets:
+        named = f"{printable(listed(unknown))}, which the blocks lack" if unknown else "no layer"
+        hint = f"set adapter.target_modules to layers among {', '.join(layers)}, or to null for all"
+        yield Violation("adapter.target_modules", f"target_modules names {named}", hint)
+    for name in targets:
+        smaller = min(layers[name].inputs, layers[name].outputs)
+        if config.adapter.r >= smaller:
+            message = f"r {config.adapter.r} is not below {smaller}, the smaller dimension of {name}"
+            yield Violation("adapter.r", message, f"set adapter.r below {smaller}, such as 8 or 16")
+            break
+    if (scale := config.adapter.alpha / config.adapter.r) > MAX_SCALE:
+        message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MAX_SCALE})"
+        hint = f"set adapter.alpha to {2 * config.adapter.r}, twice adapter.r"
+        yield Violation("adapter.alpha", message, hint, Severity.WARN)
+    if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
+        message = f"optimizer {config.optimizer.name} does not support low-rank adapters"
+        yield Violation("optimizer.name", message, "set optimizer.name to adamw")
+    if initial_weights(config) is None:
+        message = "adapter.type is lora, but the frozen encoder starts from random weights"
+        hint = "set model.pretrained_checkpoint to a checkpoint of a pretraining run, or adapter.type to null"
+        yield Violation("model.pretrained_checkpoint", message, hint)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from neobert.data.batches.stateless_random import mix, stream_key
 from neobert.data.batches.targets import IGNORED, Targets
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 
 EVALUATION_EPOCH = -1
 _MASK_STREAM = 0x6D61736B

@@ -17,8 +17,7 @@ from torch import Tensor
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.batches.windows import Cursor
-from neobert.data.store.segment_store import SegmentStore
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments, SegmentStore
 from neobert.data.tokenize.encoding import SCORE, SECOND
 from neobert.errors import ProjectError
 

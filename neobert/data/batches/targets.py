@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 
 IGNORED = -100
 

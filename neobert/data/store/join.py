@@ -26,10 +26,9 @@ from neobert.data.store.build import (
     hash_of,
 )
 from neobert.data.store.checksums import files_of
+from neobert.data.store.overlap import DIGEST, MAX_ROWS, count_copies, count_shared
 from neobert.data.store.report import split_report
-from neobert.data.store.shared_texts import MAX_ROWS, count_shared
 from neobert.data.store.split_writer import lengths_of
-from neobert.data.store.text_copies import DIGEST, count_copies
 from neobert.data.store.token_store import check_size, writing
 from neobert.data.tokenize.encoding import Counts
 from neobert.errors import ProjectError

@@ -17,9 +17,8 @@ import numpy as np
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.store.block_record import BlockRecord
 from neobert.data.store.build import SPLIT_NAMES, TOKENIZER_FOLDER, manifest_of
-from neobert.data.store.shared_texts import digests_of
+from neobert.data.store.overlap import DIGEST, digests_of, noting
 from neobert.data.store.split_writer import HashedFile, SplitWriter
-from neobert.data.store.text_copies import DIGEST, noting
 from neobert.data.store.token_store import write_manifest, writing
 from neobert.data.tokenize.encoding import Encoder
 from neobert.data.tokenize.encoding_pool import encode_each

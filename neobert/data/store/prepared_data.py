@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from neobert.config.corpora import label_of
 from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
@@ -19,9 +21,9 @@ from neobert.data.sources.prepared import PreparedSource
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, hash_of
 from neobert.data.store.opened_text import open_text
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
-from neobert.data.store.sample import sample_of
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
+from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from neobert.plurals import counted
@@ -29,6 +31,9 @@ from neobert.runfiles.prepared_parts import MANIFEST
 from neobert.tasks.specs import spec_of
 
 TrainingText = SegmentStore | DocumentStream | MixedText
+
+MAX_CHARACTERS = 2000
+Piece = tuple[str, bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,3 +222,22 @@ def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: 
             f"{raised}add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
+
+
+def sample_of(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
+    """Return the first segment as (text, is supervised) pieces; empty for a store without such marks."""
+    if SUPERVISED.name not in store.column_names:
+        return []
+    first = store.gather(np.zeros(1, dtype=np.int64))
+    ids = first.ids[: first.lengths[0]].tolist()
+    marks = first.columns[SUPERVISED.name].astype(bool).tolist()
+    pieces, room = [], MAX_CHARACTERS
+    for is_supervised, run in groupby(range(len(ids)), lambda place: marks[place]):
+        text = str(
+            tokenizer.tokenizer.decode([ids[place] for place in run], clean_up_tokenization_spaces=False)
+        )
+        pieces.append((text if len(text) <= room else f"{text[:room]} ...", is_supervised))
+        room -= len(text)
+        if room <= 0:
+            break
+    return pieces

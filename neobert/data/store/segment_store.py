@@ -6,7 +6,7 @@ Shapes: T tokens, N segments of E examples.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.batches.stateless_random import permuted
-from neobert.data.store.segments import Segments
 
 SAMPLE_SEGMENTS = 1 << 16
 
@@ -87,3 +86,32 @@ class SegmentStore(ABC):
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` examples."""
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Segments gathered from a store.
+
+    Shapes: T tokens of N segments.
+
+    Attributes:
+        ids: int64 [T], the concatenated tokens.
+        positions: int64 [T], the position of each token in its segment.
+        samples: int64 [N], the sample id of each segment.
+        groups: int64 [N], the example of each segment, counted from 0.
+        lengths: int64 [N], tokens per segment.
+        columns: the store's side columns by name, [T] or [N].
+    """
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]]
+
+
+def places_in(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 0 to length - 1 for each of the lengths [N], concatenated."""
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)

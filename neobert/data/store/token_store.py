@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.atomic_write import NO_ROOM, write_problem
-from neobert.data.store.segment_store import LengthStatistics, SegmentStore
-from neobert.data.store.segments import Segments, places_in
+from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, places_in
 from neobert.data.tokenize.encoding import GROUP, Column, Encoded, first_segments
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT

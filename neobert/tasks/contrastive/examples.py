@@ -18,7 +18,7 @@ from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import select_files
 from neobert.data.sources.rows import TEXT, Row, column_error
 from neobert.data.sources.text_files import read_table
-from neobert.data.store.segments import Segments
+from neobert.data.store.segment_store import Segments
 from neobert.data.tokenize.encoding import GROUP, SCORE, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.plurals import counted

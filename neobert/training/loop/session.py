@@ -66,9 +66,8 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.guess_log import GuessLog
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import JsonlWriter, trim_heartbeat
-from neobert.training.telemetry.metric_files import write_metric_files
+from neobert.training.telemetry.metric_files import resume_history, write_metric_files
 from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
-from neobert.training.telemetry.metrics_history import resume_history
 from neobert.training.telemetry.traces import tracing
 
 log = logging.getLogger(__name__)

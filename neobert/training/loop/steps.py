@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neobert.config.schedules import microbatches_at
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.metric_names import EVAL, on_source
 from neobert.optim import clip_gradients, step_unless
 from neobert.plan.pieces import piece_length_at
+from neobert.plurals import counted, listed
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
-from neobert.training.guards.untrained import refuse_untrained
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
 from neobert.training.loop.task import Batch, StepServices
@@ -28,6 +29,8 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import COLLATE
 
 log = logging.getLogger(__name__)
+
+CODE = "TRN003"
 
 
 def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
@@ -82,7 +85,7 @@ def run_step(trainer: Trainer) -> None:
         trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
         if progress.step == 0 and any(batch.num_targets for batch in batches):
-            refuse_untrained(trainer.task.model.named_parameters())
+            _refuse_untrained(trainer.task.model.named_parameters())
         stopwatch.backward_is_launched()
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
@@ -249,3 +252,20 @@ def _next(trainer: Trainer, stream: Iterator[Any]) -> Any | None:
             return next(stream, None)
     except StopRequested:
         return None
+
+
+def _refuse_untrained(parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+    """Raise `ProjectError` if a trained parameter has no gradient, after the first backward pass of a run.
+
+    Optimizers keep no state for it, so that no checkpoint could be resumed, and it would keep its random
+    values to the end.
+    """
+    names = [name for name, each in parameters if each.requires_grad and each.grad is None]
+    if names:
+        raise ProjectError(
+            CODE,
+            f"{counted(len(names), 'weight')} of the model got no gradient in step 1: {listed(names)}",
+            "use these weights in the loss, or build the model without a head (auto_class AutoModel)",
+            "task",
+            EXIT_TRAINING_FAILED,
+        )
