@@ -110,8 +110,19 @@ def test_the_readme_has_the_rates_that_were_measured():
 def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known():
     """Figures against peers that were profiled name the kernels of both sides."""
     for path in FILES:
-        if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers", "glue")):
+        if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers", "glue", "fine-tuning")):
             assert json.loads(path.read_text("utf-8"))["detail"]["peer_kernels"]
+
+
+def test_the_fine_tuning_of_the_page_is_the_one_that_was_measured():
+    detail = json.loads((ROOT / "docs/measurements/fine-tuning-sst2.json").read_text("utf-8"))["detail"]
+    page = " ".join(PAGES["performance.md"].split())
+    for side in ("ours", "peer", "peer without cuDNN"):
+        found = detail[side]
+        accuracy = f"{100 * found['accuracy']:.1f} ± {100 * found['accuracy_std']:.1f}"
+        form = rf"{found['seconds_of_steps']:.1f} s( of steps)?, {found['seconds']:.1f} s( in total)?"
+        assert re.search(rf"{form}, (accuracy )?{re.escape(accuracy)}", page), side
+    assert f"**{detail['seconds, ours / peer']:.2f} of the default's seconds" in page
 
 
 TASKS = {"CoLA": "cola", "STS-B": "stsb", "QNLI": "qnli", "SST-2": "sst2", "MRPC": "mrpc"}
