@@ -59,11 +59,11 @@ def rotary_table(
 BLOCK = 64
 """Rows per tile: the argument `block` of `attention_tiles`."""
 
-# The keys' program holds two sums, dk and dv: the limit of its registers lets more of them share a
-# multiprocessor.
+# The keys' program holds two sums, dk and dv: the limit of its registers lets four of them share a
+# multiprocessor. Its blocks come through tensor descriptors, which need no registers for addresses.
 FORWARD = {"BLOCK_K": 64, "STAGES": 3, "num_warps": 4}
 BACKWARD_QUERIES = {"BLOCK_K": 32, "STAGES": 3, "num_warps": 4}
-BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
+BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 128}
 
 
 def _scales(head_dim: int) -> tuple[float, float]:
@@ -101,6 +101,8 @@ def run_backward(
     With rstd [T], the rows of the gradient are scaled by rstd, and the sums of gradient * value over each
     head before scaling, [H, T], are also returned: the gradient of a norm folded into the product needs them.
     """
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
     num_heads, total = lse.shape
@@ -113,7 +115,9 @@ def run_backward(
     attention_backward_queries[grid](
         qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES
     )
-    attention_backward_keys[grid](qkv, grad_out, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
+    block = [BACKWARD_KEYS["BLOCK_Q"], head_dim]
+    queries, grads = (TensorDescriptor.from_tensor(each, block) for each in (qkv, grad_out))
+    attention_backward_keys[grid](qkv, queries, grads, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
     return grad_qkv, rowdot
 
 

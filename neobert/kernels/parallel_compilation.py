@@ -49,8 +49,13 @@ def compiling_only() -> Iterator[None]:
 
 
 def _specialization(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what Triton compiles for: dtype and alignment of tensors, and all other values."""
-    return tuple(
-        (each.dtype, each.data_ptr() % ALIGNMENT == 0) if isinstance(each, Tensor) else each
-        for each in arguments
-    )
+    """Return what Triton compiles for: type of tensors and of descriptors, and all other values."""
+    return tuple(map(_compiled_for, arguments))
+
+
+def _compiled_for(argument: Any) -> Hashable:
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % ALIGNMENT == 0
+    if hasattr(argument, "block_shape"):  # a tensor descriptor
+        return argument.base.dtype, *argument.block_shape
+    return argument  # type: ignore[no-any-return]

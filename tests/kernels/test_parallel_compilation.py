@@ -42,7 +42,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
 
 
-def launch(kernel: JITFunction, x: torch.Tensor, size: int) -> None:
+def launch(kernel: JITFunction, x: Any, size: int) -> None:
     kernel.run(x, size, grid=(1,), warmup=False, BLOCK=64)
 
 
@@ -56,6 +56,26 @@ def test_each_kernel_is_compiled_once_for_its_arguments_and_none_runs() -> None:
     assert (forward.launched, backward.launched) == (0, 0)
     launch(forward, torch.zeros(8), 8)
     assert forward.launched == 1, "the launcher is restored"
+
+
+def test_a_descriptor_is_compiled_for_its_type_and_block() -> None:
+    kernel = JITFunction("products")
+
+    def describe(rows: int, block: list[int], dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
+        return SimpleNamespace(base=torch.zeros(rows, 64, dtype=dtype), block_shape=block)
+
+    with compiling_only():
+        for argument in (
+            describe(8, [16, 64]),
+            describe(9, [16, 64]),  # as Triton sees it, the same
+            describe(8, [32, 64]),
+        ):
+            launch(kernel, argument, 8)
+    assert kernel.compiled == 2
+    with compiling_only():
+        launch(kernel, describe(8, [16, 64]), 8)
+        launch(kernel, describe(8, [16, 64], torch.float32), 8)
+    assert kernel.compiled == 4
 
 
 @pytest.mark.parametrize("other", [torch.zeros(8, dtype=torch.bfloat16), torch.zeros(9)[1:]])
