@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.linear import weight_gradient
+
 
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     """Cut segments into tiles of at most `block` rows, longest segments first.
@@ -170,22 +172,20 @@ def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, rotary, tiles, _ = inputs
-    out, lse, qkv = output
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(lse, qkv)
-    ctx.save_for_backward(x, weight, qkv, out, lse, rotary, tiles)
+class _RotaryAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
+        low = weight.to(x.dtype)
+        out, lse, qkv = _rotary_attention(x, low, rotary, tiles, num_heads)
+        ctx.save_for_backward(x, low, qkv, out, lse, rotary, tiles)
+        return out
 
-
-def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, weight, *rest = ctx.saved_tensors
-    # The gradient comes rotated back: it is that of the product.
-    grad = _rotary_attention_backward(grad_out, *rest)
-    return grad @ weight, grad.t() @ x, None, None, None
-
-
-_rotary_attention.register_autograd(_differentiate, setup_context=_save)
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, low, *rest = ctx.saved_tensors
+        # The gradient comes rotated back: it is that of the product.
+        grad = _rotary_attention_backward(grad_out, *rest)
+        return grad @ low, weight_gradient(grad, x), None, None, None
 
 
 def rotary_attention(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
@@ -193,4 +193,5 @@ def rotary_attention(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, n
 
     weight: [3 * H * E, D]. rotary: result of `rotary_table`. tiles: result of `attention_tiles`.
     """
-    return _rotary_attention(x, weight, rotary, tiles, num_heads)[0]
+    result: Tensor = _RotaryAttention.apply(x, weight, rotary, tiles, num_heads)
+    return result

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neobert.kernels.attention import fake_results, rotate
+from neobert.kernels.linear import weight_gradient
 
 
 def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,21 +104,23 @@ def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, rotary, cu_seqlens, ctx.max_seqlen, _ = inputs
-    out, lse, qkv = output
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(lse, qkv)
-    ctx.save_for_backward(x, weight, qkv, out, lse, rotary, cu_seqlens)
+class _RotaryAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int,
+        num_heads: int,
+    ) -> Tensor:  # fmt: skip
+        low = weight.to(x.dtype)
+        out, lse, qkv = _flash4(x, low, rotary, cu_seqlens, max_seqlen, num_heads)
+        ctx.max_seqlen = max_seqlen
+        ctx.save_for_backward(x, low, qkv, out, lse, rotary, cu_seqlens)
+        return out
 
-
-def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, weight, *rest = ctx.saved_tensors
-    grad = _flash4_backward(grad_out, *rest, ctx.max_seqlen)
-    return grad @ weight, grad.t() @ x, None, None, None, None
-
-
-_flash4.register_autograd(_differentiate, setup_context=_save)
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        x, low, *rest = ctx.saved_tensors
+        grad = _flash4_backward(grad_out, *rest, ctx.max_seqlen)
+        return grad @ low, weight_gradient(grad, x), None, None, None, None
 
 
 def rotary_attention(
@@ -128,4 +131,5 @@ def rotary_attention(
     weight: [3 * H * E, D]. rotary: result of `attention.rotary_table`. cu_seqlens: int32 [S + 1] for S
     segments.
     """
-    return _flash4(x, weight, rotary, cu_seqlens, max_seqlen, num_heads)[0]
+    result: Tensor = _RotaryAttention.apply(x, weight, rotary, cu_seqlens, max_seqlen, num_heads)
+    return result

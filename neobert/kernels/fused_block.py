@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from neobert.kernels import attention, flash4, products
-from neobert.kernels.products import NUM_PARTIALS, finish_gains, fold, unfold
+from neobert.kernels.linear import weight_gradient
+from neobert.kernels.pointwise import sum_partials
+from neobert.kernels.products import NUM_PARTIALS, fold, unfold
 
 
 class Weights(NamedTuple):
@@ -143,22 +145,20 @@ def _block_backward(
     # In reverse order of the forward pass. `correction` is the part of a norm's gradient along its input; it
     # needs row sums over the whole product, so it is applied by the next product's epilogue.
     grad_gate_up, dots = products.gate_gradient(grad, folded.w3, gate_up, middle_rstd)
-    grad_w3 = products.weight_gradient(grad, activated)
+    grad_w3 = weight_gradient(grad, activated)
     correction = products.correction(dots, middle_rstd, size)
     grad_middle = products.stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)
-    grad_folded = products.weight_gradient(grad_gate_up, middle)
+    grad_folded = weight_gradient(grad_gate_up, middle)
     grad_w12 = unfold(grad_folded, parameters.w12, parameters.ffn_norm, partials[1], interleave=True)
-    grad_wo = products.weight_gradient(grad_middle, attended)
+    grad_wo = weight_gradient(grad_middle, attended)
     # The one product without elementwise work around it: torch's own does.
     grad_attended = grad_middle @ folded.wo
     grad_qkv, rowdot = _attend_gradient(grad_attended, qkv, attended, lse, tables, rstd, max_seqlen)
     correction = products.correction(rowdot.t(), rstd, size)
     grad_x = products.stream_gradient("qkv_gradient", grad_qkv, folded.qkv, grad_middle, x, correction)
-    grad_w_qkv = unfold(
-        products.weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0]
-    )
-    gains = (parameters.attention_norm, parameters.ffn_norm)
-    grad_attention_norm, grad_ffn_norm = finish_gains(partials, gains)
+    grad_w_qkv = unfold(weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0])
+    # Partial sums instead of atomics, so that the gradients of the gains repeat to the last bit.
+    grad_attention_norm, grad_ffn_norm = sum_partials(partials)
     grads = Weights(grad_attention_norm, grad_w_qkv, grad_wo, grad_ffn_norm, grad_w12, grad_w3)
     return [grad_x, *(g.to(w.dtype) for g, w in zip(grads, weights, strict=True))]
 

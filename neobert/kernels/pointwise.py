@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.linear import weight_gradient
+
 ROWS = 4
 NUM_PARTIALS = 528
 """Programs of the backward pass, each with its own partial sum: four per multiprocessor of a Hopper GPU."""
@@ -57,7 +59,7 @@ def _add_rms_norm_backward(
         grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
         D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
     )  # fmt: skip
-    return grad_x, partial.sum(0).to(weight.dtype)
+    return grad_x, sum_partials(partial[None])[0].to(weight.dtype)
 
 
 @_add_rms_norm_backward.register_fake
@@ -65,6 +67,16 @@ def _(
     grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(out), torch.empty_like(weight)
+
+
+def sum_partials(partials: Tensor) -> Tensor:
+    """Sum partials [N, P, D], float32, over P: [N, D], equal to the last bit for equal inputs."""
+    from neobert.kernels.jit.pointwise import sum_partials as program
+
+    number, parts, size = partials.shape
+    sums, columns = partials.new_empty(number, size), 16
+    program[(number, -(-size // columns))](partials, sums, parts, D=size, COLS=columns, ROWS=256)
+    return sums
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -142,16 +154,17 @@ class _GatedDown(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up, weight)
-        return _swiglu(gate_up) @ weight.t()
+        low = weight.to(gate_up.dtype)
+        ctx.save_for_backward(gate_up, low)
+        return _swiglu(gate_up) @ low.t()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        gate_up, weight = ctx.saved_tensors
+        gate_up, low = ctx.saved_tensors
         # The activation comes out of the same pass over gate_up that its gradient needs: keeping it from the
         # forward pass would cost T x I of memory to save nothing.
-        grad_gate_up, activated = _swiglu_backward(gate_up, grad @ weight)
-        return grad_gate_up, grad.t() @ activated
+        grad_gate_up, activated = _swiglu_backward(gate_up, grad @ low)
+        return grad_gate_up, weight_gradient(grad, activated)
 
 
 def swiglu_down(gate_up: Tensor, weight: Tensor) -> Tensor:

@@ -135,13 +135,6 @@ def stream_gradient(
     return out
 
 
-def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of a weight, grad.T @ x, in float32."""
-    # Products in bf16 and sums in fp32, up to the parameter's gradient: rounding to bf16 in between would
-    # lose small gradients when microbatches are accumulated.
-    return torch.mm(grad.t(), x, out_dtype=torch.float32)
-
-
 NUM_PARTIALS, ROWS = 264, 2
 """Programs of `unfold`, two per multiprocessor of a Hopper GPU, and the rows that each loads at a time."""
 
@@ -165,7 +158,7 @@ def unfold(
 ) -> Tensor:
     """Return the gradient of the weight [N, D], in its dtype, from the gradient of its folded copy.
 
-    Writes partial sums of the gain's gradient to `partial` [P, D], float32, which `finish_gains` adds up.
+    Writes partial sums of the gain's gradient to `partial` [P, D], float32, which `sum_partials` adds up.
     """
     from neobert.kernels.jit.pointwise import unfold_gradient
 
@@ -187,15 +180,3 @@ def unfold(
         ROWS=ROWS,
     )
     return grad_weight
-
-
-def finish_gains(partials: Tensor, gains: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Sum partials [2, P, D] to the gradients of a block's two gains (norm weights) [D], in their dtypes."""
-    from neobert.kernels.jit.pointwise import sum_partials
-
-    _, parts, size = partials.shape
-    grads = (torch.empty_like(gains[0]), torch.empty_like(gains[1]))
-    # Partial sums instead of atomics, so that the gradients of the gains repeat to the last bit.
-    columns = 32
-    sum_partials[(2, -(-size // columns))](partials, *grads, parts, D=size, COLS=columns, ROWS=64)
-    return grads

@@ -19,6 +19,7 @@ from neobert.families.backbone import Backbone
 from neobert.kernels import flash4
 from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 from neobert.kernels.fused_block import Weights, encoder_block
+from neobert.kernels.linear import linear
 from neobert.kernels.pointwise import add_rms_norm, rms_norm, swiglu_down
 from neobert.kernels.products import row_rstd
 from neobert.kernels.vocabulary import linear_cross_entropy
@@ -149,9 +150,9 @@ def triton_step(
         normed = rms_norm(x, weights.attention_norm, eps)
     else:
         x, normed = add_rms_norm(x, branch, weights.attention_norm, eps)
-    attended = _attend(normed, weights.qkv.to(COMPUTE), rotary, segments, max_seqlen, num_heads)
-    x, normed = add_rms_norm(x, _product(attended, weights.wo), weights.ffn_norm, eps)
-    return x, swiglu_down(_product(normed, weights.w12), weights.w3.to(COMPUTE))
+    attended = _attend(normed, weights.qkv, rotary, segments, max_seqlen, num_heads)
+    x, normed = add_rms_norm(x, linear(attended, weights.wo), weights.ffn_norm, eps)
+    return x, swiglu_down(linear(normed, weights.w12), weights.w3)
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,3 @@ def _attend(
     if max_seqlen:
         return flash4.rotary_attention(normed, weight, rotary, segments, max_seqlen, num_heads)
     return rotary_attention(normed, weight, rotary, segments, num_heads)
-
-
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    return x @ weight.to(COMPUTE).t()

@@ -135,13 +135,31 @@ def test_rms_norm_without_branch():
     )  # fmt: skip
 
 
-def test_swiglu_down():
+@pytest.mark.parametrize(("rows", "width"), [(1, 128), (70, 128), (300, 200)])
+def test_swiglu_down(rows, width):
     from neobert.kernels.pointwise import swiglu_down
 
     assert_as_good(
         swiglu_down, lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
-        [draw(70, 256), draw(64, 128, scale=0.1)], draw(70, 64),
+        [draw(rows, 2 * width), draw(64, width, scale=0.1)], draw(rows, 64),
     )  # fmt: skip
+
+
+def test_gradients_of_weights_are_not_rounded():
+    """Only the inputs are: a gradient in bfloat16 would differ by 2e-3."""
+    from neobert.kernels.linear import linear
+    from neobert.kernels.pointwise import swiglu_down
+
+    def rounded(*shape):
+        return draw(*shape).to(DTYPE).double()
+
+    x, grad = rounded(300, 128), rounded(300, 64)
+    for kernel, plain in ((linear, lambda x: x), (swiglu_down, reference.swiglu)):
+        weight = draw(64, plain(x).shape[1]).float().requires_grad_()
+        kernel(x.to(DTYPE), weight).backward(grad.to(DTYPE))
+        assert weight.grad.dtype == torch.float32
+        truth = grad.t() @ plain(x).to(DTYPE).double()
+        assert relative_error(weight.grad, truth) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -202,7 +220,8 @@ def test_a_label_outside_the_vocabulary_is_no_finite_loss(label):
 
 @pytest.mark.parametrize("interleave", [False, True])
 def test_folding_and_back(interleave):
-    from neobert.kernels.products import NUM_PARTIALS, finish_gains, fold, unfold
+    from neobert.kernels.pointwise import sum_partials
+    from neobert.kernels.products import NUM_PARTIALS, fold, unfold
 
     weight, gain = draw(256, 96).float(), (1 + draw(96, scale=0.1)).float()
     folded = fold(weight, gain, torch.float32, interleave=interleave)
@@ -213,7 +232,7 @@ def test_folding_and_back(interleave):
     partials = torch.full((2, NUM_PARTIALS, 96), float("nan"), device=DEVICE)
     grad_weight = unfold(grad, weight, gain, partials[0], interleave=interleave)
     partials[1] = 1
-    grad_gain, ones = finish_gains(partials, (gain, gain))
+    grad_gain, ones = sum_partials(partials)
     flat = torch.cat([grad[::2], grad[1::2]]) if interleave else grad
     assert relative_error(grad_weight, flat.double() * gain.double()) < 1e-6
     assert relative_error(grad_gain, (flat.double() * weight.double()).sum(0)) < 1e-5

@@ -147,8 +147,8 @@ def unfold_gradient(
 
 
 @triton.jit
-def sum_partials(partials, first, second, parts, D: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr):
-    """Compute first = sum(partials[0], 0) and second = sum(partials[1], 0) of partials [2, parts, D]."""
+def sum_partials(partials, sums, parts, D: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr):
+    """Compute sums[n] = sum(partials[n], 0) of partials [N, parts, D]."""
     which = tl.program_id(0)
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     total = tl.zeros((ROWS, COLS), tl.float32)
@@ -158,6 +158,4 @@ def sum_partials(partials, first, second, parts, D: tl.constexpr, COLS: tl.const
         total += tl.load(
             partials + (which * parts + rows)[:, None] * D + cols[None, :], mask=inside, other=0.0
         )
-    result = tl.sum(total, 0)
-    tl.store(first + cols, result.to(first.dtype.element_ty), mask=(cols < D) & (which == 0))
-    tl.store(second + cols, result.to(second.dtype.element_ty), mask=(cols < D) & (which == 1))
+    tl.store(sums + which * D + cols, tl.sum(total, 0), mask=cols < D)
