@@ -323,8 +323,9 @@ _BLOCKS = (
     BlockKernel(
         name="triton", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
         replaces_blocks=True, keys=_OWN_KEYS, predicts="masked",
-        kept_hidden=8, kept_width=2,
-        kept="two residual streams, their norms, rotated q, k, v, the attention output, gate and up, in bf16",
+        kept_hidden=8, kept_width=3,
+        kept="two residual streams, their norms, rotated q, k, v, the attention output, gate, up and their "
+        "product, in bf16",
     ),
     BlockKernel(name="liger", packages=(LIGER,), dtypes=ANY_DTYPE, compiles=False),
     BlockKernel(name="torch", packages=(TORCH,), needs_cuda=False, dtypes=ANY_DTYPE),

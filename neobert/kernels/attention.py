@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.descriptors import copies_blocks, describe
 from neobert.kernels.linear import weight_gradient
 
 
@@ -61,11 +62,12 @@ def rotary_table(
 BLOCK = 64
 """Rows per tile: the argument `block` of `attention_tiles`."""
 
-# The keys' program holds two sums, dk and dv: the limit of its registers lets four of them share a
-# multiprocessor. Its blocks come through tensor descriptors, which need no registers for addresses.
+# The keys' program holds two sums, dk and dv: the limit of its registers lets more of them share a
+# multiprocessor. Descriptors need no registers for addresses.
 FORWARD = {"BLOCK_K": 64, "STAGES": 3, "num_warps": 4}
 BACKWARD_QUERIES = {"BLOCK_K": 32, "STAGES": 3, "num_warps": 4}
-BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 128}
+BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
+BACKWARD_KEYS_BY_BLOCK = {**BACKWARD_KEYS, "maxnreg": 128}
 
 
 def _scales(head_dim: int) -> tuple[float, float]:
@@ -103,8 +105,6 @@ def run_backward(
     With rstd [T], the rows of the gradient are scaled by rstd, and the sums of gradient * value over each
     head before scaling, [H, T], are also returned: the gradient of a norm folded into the product needs them.
     """
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
     num_heads, total = lse.shape
@@ -117,9 +117,11 @@ def run_backward(
     attention_backward_queries[grid](
         qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES
     )
-    block = [BACKWARD_KEYS["BLOCK_Q"], head_dim]
-    queries, grads = (TensorDescriptor.from_tensor(each, block) for each in (qkv, grad_out))
-    attention_backward_keys[grid](qkv, queries, grads, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
+    sources, by_block, options = (qkv, grad_out), copies_blocks(qkv), BACKWARD_KEYS
+    if by_block:
+        sources = tuple(describe(each, BACKWARD_KEYS["BLOCK_Q"], head_dim) for each in sources)
+        options = BACKWARD_KEYS_BY_BLOCK
+    attention_backward_keys[grid](qkv, *sources, *tail, BLOCK_K=BLOCK, BY_BLOCK=by_block, **shared, **options)
     return grad_qkv, rowdot
 
 

@@ -1,16 +1,12 @@
-"""Elementwise operations of a block, fused into one pass: residual addition with RMSNorm, and SwiGLU.
+"""Residual addition with RMSNorm, fused into one pass.
 
-M rows, D hidden size, I intermediate size. SwiGLU takes the output of the fused projection in the published
-layout: gate in the first half of the columns, up in the second half. Its backward pass recomputes the
-activation, so the forward pass saves only its input.
+M rows, D hidden size.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from neobert.kernels.linear import weight_gradient
 
 ROWS = 4
 NUM_PARTIALS = 528
@@ -108,65 +104,3 @@ def add_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple
     """Return x + branch [M, D] and the RMSNorm of the sum, computed in one pass."""
     out, normed, _ = _add_rms_norm(x, branch, weight, eps)
     return out, normed
-
-
-BLOCK = 2048
-
-
-@torch.library.custom_op("neobert::swiglu", mutates_args=())
-def _swiglu(gate_up: Tensor) -> Tensor:
-    from neobert.kernels.jit.pointwise import swiglu_forward
-
-    rows, width = gate_up.shape
-    out = gate_up.new_empty(rows, width // 2)
-    swiglu_forward[(-(-out.numel() // BLOCK),)](
-        gate_up, out, out.numel(), I=width // 2, BLOCK=BLOCK, num_warps=8
-    )
-    return out
-
-
-@_swiglu.register_fake
-def _(gate_up: Tensor) -> Tensor:
-    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
-
-
-@torch.library.custom_op("neobert::swiglu_backward", mutates_args=())
-def _swiglu_backward(gate_up: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
-    from neobert.kernels.jit.pointwise import swiglu_backward
-
-    grad, out = torch.empty_like(gate_up), torch.empty_like(grad_out)
-    swiglu_backward[(-(-out.numel() // BLOCK),)](
-        gate_up, grad_out, grad, out, out.numel(), I=out.shape[1], BLOCK=BLOCK, num_warps=8
-    )
-    return grad, out
-
-
-@_swiglu_backward.register_fake
-def _(gate_up: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(gate_up), torch.empty_like(grad_out)
-
-
-class _GatedDown(torch.autograd.Function):
-    """Down projection of silu(gate) * up, which saves gate_up but not the activation.
-
-    The backward pass recomputes the activation.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, gate_up: Tensor, weight: Tensor) -> Tensor:
-        low = weight.to(gate_up.dtype)
-        ctx.save_for_backward(gate_up, low)
-        return _swiglu(gate_up) @ low.t()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        gate_up, low = ctx.saved_tensors
-        # The activation comes out of the same pass over gate_up that its gradient needs: keeping it from the
-        # forward pass would cost T x I of memory to save nothing.
-        grad_gate_up, activated = _swiglu_backward(gate_up, grad @ low)
-        return grad_gate_up, weight_gradient(grad, activated)
-
-
-def swiglu_down(gate_up: Tensor, weight: Tensor) -> Tensor:
-    """Apply SwiGLU to gate_up [M, 2I], then the down projection `weight` [D, I]; return [M, D]."""
-    return _GatedDown.apply(gate_up, weight)

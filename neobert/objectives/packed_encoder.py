@@ -18,9 +18,10 @@ from torch import Tensor
 from neobert.families.backbone import Backbone
 from neobert.kernels import flash4
 from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
+from neobert.kernels.feed_forward import feed_forward
 from neobert.kernels.fused_block import Weights, encoder_block
 from neobert.kernels.linear import linear
-from neobert.kernels.pointwise import add_rms_norm, rms_norm, swiglu_down
+from neobert.kernels.pointwise import add_rms_norm, rms_norm
 from neobert.kernels.products import row_rstd
 from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model.attention import enter_layer, note_kernel
@@ -152,7 +153,7 @@ def triton_step(
         x, normed = add_rms_norm(x, branch, weights.attention_norm, eps)
     attended = _attend(normed, weights.qkv, rotary, segments, max_seqlen, num_heads)
     x, normed = add_rms_norm(x, linear(attended, weights.wo), weights.ffn_norm, eps)
-    return x, swiglu_down(linear(normed, weights.w12), weights.w3)
+    return x, feed_forward(normed, weights.w12, weights.w3)
 
 
 @dataclass(frozen=True)

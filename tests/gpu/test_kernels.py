@@ -66,7 +66,7 @@ def assert_as_good(kernel, plain, inputs, grad, cast=lambda t: t.to(DTYPE)):
         assert relative_error(a, t) <= bound, (index, relative_error(a, t), bound)
 
 
-def test_rotary_attention():
+def test_rotary_attention(by_block):
     from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 
     cu, positions = packed()
@@ -135,31 +135,35 @@ def test_rms_norm_without_branch():
     )  # fmt: skip
 
 
+@pytest.fixture(params=[True, False], ids=["blocks", "pointers"])
+def by_block(request, monkeypatch):
+    """Run the programs of GPUs that copy blocks by themselves, and those of GPUs that do not."""
+    from neobert.kernels import attention, feed_forward
+
+    for module in (attention, feed_forward):
+        if request.param and not module.copies_blocks(torch.empty(0, device=DEVICE)):
+            pytest.skip("needs a Hopper card")
+        monkeypatch.setattr(module, "copies_blocks", lambda x: request.param)
+
+
 @pytest.mark.parametrize(("rows", "width"), [(1, 128), (70, 128), (300, 200)])
-def test_swiglu_down(rows, width):
-    from neobert.kernels.pointwise import swiglu_down
+def test_feed_forward(by_block, rows, width):
+    from neobert.kernels.feed_forward import feed_forward
 
     assert_as_good(
-        swiglu_down, lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
-        [draw(rows, 2 * width), draw(64, width, scale=0.1)], draw(rows, 64),
+        feed_forward, lambda x, w12, w3: reference.swiglu(x @ w12.t()) @ w3.t(),
+        [draw(rows, 96), draw(2 * width, 96, scale=0.1), draw(64, width, scale=0.1)], draw(rows, 64),
     )  # fmt: skip
 
 
-def test_gradients_of_weights_are_not_rounded():
+def test_the_gradient_of_a_weight_is_not_rounded():
     """Only the inputs are: a gradient in bfloat16 would differ by 2e-3."""
     from neobert.kernels.linear import linear
-    from neobert.kernels.pointwise import swiglu_down
 
-    def rounded(*shape):
-        return draw(*shape).to(DTYPE).double()
-
-    x, grad = rounded(300, 128), rounded(300, 64)
-    for kernel, plain in ((linear, lambda x: x), (swiglu_down, reference.swiglu)):
-        weight = draw(64, plain(x).shape[1]).float().requires_grad_()
-        kernel(x.to(DTYPE), weight).backward(grad.to(DTYPE))
-        assert weight.grad.dtype == torch.float32
-        truth = grad.t() @ plain(x).to(DTYPE).double()
-        assert relative_error(weight.grad, truth) < 1e-3
+    x, grad, weight = draw(300, 128).to(DTYPE), draw(300, 64).to(DTYPE), draw(64, 128).float()
+    linear(x, weight.requires_grad_()).backward(grad)
+    assert weight.grad.dtype == torch.float32
+    assert relative_error(weight.grad, grad.double().t() @ x.double()) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neobert.kernels import attention, flash4
+from neobert.kernels.feed_forward import feed_forward
 from neobert.kernels.fused_block import Weights, encoder_block
-from neobert.kernels.pointwise import add_rms_norm, power_of_two, rms_norm, swiglu_down
+from neobert.kernels.pointwise import add_rms_norm, power_of_two, rms_norm
 from neobert.kernels.vocabulary import linear_cross_entropy
 
 TOKENS, HEADS, HEAD_DIM, INNER, VOCAB = 96, 2, 64, 192, 300
@@ -86,8 +87,8 @@ def test_norm_and_feed_forward():
     check(rms_norm(x, gain, 1e-5), ((TOKENS, HIDDEN), BF16), x, gain)
     out, normed = add_rms_norm(x, branch, gain, 1e-5)
     check(out + normed, ((TOKENS, HIDDEN), BF16), x, branch, gain)
-    gate_up, weight = make(TOKENS, 2 * INNER), make(HIDDEN, INNER)
-    check(swiglu_down(gate_up, weight), ((TOKENS, HIDDEN), BF16), gate_up, weight)
+    w12, w3 = make(2 * INNER, HIDDEN, dtype=FP32), make(HIDDEN, INNER, dtype=FP32)
+    check(feed_forward(x, w12, w3), ((TOKENS, HIDDEN), BF16), x, w12, w3)
 
 
 @pytest.mark.parametrize(("size", "width"), [(1, 1), (2, 2), (3, 4), (768, 1024), (1024, 1024), (1025, 2048)])

@@ -152,7 +152,7 @@ def plain_formulas() -> Any:
         encoder_block=block,
         rms_norm=reference.rms_norm,
         add_rms_norm=add_norm,
-        swiglu_down=lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
+        feed_forward=lambda x, w12, w3: reference.swiglu(x @ w12.t()) @ w3.t(),
         linear_cross_entropy=lambda hidden, weight, bias, labels, **_: F.cross_entropy(
             F.linear(hidden, weight, bias), labels, reduction="sum"
         ),

@@ -77,12 +77,17 @@ def test_own_kernels_keep_what_is_predicted(kernels):
     assert TOKENS * predicted == pytest.approx(counted, rel=0.01)
 
 
+def reserved_mib(kernels: str) -> float:
+    if kernels == "triton":
+        return detail("step-pieces")["arms"]["after"]["reserved_mib"]
+    return detail("trainer-throughput")["runs"][kernels]["gpu_mem_reserved_mib"]
+
+
 @pytest.mark.parametrize("kernels", ["fused", "triton", "torch"])
 def test_a_card_reserved_what_is_predicted(kernels):
     plan = planned(kernels, rows=32)
     assert plan.tokens_per_microbatch.value == 32_768
-    reserved = detail("trainer-throughput")["runs"][kernels]["gpu_mem_reserved_mib"]
-    assert plan.memory_mib.value == pytest.approx(reserved, rel=0.15)
+    assert plan.memory_mib.value == pytest.approx(reserved_mib(kernels), rel=0.15)
 
 
 @pytest.mark.parametrize(("arm", "rows"), [("a", 64), ("b", 32)])

@@ -123,7 +123,7 @@ def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
     plan = plan_of(profile)
     assert not profile.config.trainer.gradient_checkpointing
     assert " without checkpointing; " in plan.activations_mib.reason
-    most = 0.8 if name in SHARDED else 0.7
+    most = 0.8 if name in SHARDED else 0.75
     assert plan.memory_mib.value < most * plan.device_memory_mib.value
 
 

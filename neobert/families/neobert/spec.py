@@ -107,8 +107,7 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
     """Return the activations that one block stores for the backward pass, measured on this project's model.
 
     This project's kernels also store statistics per row: two reciprocal root mean squares, a log-sum-exp per
-    head. `triton` recomputes the gated product. Compiled graphs store the whole of qkv because v is a part of
-    it.
+    head. Compiled graphs store the whole of qkv because v is a part of it.
     """
     hidden, width = model.hidden_size, feed_forward_width(model)
     statistics = 2 + model.num_attention_heads

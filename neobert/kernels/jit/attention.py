@@ -141,12 +141,12 @@ def attention_backward_keys(
     qkv, queries, grads, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles,
     scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-    FOLD_NORM: tl.constexpr,
+    FOLD_NORM: tl.constexpr, BY_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of the keys and values of one tile.
 
-    queries and grads: descriptors of qkv [T, 3 * H * E] and of the output's gradient [T, H * E], for blocks
-    of [BLOCK_Q, E]; rows after the end of the buffer are zeros.
+    queries and grads: qkv [T, 3 * H * E] and the output's gradient [T, H * E]; BY_BLOCK: their descriptors,
+    for blocks of [BLOCK_Q, E].
     Queries after the end of the segment get an infinite log-sum-exp, so that their weights are zero.
     """
     head, first, begin, end = _tile(tiles, num_tiles, H)
@@ -163,8 +163,12 @@ def attention_backward_keys(
     dk = tl.zeros((BLOCK_K, E), tl.float32)
     dv = tl.zeros((BLOCK_K, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_Q, num_stages=STAGES):
-        q = queries.load([start, head * 3 * E])
-        do = grads.load([start, head * E])
+        if BY_BLOCK:
+            q = queries.load([start, head * 3 * E])
+            do = grads.load([start, head * E])
+        else:
+            q = _rows(queries + head * 3 * E, start, total, stride, BLOCK_Q, E)
+            do = _rows(grads + head * E, start, total, H * E, BLOCK_Q, E)
         # One load of both columns: a load of either would be repeated by every thread that needs it.
         row_lse, delta = tl.split(_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
         # Rows of the next segment: exp2(score - inf) is 0, so they give these keys nothing.

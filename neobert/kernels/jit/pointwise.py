@@ -83,8 +83,8 @@ def swiglu_forward(gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  
 
 
 @triton.jit
-def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
-    """Compute the gradient of gate_up, and recompute out so that the forward pass need not save it."""
+def swiglu_backward(gate_up, grad_out, grad_gate_up, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+    """Compute the gradient of gate_up from that of `swiglu_forward`'s result."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numel
     # Gate and up are halves of one row of the fused product: element at of [T, I] is at row at // I of both.
@@ -94,7 +94,6 @@ def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr
     grad = tl.load(grad_out + at, mask=inside, other=0.0).to(tl.float32)
     open_ = tl.sigmoid(gate)
     silu = gate * open_
-    tl.store(out + at, (silu * up).to(out.dtype.element_ty), mask=inside)
     slope = open_ * (1 + gate * (1 - open_))
     tl.store(grad_gate_up + source, (grad * up * slope).to(grad_gate_up.dtype.element_ty), mask=inside)
     tl.store(grad_gate_up + source + I, (grad * silu).to(grad_gate_up.dtype.element_ty), mask=inside)

@@ -1,0 +1,21 @@
+"""Tensor descriptors: matrices whose blocks a GPU copies by itself, from Hopper on."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def copies_blocks(x: Tensor) -> bool:
+    """Return whether the device of x copies blocks by itself.
+
+    Older GPUs load them through registers, one after another, which is slower than programs with pointers.
+    """
+    return not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] >= 9
+
+
+def describe(tensor: Tensor, *block: int) -> Any:
+    """Return the descriptor of a tensor for blocks of this shape; beyond its end they have zeros."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor.from_tensor(tensor, list(block))
