@@ -16,6 +16,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
+from neobert.training.checkpoint.shards import ShardReader, read_shards, stage, write_shards
 from neobert.training.checkpoint.tensors import Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import session, steps
@@ -254,3 +255,22 @@ def test_a_writer_raises_what_its_job_raised_and_only_once():
     writer.settle()
     assert not writer.is_busy
     writer.close()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_shards_of_a_snapshot_are_written_without_a_second_copy(tmp_path, monkeypatch):
+    """torch's writer clones parts of a larger memory: the optimizer's state would be in memory twice."""
+    tensors = {"exp_avg/a": torch.arange(6.0).view(2, 3), "exp_avg/b": torch.ones(4, dtype=torch.bfloat16)}
+    tensors |= {"exp_avg/none": torch.zeros(0, 3), "step/a": torch.tensor(7.0)}
+    views = Snapshot(torch.device("cpu"), torch.optim.SGD([torch.zeros(1, requires_grad=True)])).take(tensors)
+    cloned, clone = [], torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda each: cloned.append(each.nbytes) or clone(each))
+    write_shards(tmp_path / "cloned", views, None)
+    assert len(cloned) == 4
+    cloned.clear()
+    staged = {name: stage(each, tensors[name]) for name, each in views.items()}
+    write_shards(tmp_path / "staged", staged, None)
+    assert sum(cloned) == 0
+    targets = {name: torch.zeros_like(each) for name, each in tensors.items()}
+    read_shards(ShardReader(tmp_path / "staged"), targets)
+    assert all(torch.equal(targets[name], each) for name, each in tensors.items())
