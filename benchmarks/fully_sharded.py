@@ -34,7 +34,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -188,7 +187,7 @@ def session(
         "tokens_per_second": quiet_rate(rows, keys["trainer.save_steps"]),
         "host_mib": watched.host_mib,
         "device_mib": watched.device_mib,
-        "reserved_mib": {path.stem: reserved(path) for path in sorted(run_dir.glob("heartbeat_rank*.jsonl"))},
+        "allocator": {path.stem: allocator(path) for path in sorted(run_dir.glob("heartbeat_rank*.jsonl"))},
     }
 
 
@@ -211,9 +210,10 @@ def quiet_rate(rows: Sequence[Mapping[str, Any]], every: int) -> float | None:
     return median(quiet) if quiet else None
 
 
-def reserved(heartbeat: Path) -> float | None:
-    """Return the most memory that a rank's allocator reserved, in MiB."""
-    return max((row.get("gpu_mem_reserved_mib") or 0 for row in lines_of(heartbeat)), default=None)
+def allocator(heartbeat: Path) -> dict[str, float]:
+    """Return the most memory of a rank that its allocator had in use, in percent of the GPU, and reserved."""
+    names, rows = ("gpu_mem_peak_percent", "gpu_mem_reserved_mib"), lines_of(heartbeat)
+    return {name: max((row.get(name) or 0.0 for row in rows), default=0.0) for name in names}
 
 
 def plans(plan_file: Path, sessions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -331,10 +331,8 @@ def main() -> None:
                 continue
             saves, steps = chosen.saves if is_first else 0, chosen.steps + (0 if is_own else WARM)
             keys = {"trainer.output_dir": str(run_dir), **keys}
-            train = partial(session, run_file, run_dir, keys, saves=saves, steps=steps, end_s=end_s)
-            done = train(*checked(run_file, keys, run_dir.with_suffix(".checks")))
-            if "RCP001" in (done["problem"] or ""):
-                done = train()  # with all checks
+            receipt = checked(run_file, keys, run_dir.with_suffix(".checks"))
+            done = session(run_file, run_dir, keys, *receipt, saves=saves, steps=steps, end_s=end_s)
             found["sessions"][title] = done
             done["losses"] = apart(done["rows"], next(iter(found["sessions"].values()))["rows"])
             if is_first and (kept := checkpoint_steps(run_dir / "checkpoints")):
