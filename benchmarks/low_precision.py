@@ -10,8 +10,8 @@ Two GPUs: a Llama of the same width with 4 blocks under FSDP2, packed rows of 1,
 bf16 and then in `float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text
 is in the folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own
 documentation. Figure: the largest relative difference of the loss, averaged over 10 steps. After `--seconds`,
-runs are killed, and compared as far as they came. Needs the extra `torchao`; about 3 minutes on one H100 or
-two (estimates: it has not run there).
+and the first of two after half of them, runs are killed, and compared as far as they came. Needs the extra
+`torchao`; about 3 minutes on one H100 or two (estimates: it has not run there).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def train(
     """
     name, parts = arm
     folder = work / name
-    run_file, logs = folder / "run.json", folder / "logs"
-    logs.mkdir(parents=True)
+    run_file = folder / "run.json"
+    (folder / "logs").mkdir(parents=True)
     began_s = time.monotonic()
     for part in parts:
         run_file.write_text(json.dumps(sections(part, steps, ranks, is_small=is_small)), encoding="utf-8")
@@ -182,11 +182,14 @@ def main() -> None:
     chosen = parser.parse_args()
     both = ["float8_rowwise", "float8_tensorwise"] if chosen.ranks == 1 else ["float8_tensorwise"]
     arms = arms_of(chosen.recipes or both, chosen.steps, chosen.ranks)
-    until_s = time.monotonic() + chosen.seconds
-    run = partial(train, chosen.work.resolve(), chosen.steps, chosen.ranks, until_s, is_small=chosen.small)
+    began_s = time.monotonic()
+    run = partial(train, chosen.work.resolve(), chosen.steps, chosen.ranks, is_small=chosen.small)
     sides: dict[str, dict[str, Any]] = {}
     with ThreadPoolExecutor(len(arms) if chosen.ranks == 1 else 1) as pool:
-        names = {pool.submit(run, arm): arm[0] for arm in arms.items()}
+        names = {}
+        for number, arm in enumerate(arms.items(), start=1):
+            share = 1 if chosen.ranks == 1 else number / len(arms)
+            names[pool.submit(run, began_s + share * chosen.seconds, arm)] = arm[0]
         for ended in as_completed(names):
             sides[names[ended]] = found_or_error(ended)
             report(sides, arms, chosen)
