@@ -67,8 +67,8 @@ def test_a_microbatch_of_few_short_conversations_is_full(command):
     write_model(Path("base"), "llama")
     assert command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").code == 0
     config = resolve_run(None, ["run.yaml"]).config
-    words = 6  # of a conversation, without what the template adds
-    assert config.trainer.per_device_train_batch_size * config.dataset.max_seq_length < 48 * words
+    tokens = 6 + 7  # words of a conversation, and what the template adds
+    assert config.trainer.per_device_train_batch_size * config.dataset.max_seq_length < 48 * tokens
 
 
 def test_text_of_a_causal_model_is_pretraining(command):
