@@ -77,10 +77,10 @@ def _evaluate_blimp(
     A causal model predicts each token from those before it; a masked-word model predicts each token while
     that token alone is masked. A pair is right if the good sentence is more likely.
     """
-    from launcher.commands import evaluate_likelihood
+    from launcher.commands import evaluation
 
-    model = evaluate_likelihood.Model(folder, output, None, dtype, device)
-    end(evaluate_likelihood.run_blimp(model, data, pairs_per_paradigm, output_format))
+    model = evaluation.Model(folder, dtype, device)
+    end(evaluation.run_blimp(model, data, pairs_per_paradigm, output, output_format))
 
 
 @evaluate_app.command(
@@ -108,10 +108,11 @@ def _evaluate_pseudo_perplexity(
     overlap by half. A masked-word model has a pseudo-perplexity: it predicts each token while that token
     alone is masked, so that a text of n tokens takes n forward passes.
     """
-    from launcher.commands import evaluate_likelihood
+    from launcher.commands import evaluation
 
-    model = evaluate_likelihood.Model(folder, output, max_length, dtype, device)
-    end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))
+    model = evaluation.Model(folder, dtype, device)
+    source = {"data": texts, "column": column, "split": split}
+    end(evaluation.run_perplexity(model, max_length, source, output, output_format))
 
 
 @evaluate_app.command("passkey", epilog=f"Example: {PROGRAM} evaluate passkey runs/demo --lengths 1k,4k")
@@ -132,11 +133,11 @@ def _evaluate_passkey(
     by a causal model after the words before them, by length and depth. The same seed gives the same
     documents.
     """
-    from launcher.commands import evaluate_passkey
+    from launcher.commands import evaluation
 
-    model = evaluate_passkey.Model(folder, dtype, device)
-    test = evaluate_passkey.Test(evaluate_passkey.lengths_of(lengths), trials, seed)
-    end(evaluate_passkey.run(model, test, output, at_least, output_format))
+    model = evaluation.Model(folder, dtype, device)
+    test = {"lengths": evaluation.lengths_of(lengths), "trials": trials, "seed": seed}
+    end(evaluation.run_passkey(model, test, at_least, output, output_format))
 
 
 @evaluate_app.command(
@@ -158,9 +159,10 @@ def _evaluate_generation(
     Each token is the most likely one, so the same weights give the same text. Prompts are lines of a .txt
     file, or of a .jsonl file with prompt or messages.
     """
-    from launcher.commands import evaluate_generation
+    from launcher.commands import evaluation
 
-    end(evaluate_generation.run(folder, prompts, output, max_tokens, dtype, device, output_format))
+    model = evaluation.Model(folder, dtype, device)
+    end(evaluation.run_generation(model, prompts, max_tokens, output, output_format))
 
 
 def _embedding_model(
@@ -202,10 +204,10 @@ def _evaluate_similarity(
 
     The table has two texts and a score per row, as STS-B.
     """
-    from launcher.commands import evaluate_similarity
+    from launcher.commands import evaluation
 
     names = {"text": query_column, "second": positive_column, "score": score_column}
-    end(evaluate_similarity.run(model, data, output, names, output_format))
+    end(evaluation.run_similarity(model, data, names, output, output_format))
 
 
 @evaluate_app.command(
@@ -222,9 +224,9 @@ def _evaluate_retrieval(
 
     Search is exact, by cosine. The embeddings of the corpus are saved while they are computed.
     """
-    from launcher.commands import evaluate_retrieval
+    from launcher.commands import evaluation
 
-    end(evaluate_retrieval.run(model, data, output, output_format))
+    end(evaluation.run_retrieval(model, data, output, output_format))
 
 
 @evaluate_app.command(
@@ -243,7 +245,7 @@ def _evaluate_mteb(
     The time for encoding is estimated before the first task from a measured rate. Tasks with a result are
     not repeated. Needs the extra mteb, and an internet connection for data that is not cached.
     """
-    from launcher.commands import evaluate_mteb
+    from launcher.commands import evaluation
 
     names = tuple(filter(None, (tasks or "").split(",")))
-    end(evaluate_mteb.run(model, benchmark, names, output, output_format))
+    end(evaluation.run_mteb(model, benchmark, names, output, output_format))

@@ -1,21 +1,49 @@
-"""Evaluations in a child process, whose report is saved and printed as JSON or as a table."""
+"""`evaluate`, except `glue`: evaluations in child processes, whose reports are saved and printed."""
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import results_folder, write_text
+from launcher.io.files import expanded, require_present, require_source, results_folder, write_text
 from launcher.process.json_child import report_of
 from launcher.terminal import console
-from launcher.terminal.values import result_json
+from launcher.terminal.table import columns
+from launcher.terminal.values import UNKNOWN, result_json
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.plurals import counted, percent
+from neobert.printable import printable
+from neobert.runfiles.evaluation_report import score_text
+from neobert.runfiles.model_folder import require_model_folder
 
 HINT = "see the output above; with --output, the same command continues the evaluation"
 DATA = "DATA"
+SHOWN_SAMPLES = 3
+LENGTHS, LONGEST = "--lengths", 2**20
+NUMBER = re.compile("([0-9]{1,9})(k?)", re.IGNORECASE)
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Model to evaluate and its compute settings; None selects the default of the device."""
+
+    folder: Path
+    dtype: str | None
+    device: str | None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the values that a child process needs. Raises `ProjectError` without a model."""
+        folder = expanded(self.folder)
+        require_model_folder(folder)
+        return {"folder": str(folder.absolute()), "dtype": self.dtype, "device": self.device}
 
 
 @contextmanager
@@ -36,15 +64,215 @@ def output_folder(output: Path | None) -> Iterator[Path]:
 
 
 def evaluate_in_child(
-    module: str,
-    request: Mapping[str, Any],
-    file: Path,
-    table: Callable[[Mapping[str, Any]], str],
-    output_format: str,
+    module: str, request: Report, file: Path, table: Callable[[Report], str], output_format: str
 ) -> dict[str, Any]:
     """Run `python -m MODULE` on the request, write its report to `file`, print and return it."""
-    report = report_of(module, request, doing="loading the model", hint=HINT)
+    report = report_of(f"neobert.evaluation.{module}", request, doing="loading the model", hint=HINT)
     text = result_json(report)
     write_text(file, text + "\n")
     console.write(text if output_format == "json" else table(report))
     return report
+
+
+def run_blimp(model: Model, data: Path, pairs: int | None, output: Path | None, output_format: str) -> int:
+    """Score the minimal pairs in `data`, of each paradigm the first `pairs`, and print the accuracies."""
+    require_present(data, DATA)
+    content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs}
+    return _score("blimp", model, None, content, output, output_format)
+
+
+def run_perplexity(
+    model: Model, max_length: int | None, texts: Mapping[str, Any], output: Path | None, output_format: str
+) -> int:
+    """Score the texts, and print their (pseudo-)perplexity over tokens and per document."""
+    content = {**texts, "data": require_source(texts["data"], "TEXTS")}
+    return _score("pseudo-perplexity", model, max_length, content, output, output_format)
+
+
+def _score(
+    name: str, model: Model, max_length: int | None, content: Report, output: Path | None, output_format: str
+) -> int:
+    settings = model.settings() | {"max_length": max_length}
+    table = _blimp_table if name == "blimp" else _perplexity_table
+    with output_folder(output) as place:
+        settings["output"] = str(place / f"{name}-scores.npy")
+        request = {"evaluation": name, "settings": settings, **content}
+        evaluate_in_child("likelihood", request, place / f"{name}.json", table, output_format)
+    return EXIT_OK
+
+
+def _blimp_table(report: Report) -> str:
+    rows = [["phenomenon", "accuracy"]]
+    rows += [[name, score_text(share)] for name, share in report["phenomena"].items()]
+    rows.append([f"mean of {counted(len(report['paradigms']), 'paradigm')}", score_text(report["accuracy"])])
+    pairs, ties = counted(report["pairs"], "pair"), counted(report["ties"], "tie")
+    notes = [f"not comparable with published scores: {reason}" for reason in report["not_comparable"]]
+    return "\n".join([columns(rows), f"{pairs}, {ties} (scored as wrong)", *notes, *_cut(report, "sentence")])
+
+
+def _perplexity_table(report: Report) -> str:
+    names = {
+        "pseudo-perplexity of tokens": "pseudo_perplexity",
+        "perplexity of tokens": "perplexity",
+        "perplexity of bytes": "byte_perplexity",
+        "bits per byte": "bits_per_byte",
+        "mean of documents": "mean_of_documents",
+        "median of documents": "median_of_documents",
+    }
+    values = {label: report[name] for label, name in names.items() if name in report}
+    rows = [[label, UNKNOWN if value is None else f"{value:,.2f}"] for label, value in values.items()]
+    counts = [counted(report["documents"], "document"), counted(report["tokens"], "token")]
+    counted_texts = "; ".join([", ".join(counts), *_cut(report, "document")])
+    return f"{columns(rows)}\n{counted_texts}\nsource: {printable(report['source'])}"
+
+
+def _cut(report: Report, noun: str) -> list[str]:
+    """Return how many texts were cut, if any were."""
+    return [f"{counted(report['truncated'], noun)} truncated"] if report["truncated"] else []
+
+
+def run_passkey(
+    model: Model, test: Mapping[str, Any], least: float | None, output: Path | None, output_format: str
+) -> int:
+    """Test the model, and print the accuracy by length and depth.
+
+    Args:
+        test: lengths in tokens, documents of each length and depth (`trials`), and their seed.
+        least: accuracy in percent that every length needs; below, the exit code is that of a failed check.
+    """
+    request = {**test, **model.settings()}
+    with output_folder(output) as place:
+        report = evaluate_in_child("passkey", request, place / "passkey.json", _passkey_table, output_format)
+    worst, accuracy = min(report["accuracy"].items(), key=lambda each: each[1])
+    if least is None or 100 * accuracy >= least:
+        return EXIT_OK
+    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {least:g}%)")
+    return EXIT_CHECK_FAILED
+
+
+def lengths_of(text: str) -> list[int]:
+    """Return the lengths of `512,1k,4k` in tokens; 1k is 1,024. Raises `ProjectError`."""
+    return sorted({_length_of(part.strip()) for part in text.split(",")})
+
+
+def _length_of(part: str) -> int:
+    number = NUMBER.fullmatch(part)
+    tokens = int(number[1]) * (1024 if number[2] else 1) if number else 0
+    if not 0 < tokens <= LONGEST:
+        message = f"{LENGTHS} has {part[:20] or 'an empty part'}, which is not a number of tokens"
+        raise ProjectError("usage", message, f"write {LENGTHS} 512,1k,4k", LENGTHS, EXIT_USAGE)
+    return tokens
+
+
+def _passkey_table(report: Report) -> str:
+    depths = list(next(iter(report["by_depth"].values())))
+    rows = [["tokens", "accuracy", *(f"depth {depth}" for depth in depths)]]
+    for length, by_depth in report["by_depth"].items():
+        scores = (report["accuracy"][length], *by_depth.values())
+        rows.append([f"{int(length):,}", *map(score_text, scores)])
+    return f"{columns(rows)}\nin percent; chance is {score_text(report['chance'])}"
+
+
+def run_generation(
+    model: Model, prompts: Path, max_tokens: int, output: Path | None, output_format: str
+) -> int:
+    """Continue the prompts and print the continuations; with `output`, save them and print the first ones."""
+    settings = model.settings()
+    require_present(prompts, "PROMPTS")
+    request = {**settings, "prompts": str(prompts.absolute()), "max_tokens": max_tokens}
+    with output_folder(output) as place:
+        file = place / "generation.json"
+
+        def table(report: Report) -> str:
+            return _continuations(report, None if output is None else file)
+
+        evaluate_in_child("generation", request, file, table, output_format)
+    return EXIT_OK
+
+
+def _continuations(report: Report, saved: Path | None) -> str:
+    lines = []
+    for sample in report["samples"][: SHOWN_SAMPLES if saved else None]:
+        prompt = sample.get("prompt") or sample["messages"][-1]["content"]
+        lines += [*(printable(text, keep="\n\t") for text in (f"> {prompt}", sample["continuation"])), ""]
+    summary = report["summary"]
+    lines.append(
+        f"{counted(summary['prompts'], 'prompt')}, {summary['mean_tokens']:,.1f} tokens on average, "
+        f"{percent(summary['share_stopped'])} ended by themselves{f'; all: {saved}' if saved else ''}"
+    )
+    return "\n".join(lines)
+
+
+def run_similarity(
+    model: EmbeddingModel,
+    data: Path,
+    names: Mapping[str, str | None],
+    output: Path | None,
+    output_format: str,
+) -> int:
+    """Correlate the similarities of pairs with their scores; `names` are the columns of the table."""
+    request = _embedding_request(model, data) | {"columns": names}
+    with output_folder(output) as place:
+        evaluate_in_child("similarity", request, place / "similarity.json", _similarities, output_format)
+    return EXIT_OK
+
+
+def run_retrieval(model: EmbeddingModel, data: Path, output: Path | None, output_format: str) -> int:
+    """Rank the documents of the corpus for every query, and print the retrieval metrics."""
+    request = _embedding_request(model, data)
+    with output_folder(output) as place:
+        request["output"] = str(place / "corpus-embeddings.npy")
+        evaluate_in_child("retrieval", request, place / "retrieval.json", _rankings, output_format)
+    return EXIT_OK
+
+
+def _embedding_request(model: EmbeddingModel, data: Path) -> dict[str, Any]:
+    require_model_folder(Path(model.folder))
+    require_present(data, DATA)
+    return {"model": asdict(model), "data": str(data.absolute())}
+
+
+def _similarities(report: Report) -> str:
+    return "\n".join([_metrics(report), counted(report["pairs"], "pair"), *_cut(report, "text")])
+
+
+def _rankings(report: Report) -> str:
+    counts = f"{counted(report['queries'], 'query', 'queries')}, {counted(report['documents'], 'document')}"
+    lines = [_metrics(report), counts]
+    if report["unjudged_queries"]:
+        queries = counted(report["unjudged_queries"], "query", "queries")
+        lines.append(f"{queries} without a relevant document skipped")
+    if report["unknown_judgements"]:
+        lines.append(f"{counted(report['unknown_judgements'], 'judgement')} with unknown ids skipped")
+    return "\n".join([*lines, *_cut(report, "text")])
+
+
+def _metrics(report: Report) -> str:
+    return columns([[name, score_text(value)] for name, value in report["metrics"].items()])
+
+
+def run_mteb(
+    model: EmbeddingModel,
+    benchmark: str | None,
+    tasks: Sequence[str],
+    output: Path | None,
+    output_format: str,
+) -> int:
+    """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed."""
+    if (benchmark is None) == (not tasks):
+        message = "exactly one of --benchmark and --tasks is required"
+        hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
+        raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
+    request = {"model": asdict(model), "benchmark": benchmark, "tasks": list(tasks)}
+    with output_folder(output) as place:
+        request["cache"] = str(place / "mteb")
+        report = evaluate_in_child("mteb_suite", request, place / "mteb.json", _mteb_table, output_format)
+    return EXIT_CHECK_FAILED if report["failed"] else EXIT_OK
+
+
+def _mteb_table(report: Report) -> str:
+    rows = [["type", "score"], *([name, score_text(value)] for name, value in report["types"].items())]
+    rows.append(["mean of types", score_text(report["mean_of_types"])])
+    rows.append([f"mean of {counted(len(report['scores']), 'task')}", score_text(report["mean_of_tasks"])])
+    failed = (printable(f"{name}: {message}") for name, message in report["failed"].items())
+    return "\n".join([columns(rows), *failed])

@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
 from launcher.cli import app
-from launcher.commands.evaluate_passkey import lengths_of
+from launcher.commands.evaluation import lengths_of
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.encoder import TOKENS_PER_RUN
