@@ -149,13 +149,13 @@ def session(
     steps: int,
     end_s: float,
 ) -> dict[str, Any]:
-    """Train until there are `saves` new checkpoints and `steps` steps after the newest; then kill the run.
+    """Train until `saves` checkpoints were verified, and `steps` steps after the newest; then kill the run.
 
     Steps that an earlier session made too are replaced in metrics.jsonl when the run continues.
     """
     command = launcher("train", run_file, keys, *receipt, "--resume", "auto", "--unguarded", REASON)
-    earlier, kept = losses_of(run_dir), checkpoint_steps(run_dir / "checkpoints")
-    resumed_step, enough = max(kept, default=0), len(kept) + saves
+    earlier = losses_of(run_dir)
+    resumed_step = max(checkpoint_steps(run_dir / "checkpoints"), default=0)
     watched, log = Watched(), run_dir.with_suffix(".log")
     began_s, first_step_s, rows, problem = time.monotonic(), None, [], None
     with started(command, log) as child:
@@ -165,12 +165,12 @@ def session(
             watched.look(child)
             rows = [row for row in losses_of(run_dir) if row not in earlier]
             first_step_s = first_step_s or (took_s if rows else None)
-            kept = checkpoint_steps(run_dir / "checkpoints")
-            if rows and len(kept) >= enough and rows[-1]["step"] >= max(kept, default=0) + steps:
+            saved = saves_of(run_dir, resumed_step)
+            newest = saved[-1]["step"] if saved else resumed_step
+            if rows and len(saved) >= saves and rows[-1]["step"] >= newest + steps:
                 break
             if child.poll() is not None or time.time() > end_s:
                 problem = f"ended after {took_s:.0f} s: {log.read_text(encoding='utf-8')[-2000:]}"
-    text = "".join(each.read_text("utf-8", "replace") for each in (run_dir / "logs").glob("rank_0.log"))
     return {
         "keys": keys,
         "problem": problem,
@@ -178,17 +178,27 @@ def session(
         "first_step_s": first_step_s,
         "seconds": took_s,
         "rows": [{name: row[name] for name in ("step", TRAIN_LOSS, PACE)} for row in rows],
-        "saves": [
-            {"step": int(step), "written_s": float(written), "blocked_s": float(blocked)}
-            for step, written, blocked in SAVED.findall(text)
-            if int(step) > resumed_step
-        ],
-        "waits_s": {step: float(waited) for step, waited in WAITED.findall(text)},
+        "saves": saved,
+        "waits_s": {step: float(waited) for step, waited in WAITED.findall(log_of(run_dir))},
         "tokens_per_second": quiet_rate(rows, keys["trainer.save_steps"]),
         "host_mib": watched.host_mib,
         "device_mib": watched.device_mib,
         "allocator": {path.stem: allocator(path) for path in sorted(run_dir.glob("heartbeat_rank*.jsonl"))},
     }
+
+
+def saves_of(run_dir: Path, resumed_step: int) -> list[dict[str, Any]]:
+    """Return the saves that a session wrote and verified, by its log."""
+    return [
+        {"step": int(step), "written_s": float(written), "blocked_s": float(blocked)}
+        for step, written, blocked in SAVED.findall(log_of(run_dir))
+        if int(step) > resumed_step
+    ]
+
+
+def log_of(run_dir: Path) -> str:
+    path = run_dir / "logs" / "rank_0.log"
+    return path.read_text("utf-8", "replace") if path.exists() else ""
 
 
 def checked(run_file: Path, keys: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
