@@ -138,7 +138,7 @@ def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
     num_longer = sum(max_tokens(each) > length for each in lengths)
     if not num_longer:
         return f"{unit}; by an estimate, no text is longer"
-    return f"{unit}; about {percent(num_longer / len(lengths))} of the texts are longer"
+    return f"{unit}; by an estimate, {percent(num_longer / len(lengths))} of the texts are longer"
 
 
 def max_tokens(num_bytes: int) -> int:

@@ -267,6 +267,12 @@ def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: P
     raise unclear(text, message, f"set {key} to one of the columns")
 
 
+def known_columns(columns: Mapping[str, Column], names: Sequence[str]) -> list[Column]:
+    """Return the columns that have one of these names, in upper or lower case, in the order of `names`."""
+    by_name = {name.lower(): each for name, each in reversed(columns.items())}
+    return [columns.get(name) or by_name[name.lower()] for name in names if name.lower() in by_name]
+
+
 def named_column(
     columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str, key: str, named: Named
 ) -> Column:
@@ -276,7 +282,7 @@ def named_column(
     """
     if (stated := stated_column(columns, key, named, text)) is not None:
         return stated
-    if found := [columns[name] for name in names if name in columns]:
+    if found := known_columns(columns, names):
         return found[0]
     others = listed([*map(quoted, columns)], 8)
     message = f"no column is known to hold {content}: {others or 'the table has no other column'}"

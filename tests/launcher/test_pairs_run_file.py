@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from neobert.tasks.contrastive.section import CONTRASTIVE
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_model
 from tests.pairs import pairs
@@ -59,6 +60,18 @@ def test_a_step_of_many_negatives_is_several_microbatches(command):
     trainer = made(command, "run.yaml").trainer
     assert trainer.gradient_accumulation_steps > 1
     assert trainer.per_device_train_batch_size * 32 <= 8192 < FEWEST_PAIRS * 14 * 32 * 4
+
+
+def test_columns_are_found_in_any_case(command):
+    rows = (
+        {key.title(): text for key, text in (row | {"negative": "stones"}).items()} for row in pairs(60, 1)
+    )
+    Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    config = made(command, "run.yaml")
+    section = CONTRASTIVE.of(config)
+    columns = (config.dataset.text_column, section.positive_column, section.negative_columns)
+    assert columns == ("Query", "Positive", ("Negative",))
+    assert section.max_negatives == 1
 
 
 def test_rows_are_no_longer_than_those_of_the_weights(command):

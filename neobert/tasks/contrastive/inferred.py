@@ -7,7 +7,7 @@ from pathlib import Path
 
 from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
 from neobert.plurals import listed
-from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, POSITIVE_SETTING, names_of
+from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, NEGATIVE_SETTING, POSITIVE_SETTING, names_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import MAX_NEGATIVES
 from neobert.tasks.contrastive.spec import MAX_SETTING
@@ -19,6 +19,7 @@ from neobert.tasks.labelled_table import (
     Named,
     columns_of,
     key_of,
+    known_columns,
     named_column,
     note_on_rows,
     quoted,
@@ -42,6 +43,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
+        if any(not each.name.islower() for each in negatives):
+            keys[NEGATIVE_SETTING] = [each.name for each in negatives]
         notes.append(f"hard negatives: {names}, up to {most} per pair")
     score = stated_column(others, SCORE_SETTING, named, text)
     if score := score or _score(others, positive, has_negatives=bool(negatives)):
@@ -61,19 +64,18 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 def _negatives(columns: Mapping[str, Column]) -> list[Column]:
     """Return the columns of hard negatives that the row format finds by their names."""
-    first = [columns[name] for name in FIRST_NEGATIVES if name in columns][:1]
-    names = (name for number in range(2, MAX_NEGATIVES + 1) for name in names_of(number))
-    numbered = [columns[name] for name in names if name in columns]
-    return first + numbered if first else []
+    first = known_columns(columns, FIRST_NEGATIVES)[:1]
+    names = [name for number in range(2, MAX_NEGATIVES + 1) for name in names_of(number)]
+    return first + known_columns(columns, names) if first else []
 
 
 def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
     """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
-    found = (columns[name] for name in SCORES if name in columns and columns[name] is not positive)
+    found = (each for each in known_columns(columns, SCORES) if each is not positive)
     return next((each for each in found if (each.is_list if has_negatives else _rates(each))), None)
 
 
 def _rates(column: Column) -> bool:
     """Return whether numbers rate pairs: 0 and 1, or no numbers of a few classes."""
     numbers = column.numbers
-    return bool(numbers) and (set(numbers) <= {0, 1} or column.name not in LABELS or column.is_scored)
+    return bool(numbers) and (set(numbers) <= {0, 1} or column.name.lower() not in LABELS or column.is_scored)
