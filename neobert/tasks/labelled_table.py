@@ -269,7 +269,7 @@ def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: P
 
 def known_columns(columns: Mapping[str, Column], names: Sequence[str]) -> list[Column]:
     """Return the columns that have one of these names, in upper or lower case, in the order of `names`."""
-    by_name = {name.lower(): each for name, each in reversed(columns.items())}
+    by_name = {name.lower(): each for name, each in reversed([*columns.items()])}
     return [columns.get(name) or by_name[name.lower()] for name in names if name.lower() in by_name]
 
 
