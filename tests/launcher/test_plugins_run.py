@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from launcher.probes.plugins import probe_plugins
+from launcher.probes.probe import Subject
 from launcher.terminal import activity
+from profiles.registry import resolve_run
 
 pytestmark = pytest.mark.e2e
 warm = pytest.mark.usefixtures("warm")
@@ -268,7 +271,6 @@ RAISING = 1 + PLANTED["planted.py"].splitlines().index("def raising(predictions,
 PRETRAINING = {
     "masking=planted.py:from_numpy": "draws from the global generator of numpy.random",
     "masking=planted.py:in_order": "masks different tokens when",
-    "masking=planted.py:too_much": "of the tokens, but datacollator.mlm_probability is 20.0%",
     "masking=planted.py:of_special_tokens": "makes targets of special tokens",
     "masking=planted.py:of_other_tokens": "returned labels that are not the tokens of the text",
     "masking=planted.py:too_short": "returned inputs of shape",
@@ -291,24 +293,38 @@ LABELLED = {
         "(accuracy) returned 'accuracy', which the run reports already",
         "(words) returned str as 'words', not a number",
         "(raising) raised TypeError: 'int' object is not subscriptable",
-        f"planted.py:{RAISING}; the log has the traceback",
+        f"planted.py:{RAISING}: plugins.metrics.3 (raising)",
     ),
 }
 
 
 @warm
 @pytest.mark.parametrize("file", ["pretrain.yaml", "classify.yaml"])
-def test_a_plugin_that_would_break_a_resume_is_refused_with_the_reason(run, file):
+def test_a_plugin_that_would_break_a_resume_is_refused_with_the_reason(file, tmp_path):
     for name, content in PLANTED.items():
         Path(name).write_text(content, encoding="utf-8")
     for planted, messages in (PRETRAINING if file == "pretrain.yaml" else LABELLED).items():
-        key, _, value = planted.partition("=")
-        refused = run("preflight", file, "--level", "host", **{f"plugins__{key}": value})
-        assert refused.code == 1, planted + refused.out + refused.err
-        output = " ".join(refused.out.split())
-        assert "fail PLG002 failing-plugin" in output
+        values = [f"{name}={value}" for name, value in SMALL.items()]
+        config = resolve_run(None, [file], [*values, f"plugins.{planted}"]).config
+        failures = probe_plugins(Subject(config, tmp_path / "run", tmp_path)).failures
+        output = "\n".join(each.message for each in failures)
         for message in [messages] if isinstance(messages, str) else messages:
-            assert message in output, planted
+            assert message in output, (planted, output)
+
+
+@warm
+def test_each_plugin_that_fails_its_tests_is_a_finding_of_the_preflight(run):
+    Path("planted.py").write_text(PLANTED["planted.py"], encoding="utf-8")
+    planted = {"plugins__masking": "planted.py:too_much", "plugins__hooks": "[planted.py:factory]"}
+    refused = run("preflight", "pretrain.yaml", "--level", "host", **planted)
+    assert refused.code == 1
+    output = " ".join(refused.out.split())
+    assert output.count("fail PLG002 failing-plugin") == 2
+    assert "Made.on_step changes self.step" in output
+    assert "of the tokens, but datacollator.mlm_probability is 20.0%" in output
+
+    refused = run("preflight", "classify.yaml", "--level", "host", plugins__metrics="[planted.py:raising]")
+    assert f"planted.py:{RAISING}; the log has the traceback" in " ".join(refused.out.split())
 
 
 def test_rows_in_the_order_of_a_set_differ_in_another_process(run):
