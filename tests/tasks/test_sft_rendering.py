@@ -17,6 +17,8 @@ from neobert.tasks.sft.template import ChatTemplate
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, chat_template, talk
 
+warm = pytest.mark.usefixtures("warm")
+
 TEMPLATES = {name: text for name, text in vars(own).items() if isinstance(text, str) and "{%" in text}
 HELLO = [Conversation(talk("Hi", "Hello"), [])]
 
@@ -28,6 +30,7 @@ def refused(template: ChatTemplate) -> ProjectError:
     return caught.value
 
 
+@warm
 def test_conversations_are_rendered_and_an_endless_template_is_ended():
     (found,) = chat_template(own.PLAIN).render(HELLO)
     assert [found.text[start:stop] for start, stop in found.spans] == [f"Hello{END}"]
@@ -38,6 +41,7 @@ def test_conversations_are_rendered_and_an_endless_template_is_ended():
 
 
 def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_template():
+    """Not a fork of the warm interpreter, which would not be suspended with the process that waits for it."""
     slow = "{% for _ in range(10) %}{% for _ in range(30000) %}{% endfor %}{% endfor %}"  # 50 ms
     template = chat_template(own.PLAIN + slow, time_limit_s=0.5)
     list(template.render(HELLO))
@@ -58,6 +62,7 @@ def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_templat
         suspending.join()
 
 
+@warm
 def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back():
     weighted = [{**each, "weight": 0} for each in talk("Hi", "Draft")] + talk("Again", "Final")
     tools = [{"type": "function", "function": {"name": "now"}}] * 2
@@ -72,6 +77,7 @@ def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back():
     assert [each.faults for each in written.render([Conversation(weighted, tools)])] == [[]]
 
 
+@warm
 def test_memory_is_limited_and_a_broken_template_is_named():
     assert "needs more than 2 GiB of memory" in refused(chat_template("{{ 'x' * 2 ** 33 }}")).message
     broken = refused(chat_template("{% for %}")).message
@@ -81,6 +87,7 @@ def test_memory_is_limited_and_a_broken_template_is_named():
     assert "SecurityError" in found.faults[0][1]
 
 
+@warm
 def test_the_child_ends_with_the_template_and_with_its_parent():
     template = chat_template(own.TRIMMED)
     process = template_module._child_of(template)._process
