@@ -35,7 +35,7 @@ CORE = (
     "finding",
     "waivers",
     "departures",
-    "thresholds",
+    "tasks",
     "planning",
     "cuda_graphs",
     "numerics_faults",

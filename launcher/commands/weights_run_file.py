@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.commands.context_extension import context_keys, least_rate
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
     Batch,
@@ -31,15 +31,17 @@ from launcher.commands.starter_file import (
     Device,
     rounded,
 )
-from launcher.commands.starting_weights import WEIGHTS, Weights, for_rows
+from launcher.commands.starting_weights import CONTEXT, WEIGHTS, Weights, for_rows, require_extendable
+from neobert.config import ConfigError, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
-from neobert.families.table import family_of, requested_kernels, shape_of
+from neobert.families.table import family_of, longest_row, requested_kernels, shape_of
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, template_of_folder
+from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import metrics_of, spec_of
 
@@ -55,6 +57,12 @@ CHAT_FACTOR = 8
 """Length of conversations, relative to that of texts."""
 MAX_LOST = 0.1
 """Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
+
+MOSTLY = 0.5
+"""Share of a text's tokens in long documents from which short documents are left out."""
+SHARE_OF_PEAK = 0.1
+"""Least rate, as a share of the peak of the run that is continued. An encoder of 8 x 512, trained at 2e-3,
+found words 4,096 tokens away after 95M tokens at 2e-4. ModernBERT had 3e-4 after 8e-4 (arXiv:2412.13663)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,7 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry(*request.text)
     if request.context is not None:
         assert request.weights is not None
-        longer = context_keys(config, shape, request.weights, request.context, request.lengths)
+        longer = _context_keys(config, shape, request.weights, request.context, request.lengths)
         yield from longer
         config = resolved([*first, *longer], request.device)
         request = _of_long_documents(request, config.dataset.min_length)
@@ -198,7 +206,7 @@ def _rate_from_weights(request: Content, config: RunConfig, shape: ModelShape, t
     rate, why = rate_from_weights(spec, folder, shape, tokens), ""
     if spec.declared(folder):
         why = "; low: these embeddings are trained"
-    elif request.context is not None and rate < (least := least_rate(request.weights, request.task)):
+    elif request.context is not None and rate < (least := _least_rate(request.weights, request.task)):
         rate, why = least, "; a tenth of that before"
     return _rate(request, rate, shape, why)
 
@@ -295,3 +303,83 @@ def _rows_of_text(request: Content, length: int, batch: Batch, *, is_packed: boo
         return rows_of_texts(request.lengths, length, packed_into, request.bytes_per_token)
     pieces = rows_of_pieces(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
     return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))
+
+
+def _context_keys(
+    config: RunConfig, shape: ModelShape, weights: Weights, length: int, lengths: Sequence[int]
+) -> list[Entry]:
+    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
+
+    `config` is that of the run without these keys, and `lengths` are the sizes of its documents in bytes.
+    """
+    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
+        message, hint = (
+            f"{CONTEXT} is for text without labels",
+            f"set --dataset.max_seq_length {length} instead",
+        )
+        raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
+    require_extendable(weights, shape.positions, length)
+    parent = _parent_of(weights)
+    keys = [*_batch_keys(parent or config, length)]
+    least = _least_length(lengths, weights.positions)
+    keys.append(Entry("dataset.min_length", least, "short documents teach nothing about long ones"))
+    if parent is not None and parent.task == config.task and spec.predicts == "masked":
+        keys += _comparison_keys(parent, weights)
+    return keys
+
+
+def _least_rate(weights: Weights, task: str) -> float:
+    """Return the least learning rate for longer rows; 0 if no run of this task has trained the weights."""
+    parent = _parent_of(weights)
+    if parent is None or parent.task != task:
+        return 0.0
+    return float(f"{SHARE_OF_PEAK * parent.optimizer.lr:.2g}")
+
+
+def _parent_of(weights: Weights) -> RunConfig | None:
+    """Return the config of the run whose checkpoint the weights are; None for a folder of another program."""
+    with suppress(ProjectError, ConfigError, KeyError, TypeError):
+        return from_dict(read_config(weights.folder))
+    return None
+
+
+def _least_length(lengths: Sequence[int], positions: int) -> int:
+    """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
+
+    `lengths` are sizes in bytes.
+    """
+    long = sum(each for each in lengths if each >= positions * BYTES_PER_TOKEN)
+    return positions if long >= MOSTLY * sum(lengths) > 0 else 1
+
+
+def _rows_of(parent: RunConfig, length: int) -> tuple[int, int, int]:
+    """Return rows of `length` tokens per microbatch, microbatches per step, and the parent's tokens per step.
+
+    The parent may have trained in several processes, and the new run begins with one.
+    """
+    trainer, world = parent.trainer, parent.distributed.nproc_per_node * parent.distributed.nnodes
+    of_microbatch = trainer.per_device_train_batch_size * longest_row(parent)
+    rows = max(1, of_microbatch // length)
+    of_step = of_microbatch * trainer.gradient_accumulation_steps * world
+    return rows, max(1, round(of_step / (rows * length))), of_step
+
+
+def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
+    """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
+    rows, accumulation, of_step = _rows_of(parent, length)
+    of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
+    tokens = rows * accumulation * length
+    comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"
+    yield Entry("trainer.per_device_train_batch_size", rows, comment)
+    yield Entry("trainer.per_device_eval_batch_size", max(1, of_evaluation // length))
+    yield Entry("trainer.gradient_accumulation_steps", accumulation)
+
+
+def _comparison_keys(parent: RunConfig, weights: Weights) -> Iterator[Entry]:
+    """Yield what compares the first evaluation with the last one of the parent run."""
+    yield Entry("trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse")
+    yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
+    masks = parent.datacollator
+    yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as before")
+    yield Entry("datacollator.mlm_probability_eval", masks.mlm_probability_eval, "as in that evaluation")
+    yield Entry("datacollator.mask_all", masks.mask_all, "as in that evaluation")

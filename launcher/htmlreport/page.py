@@ -15,9 +15,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import NUM_COLORS, folded, text
 from launcher.htmlreport.overview import heading, headings, title_of
+from launcher.htmlreport.reader import Series
 from launcher.htmlreport.run_record import PER_RANK, Event, RunRecord
 from launcher.htmlreport.sections import details, differences
 from neobert import __version__

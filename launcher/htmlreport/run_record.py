@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.htmlreport.decimation import PIXELS, Series
 from launcher.htmlreport.reader import (
+    PIXELS,
     History,
     Rank,
+    Series,
     launches_of,
     read_document,
     read_history,

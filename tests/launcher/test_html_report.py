@@ -20,11 +20,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from launcher.htmlreport import decimation
-from launcher.htmlreport.decimation import Decimator
+from launcher.htmlreport import reader
 from launcher.htmlreport.overview import heading, launches, results
 from launcher.htmlreport.page import write_page
-from launcher.htmlreport.reader import ONE_RANK, read_history
+from launcher.htmlreport.reader import ONE_RANK, Decimator, read_history
 from launcher.htmlreport.run_record import read_run
 from launcher.rundir.directory import after_boot_s
 
@@ -452,7 +451,7 @@ def test_each_pixel_keeps_its_extremes(points, pixels):
     decimator = Decimator(0, last, pixels)
     for step, value in points:
         decimator.add(step, {"step": step, "x": value})
-    numbers = [(step, value) for step, value in points if decimation.is_number(value)]
+    numbers = [(step, value) for step, value in points if reader.is_number(value)]
     by_pixel: dict[int, list[float]] = {}
     for step, value in numbers:
         by_pixel.setdefault(step * pixels // (last + 1), []).append(value)
@@ -474,7 +473,7 @@ def test_memory_does_not_grow_with_the_history(run_dir):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert history.num_rows == num_rows
-        assert len(history.series["train/loss"].points) <= 2 * decimation.PIXELS
+        assert len(history.series["train/loss"].points) <= 2 * reader.PIXELS
     assert peaks[1] < 2 * peaks[0]
 
 

@@ -13,7 +13,7 @@ from profiles.registry import Requirements, ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.thresholds import MEMORY_SHARE
+from validators.tasks import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts

@@ -17,7 +17,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
-from validators.thresholds import MEMORY_SHARE
+from validators.tasks import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import MemoryFacts

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.scored_texts import without_scored
-from neobert.data.batches.text_digests import text_digests
+from neobert.data.batches.text_digests import text_digests, without_scored
 
 ROWS = 1024
 """Pairs that are compared with all others at once."""

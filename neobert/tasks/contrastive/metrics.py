@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.scored_texts import without_scored
+from neobert.data.batches.text_digests import without_scored
 from neobert.metric_names import EVAL_LOSS
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import gathered, info_nce, similarities

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.scored_texts import without_scored
+from neobert.data.batches.text_digests import without_scored
 from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.scored import Scored, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.scored_texts import first_texts, scores_of
 from neobert.data.batches.targets import IGNORED
+from neobert.data.batches.text_digests import first_texts, scores_of
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import first_components
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.scored_texts import without_scored
+from neobert.data.batches.text_digests import without_scored
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import Loss, gathered
 from neobert.tasks.contrastive.masked_lm import MaskedTerm
