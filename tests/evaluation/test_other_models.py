@@ -108,6 +108,12 @@ def stop_after_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             job.run(request)
 
 
+def test_shards_in_another_precision_are_not_continued(words, model, tmp_path, monkeypatch, capsys):
+    stop_after_a_shard(model, tmp_path, monkeypatch)
+    assert app.run([*words("encode"), "--dtype", "bf16"]) == EXIT_USAGE
+    assert 'dtype changed from "fp32" to "bf16"' in capsys.readouterr().err
+
+
 def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(
     words, model, tmp_path, monkeypatch, capsys
 ):

@@ -132,6 +132,27 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
     assert not list(tmp_path.glob("run.old-*"))
 
 
+@pytest.mark.child
+def test_a_run_that_another_launch_began_and_ended_meanwhile_is_checked_again(tmp_path, monkeypatch):
+    folder, seen = tmp_path / "run", []
+
+    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
+        seen.append(folder.is_dir())
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        examination = examine(resolved, (Level.STATIC,), folder=staging)
+        earlier_run(folder)
+        return examination
+
+    monkeypatch.setattr(train, "_examine", be_slow)
+    requested = train.Request(
+        Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train.run(requested, "json")
+    assert seen == [False, True]
+
+
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_a_folder_that_no_launch_made_is_left_alone(tmp_path, *, is_resumed):
     (tmp_path / "thesis.tex").touch()
