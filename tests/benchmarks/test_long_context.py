@@ -77,6 +77,14 @@ def test_the_text_depends_on_the_kind_and_the_number_alone(data, tmp_path):
     assert len(first.read_text(encoding="utf-8").splitlines()) == 5
 
 
+def test_a_work_folder_in_use_is_refused_before_anything_is_trained(tmp_path, monkeypatch, capsys):
+    (tmp_path / "parent").mkdir()
+    monkeypatch.setattr(sys, "argv", ["long_context", "no-data", str(tmp_path), "--tiny"])
+    with pytest.raises(SystemExit):
+        long_context.main()
+    assert f"WORK is not empty: {tmp_path}" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(
     settings.get_current_profile_name() != "thorough", reason="four commands: make test-thorough"
 )
