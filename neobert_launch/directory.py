@@ -18,9 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run that has started, also one that still runs. Its files are read on access."""
+    """A run that has started, also one that still runs. Its files are read on access.
+
+    Raises `ProjectError` unless the path is a folder.
+    """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_dir():
+            hint = "pass the folder of a run: its trainer.output_dir"
+            raise ProjectError("no-run", "there is no such folder", hint, str(self.path), EXIT_USAGE)
 
     @property
     def config(self) -> RunConfig:

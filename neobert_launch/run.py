@@ -53,6 +53,9 @@ class Run:
         self._selection = selection
         self._resolved: ResolvedRun = selection.require()
 
+    def __repr__(self) -> str:
+        return f"Run({' '.join(self._selection.as_arguments())})"
+
     @property
     def config(self) -> RunConfig:
         """The values of all keys."""

@@ -32,6 +32,10 @@ class _Pieces(TextStreamer):  # type: ignore[misc]
             self.on_text(text)
 
 
+UNCHECKED = {"verbose": False}
+"""No warning of prompts that are longer than the rows of the training: `max_length` is the limit here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generator:
     """A causal model and its tokenizer, without gradients."""
@@ -50,7 +54,7 @@ class Generator:
         """Return the tokens of a conversation up to where the reply begins. Raises `ProjectError`."""
         try:
             encoded = self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_dict=True
+                list(messages), add_generation_prompt=True, return_dict=True, tokenizer_kwargs=UNCHECKED
             )
         except Exception as error:  # a template raises whatever it likes, such as for a system message
             message = f"the chat template refuses the conversation: {printable(str(error))}"
@@ -59,7 +63,7 @@ class Generator:
 
     def text_prompt(self, text: str) -> list[int]:
         """Return the tokens of a text to continue, with what the tokenizer puts before a text."""
-        ids: list[int] = self.tokenizer(text)["input_ids"]
+        ids: list[int] = self.tokenizer(text, **UNCHECKED)["input_ids"]
         # A byte-pair tokenizer that ends each text would have the model begin another one.
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 

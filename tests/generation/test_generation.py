@@ -33,6 +33,24 @@ def test_prompts_are_continued_with_the_likeliest_tokens(chatty, tmp_path):
     assert text["continuation"] == tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+def test_prompts_longer_than_the_rows_of_the_training_have_no_warning(chatty, caplog):
+    """The library announced errors of indexing, in the middle of a chat."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    from neobert.generation.model import Generator
+
+    tokenizer = AutoTokenizer.from_pretrained(chatty, model_max_length=4)
+    generator = Generator(AutoModelForCausalLM.from_pretrained(chatty), tokenizer)
+    logging.enable_propagation()
+    try:
+        assert len(generator.text_prompt("hello world, how are you today")) > 4
+        assert len(generator.chat_prompt([{"role": "user", "content": "how are you today"}])) > 4
+    finally:
+        logging.disable_propagation()
+    assert not caplog.records
+
+
 def test_gpt2_is_a_causal_model_under_another_name(chatty, tmp_path):
     """The name of its class in config.json does not end as those of the others."""
     from transformers import GPT2Config, GPT2LMHeadModel

@@ -39,6 +39,7 @@ def test_importing_it_imports_no_torch():
 def test_values_win_and_are_named_as_origins(in_folder):
     (in_folder / "run.yaml").write_text("profile: cpu-demo\noptimizer: {lr: 2e-3}\n")
     run = nl.load_run("run.yaml", values={"optimizer.lr": 1e-3, "trainer.output_dir": "40"})
+    assert repr(run).startswith("Run(--config run.yaml --set optimizer.lr=")
     assert (run.config.optimizer.lr, run.config.trainer.output_dir) == (1e-3, "40")
     other = run.with_values({"optimizer.lr": 5e-4})
     assert (other.config.optimizer.lr, run.config.optimizer.lr) == (5e-4, 1e-3)
@@ -53,6 +54,8 @@ def test_errors_have_their_place(in_folder):
         nl.load_run("run.yaml")
     with pytest.raises(nl.ProjectError, match="no such folder") as caught:
         nl.encode("absent", ["a"])
+    with pytest.raises(nl.ProjectError, match="absent: there is no such folder"):
+        nl.RunDirectory("absent")
     assert caught.value.exit_code == 2
 
 
