@@ -227,6 +227,7 @@ def _labels_note(label: Column, keys: Keys) -> str:
         num_classes = keys["classification.num_labels"]
         return f"classes 0 to {num_classes - 1}"
     are_numbered = sorted(numbers) in ([], [*range(len(names))])  # names, or numbers that only classes have
-    are_ratings = len(names) > 2 and not are_numbered
+    # A saved dataset has the numbers of its classes, whose names are words.
+    are_ratings = len(names) > 2 and not are_numbered and all(map(PLAIN_NUMBER.issuperset, names))
     other = f"; for scores: --{PROBLEM_SETTING} {REGRESSION}" if are_ratings else ""
     return f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}{other}"
