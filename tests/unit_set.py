@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -67,6 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.unit:
         config.pluginmanager.register(UnitGuard())
+        # Trees of sources and configs are many objects and no garbage: the collector only slows them down.
+        gc.set_threshold(100_000)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
