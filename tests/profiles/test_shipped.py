@@ -15,7 +15,9 @@ from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
 SHARDED = ["llama-8b-8xh100", "qwen-7b-4xh100"]
 DECODERS = ["llama-1b-h100", "qwen-0.5b-h200", *SHARDED]
-PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context", *DECODERS]
+CONTINUED = ["contrastive-h200", "long-context"]
+ENCODERS = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", *CONTINUED]
+PRODUCTION = [*ENCODERS, *DECODERS]
 SMOKE = [
     "causal-demo",
     "contrastive-demo",
@@ -97,8 +99,8 @@ def test_hardware_processes_and_lengths_agree(name: str) -> None:
         assert config.model.attn_backend == "sdpa"
     else:
         kernels = (config.model.attn_backend, config.model.kernel_backend)
-        named = [("auto", "triton"), ("auto", "fused")]
-        assert kernels in ([("auto", "auto")] if name in DEVELOPMENT else named)
+        named = [("auto", "triton"), ("auto", "fused")]  # for masked tokens only
+        assert kernels in ([("auto", "auto")] if name in (*DEVELOPMENT, "contrastive-h200") else named)
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
@@ -108,7 +110,7 @@ def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
     assert profile.kind == "production"
     assert config.trainer.mixed_precision == "bf16"
     assert config.trainer.save_total_limit >= 2
-    assert (config.tokenizer.revision is None) == (name == "long-context")  # it has that of its weights
+    assert (config.tokenizer.revision is None) == (name in CONTINUED)  # it has that of its weights
     assert config.dataset.validation_split is not None
     assert config.trainer.eval_max_batches is not None
     assert plan.global_batch_size.value == config.trainer.global_batch_size
@@ -147,10 +149,16 @@ def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
     assert low < plan_of(profile).tokens_per_second.value < high
 
 
-@pytest.mark.parametrize("name", [name for name in PRODUCTION if name != "long-context"])
+@pytest.mark.parametrize("name", [name for name in PRODUCTION if name not in CONTINUED])
 def test_a_profile_that_starts_from_nothing_sees_enough_text(name: str) -> None:
     least = 20 if name in DECODERS else 40
     assert plan_of(load_profile(name)).tokens_per_parameter.value > least
+
+
+def test_embeddings_continue_h200_prod() -> None:
+    first, second = load_profile("h200-prod").config, load_profile("contrastive-h200").config
+    assert second.model.pretrained_checkpoint == f"{first.trainer.output_dir}/checkpoints/latest"
+    assert second.dataset.max_seq_length <= first.dataset.max_seq_length
 
 
 def test_long_context_continues_a100_prod() -> None:
