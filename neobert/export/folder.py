@@ -127,6 +127,12 @@ def with_plain_texts(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     return {**files, SETTINGS: _settings_text(settings)}
 
 
+def with_longest_text(files: Mapping[str, bytes], tokens: int) -> Mapping[str, bytes]:
+    """Return tokenizer files that let a text have up to `tokens` tokens."""
+    settings = json.loads(files.get(SETTINGS, b"{}")) | {"model_max_length": tokens}
+    return {**files, SETTINGS: _settings_text(settings)}
+
+
 def _with_the_class_for_all(content: bytes) -> bytes:
     """Return tokenizer_config.json with a tokenizer class that transformers releases before 5 also have."""
     settings = json.loads(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
-from neobert.export.folder import read_tokenizer_files, without_inert
+from neobert.export.folder import read_tokenizer_files, with_longest_text, without_inert
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
@@ -116,9 +116,7 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
         epoch=data.epoch,
         microbatches_per_epoch=data.microbatches_per_epoch,
         read_retries=data.read_retries,
-        tokenizer_files=without_inert(
-            read_tokenizer_files(prepared.tokenizer_dir), len(prepared.tokenizer.tokenizer)
-        ),
+        tokenizer_files=_tokenizer_files(run),
         identity={
             DATA_FINGERPRINT: prepared.fingerprint,
             TOKENIZER_DIGEST: prepared.tokenizer.digest,
@@ -126,6 +124,19 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
         },
         **own,
     )
+
+
+def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
+    """Return the tokenizer of the checkpoints.
+
+    That of the prepared text has the length of its rows, at which encoders truncate. A prompt and its reply
+    may be as long as the positions of the model.
+    """
+    tokenizer = run.prepared.tokenizer.tokenizer
+    files = without_inert(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))
+    if spec_of(run.config).predicts != "next":
+        return files
+    return with_longest_text(files, run.backbone.max_length)
 
 
 def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whole commands on conversations: a template that supervises nothing is refused, and its hint followed."""
+"""Whole commands on conversations: what is refused, trained, exported and talked to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 RUN_FILE = """\
 profile: sft-demo
-model: {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1}
+model:
+  {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 1024}
 dataset: {cache_dir: cache, num_workers: 0}
 tokenizer: {vocab_size: 512, chat_template: think.jinja}
 trainer: {output_dir: run, max_steps: 4}
@@ -23,7 +24,7 @@ THINK = """\
 """
 
 
-def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(run_child):
+def test_a_run_whose_hint_is_followed_is_exported_and_talked_to(run_child):
     Path("think.jinja").write_text(THINK, encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
     refused = run_child("train", "run.yaml", "--output-format", "json")
@@ -43,3 +44,13 @@ def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(run_chil
     assert re.search(r"next: neobert-launch chat \S+/run/checkpoints/\d+\n", trained.out)
     generation = json.loads(Path("run/checkpoints/4/generation_config.json").read_text("utf-8"))
     assert generation["eos_token_id"] == [2]
+
+    exported = run_child("export", "run", "-o", "out")
+    assert exported.code == 0, exported.out + exported.err
+    settings = json.loads(Path("out/hf/tokenizer_config.json").read_text("utf-8"))
+    assert settings["model_max_length"] == 1024  # positions of the model, whose conversations have up to 128
+    Path("prompt.txt").write_text("What is it? " * 60, encoding="utf-8")
+    with Path("prompt.txt").open(encoding="utf-8") as prompt:
+        answered = run_child("chat", "out/hf", "--max-tokens", "2", stdin=prompt)
+    assert answered.code == 0, answered.err
+    assert "longer" not in answered.err
