@@ -12,12 +12,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 RUN_FILE = """\
 profile: sft-demo
-model:
-  {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 1024}
+model: {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1}
 dataset: {cache_dir: cache, num_workers: 0}
 tokenizer: {vocab_size: 512, chat_template: think.jinja}
 trainer: {output_dir: run, max_steps: 4}
 """
+LONG = ("--model.max_position_embeddings", "1024")
 THINK = """\
 {% for m in messages %}{{ cls_token ~ m.role ~ "\\n" ~ m.content ~ sep_token }}{% endfor %}
 {%- if add_generation_prompt %}{{ cls_token ~ "assistant\\n<think>\\n" }}{% endif %}
@@ -38,7 +38,7 @@ def test_a_run_whose_hint_is_followed_is_exported_and_talked_to(run_child):
     assert "set tokenizer.chat_template to" in failed["SFT001"]["hint"]
     assert not Path("run").exists()
 
-    trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns")
+    trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns", *LONG)
     assert trained.code == 0, trained.out + trained.err
     assert "[[A lemon is yellow.[SEP]]]" in trained.out
     assert re.search(r"next: neobert-launch chat \S+/run/checkpoints/\d+\n", trained.out)
