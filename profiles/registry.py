@@ -18,6 +18,7 @@ from neobert.config.variables import References
 from neobert.tasks.specs import sections_read
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.begun import Begun, changed_keys, with_values_begun_with
+from profiles.implied import with_implied
 from profiles.inherit import (
     ABOUT,
     PROFILE,
@@ -217,7 +218,7 @@ def _run(
     layers, given = with_recipe([*base, *documents], overrides), without_null(overrides)
 
     def resolved(layers: Sequence[Document]) -> Resolution:
-        return resolve(layers, with_kept_step(layers, given), sections_read())
+        return resolve(with_implied(layers, given), with_kept_step(layers, given), sections_read())
 
     resolution = resolved(layers)
     if resolution.config.plugins.is_used:

@@ -149,12 +149,9 @@ def _entries(request: Content) -> Iterator[Entry]:
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0
-    if request.table is not None:
-        if reason := spec_of(config).keeps_whole:
-            yield Entry("dataset.long_documents", "truncate", reason)
-        if len(request.lengths) < FEW_TEXTS and not request.has_evaluation:
-            held_out = MORE_HELD_OUT
-            yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
+    if request.table is not None and len(request.lengths) < FEW_TEXTS and not request.has_evaluation:
+        held_out = MORE_HELD_OUT
+        yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
     batch = Batch(rows_per_step(config.trainer))
@@ -287,13 +284,10 @@ def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float
     yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
     passes = f"about {rounded(steps / per_pass)} passes over the text" if per_pass else ""
     yield Entry("trainer.max_steps", steps, passes)
-    is_short = steps < 2 * config.trainer.eval_steps
-    if is_short:
-        yield Entry("trainer.eval_steps", math.ceil(steps / 4))
-    if is_short and request.table is not None:
-        yield Entry("trainer.save_steps", math.ceil(steps / 4), "of which the best is kept")
     if request.table is not None:
         yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
+    elif steps < 2 * config.trainer.eval_steps:
+        yield Entry("trainer.eval_steps", math.ceil(steps / 4))
 
 
 def _rows_of_text(request: Content, length: int, batch: Batch, *, is_packed: bool) -> float:

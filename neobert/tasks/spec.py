@@ -268,11 +268,9 @@ class TaskSpec:
         return self.labels is not None or self.stores_targets or self.predicts == "pairs"
 
     @property
-    def keeps_whole(self) -> str:
-        """Return the reason why texts are not split; empty if they are."""
-        if self.predicts == "pairs":
-            return "each text has one vector"
-        return "a label belongs to a whole text" if self.labels_texts else ""
+    def keeps_whole(self) -> bool:
+        """Return whether texts are not split: each has one label, or one vector."""
+        return self.labels_texts or self.predicts == "pairs"
 
     @property
     def has_head(self) -> bool:

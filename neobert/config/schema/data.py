@@ -146,7 +146,9 @@ class DatasetConfig(ConfigSection):
         1, "Minimum document length in tokens, including special tokens; shorter documents are skipped."
     )
     long_documents: Literal["split", "truncate", "drop", "error"] = key(
-        "split", "Handling of documents longer than max_seq_length; they are counted and reported."
+        "split",
+        "Handling of documents longer than max_seq_length; they are counted and reported. Unset, a text with "
+        "one label or vector is truncated.",
     )
     streaming: bool = key(False, "Tokenize during training instead of preparing a memory map first.")
     shuffle_buffer_size: NonNegativeInt = key(

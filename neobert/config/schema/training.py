@@ -258,7 +258,10 @@ class TrainerConfig(ConfigSection):
         affects="cadence",
     )
     eval_steps: NonNegativeInt = key(
-        1000, "Steps between evaluations; 0: evaluate only at the end.", affects="cadence"
+        1000,
+        "Steps between evaluations; 0: evaluate only at the end. Unset, with metric_for_best_model and a "
+        "stated max_steps of less than two evaluations: a quarter of max_steps, for save_steps too.",
+        affects="cadence",
     )
     eval_max_batches: PositiveInt | None = key(
         None, "Maximum number of evaluation microbatches; null: the whole split.", affects="machine"
