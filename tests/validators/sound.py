@@ -19,7 +19,7 @@ PRODUCTION = [name for name in list_profiles() if load_profile(name).kind == "pr
 ENCODERS = [
     name
     for name in PRODUCTION
-    if load_profile(name).config.model.type == "neobert" and load_profile(name).requires.gpu
+    if load_profile(name).config.task == "pretrain" and load_profile(name).requires.gpu
 ]
 CARDS: dict[str, dict[str, Any]] = {
     "A100": {"name": "NVIDIA A100-SXM4-80GB", "memory_total_mib": 81_920, "compute_capability": [8, 0]},
@@ -56,6 +56,8 @@ def sound_facts(run: ResolvedRun, plan: Plan) -> Facts:
         "max_token_id": size - 1,
         "masked_share": share,
     }
+    if run.config.task == "contrastive":
+        recorded["inspection"]["prepared"]["pairs"] = PAIRS
     recorded["numerics"]["device"] = CARDS[gpu]["name"]
     recorded["rehearsal"] |= _rehearsed(recorded["rehearsal"], run, plan)
     return facts_from_json(json.dumps(recorded))
@@ -67,6 +69,7 @@ def _gpu(run: ResolvedRun) -> str:
     return run.profile.requires.gpu or "A100"
 
 
+PAIRS = {"per_step": 500.0, "false_share": 0.0, "eval_shared": 0.0, "source_shared": 0.0}
 OF_A_DECODER = {
     "isolation": 0.0, "causal": 0.0, "equality": 1.0, "positions": 0, "different": 0.1, "same": 0.0,
     "shift": 0.1, "next": 1.0,
