@@ -12,7 +12,7 @@ from launcher.commands.selection import Selection
 from launcher.terminal import console
 
 profiles_app = make_group("profiles", "Named profiles: list, show, diff.")
-data_app = make_group("data", "Training data: prepare, join, data.")
+data_app = make_group("data", "Training data: prepare, join, mine.")
 tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
 app.add_typer(profiles_app, rich_help_panel="Config")
 app.add_typer(data_app, rich_help_panel="Data")

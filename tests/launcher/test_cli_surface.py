@@ -37,6 +37,13 @@ def test_the_surface_is_the_one_in_the_snapshot():
         assert sorted(now) == sorted(kept)
 
 
+@pytest.mark.parametrize("group", ["data", "evaluate", "profiles", "tokenizer"])
+def test_the_help_of_a_group_names_its_commands(group):
+    commands = typer.main.get_command(whole_app()).commands[group]
+    listed = commands.help.rpartition(": ")[2].rstrip(".").split(", ")
+    assert sorted(listed) == sorted(name for name, each in commands.commands.items() if not each.hidden)
+
+
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_terminal_gets_the_whole_of_each_line(width):
     text = CliRunner().invoke(whole_app(), ["-h"], terminal_width=width).output
