@@ -35,7 +35,7 @@ CORE = (
     "finding",
     "waivers",
     "departures",
-    "tasks",
+    "thresholds",
     "planning",
     "cuda_graphs",
     "numerics_faults",

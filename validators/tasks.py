@@ -1,15 +1,8 @@
-"""Tasks and runs that rules apply to, by what they do, and limits that families of rules share."""
+"""Tasks that rules apply to, by what a task does."""
 
 from __future__ import annotations
 
-from neobert.plan import Plan
 from neobert.tasks.spec import TaskSpec
-from profiles.registry import ResolvedRun
-
-MEMORY_SHARE = 0.9
-"""Largest share of device memory for a run: allocators fragment, and some batches exceed the mean."""
-LONG_GPU_STEPS = 5_000
-"""Steps of a GPU run from which precision and saving are as in production, whatever time is predicted."""
 
 
 def masking(spec: TaskSpec) -> bool:
@@ -55,8 +48,3 @@ def whole_texts(spec: TaskSpec) -> bool:
 def of_words(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a word."""
     return spec.labels is not None and not spec.labels_texts
-
-
-def is_long_on_gpu(run: ResolvedRun, plan: Plan) -> bool:
-    """Return whether a run of any profile has so many GPU steps that its faults cost as in production."""
-    return run.device == "cuda" and plan.max_steps.value >= LONG_GPU_STEPS

@@ -49,7 +49,7 @@ from validators.finding import Level
 from validators.numerics_faults import count_killed
 from validators.planning import plan_run
 from validators.rules.gpu import mismatches
-from validators.tasks import MEMORY_SHARE
+from validators.thresholds import MEMORY_SHARE
 
 CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "NUM004")
 

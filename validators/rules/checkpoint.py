@@ -15,7 +15,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
-from validators.tasks import LONG_GPU_STEPS, is_long_on_gpu
+from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts

@@ -13,7 +13,7 @@ from profiles.registry import Requirements, ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.tasks import MEMORY_SHARE
+from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts
@@ -22,8 +22,6 @@ NOMINAL_MEMORY_SHARE = 0.95
 IDLE_MEMORY_SHARE = 0.02
 PATH = "distributed.nproc_per_node"
 STOP_OTHERS = "stop the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
-
-HEALTH_PATH = "distributed.nproc_per_node"
 OTHER_DEVICE = "choose another GPU with CUDA_VISIBLE_DEVICES, and have this one checked"
 # From NVIDIA's catalogue of Xid errors: uncorrectable memory, failed row remapping, NVLink errors, a GPU that
 # fell off the bus, and errors of the GPU system processor.
@@ -232,13 +230,13 @@ def _failing_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for gpu in used(facts.gpu_health, run):
         label = f"GPU {gpu.index}"
         for fault in _faults(gpu):
-            yield Violation(HEALTH_PATH, f"{label}: {fault}", OTHER_DEVICE)
+            yield Violation(PATH, f"{label}: {fault}", OTHER_DEVICE)
         if gpu.retired_pages and not gpu.is_retirement_pending:
             message = f"{label}: {counted(gpu.retired_pages, 'memory page')} retired"
-            yield Violation(HEALTH_PATH, message, "replace the GPU if the number rises", Severity.WARN)
+            yield Violation(PATH, message, "replace the GPU if the number rises", Severity.WARN)
         if _reports_nothing(gpu):
             message = f"{label}: the driver reports no memory error counters for this model"
-            yield Violation(HEALTH_PATH, message, "use a GPU with ECC memory for long runs", Severity.WARN)
+            yield Violation(PATH, message, "use a GPU with ECC memory for long runs", Severity.WARN)
 
 
 def _faults(gpu: GpuHealthFacts) -> Iterator[str]:
@@ -296,7 +294,7 @@ def _recent_device_error(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         if xid.code in FATAL_XIDS and xid.age_s <= RECENT_S and is_ours:
             ago = f"{xid.age_s / 3600:.1f} hours ago"
             message = f"GPU at {xid.pci_bus_id}: Xid {xid.code}, {FATAL_XIDS[xid.code]}, {ago}"
-            yield Violation(HEALTH_PATH, message, OTHER_DEVICE)
+            yield Violation(PATH, message, OTHER_DEVICE)
 
 
 def _bus(address: str) -> tuple[int, ...]:
@@ -337,4 +335,4 @@ def _throttled_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for gpu in used(facts.gpu_load, run):
         throttled = [reason for reason in gpu.throttle_reasons if reason in HARDWARE_SLOWDOWNS]
         if throttled:
-            yield Violation(HEALTH_PATH, f"GPU {gpu.index}: {', '.join(throttled)} under load", OTHER_DEVICE)
+            yield Violation(PATH, f"GPU {gpu.index}: {', '.join(throttled)} under load", OTHER_DEVICE)

@@ -16,7 +16,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.tasks import MEMORY_SHARE
+from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_host import TrackerFacts

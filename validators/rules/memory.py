@@ -17,12 +17,13 @@ from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
-from validators.tasks import MEMORY_SHARE
+from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import MemoryFacts
 
 RECOMPUTATION = "trainer.gradient_checkpointing"
+MIN_RATIO, MAX_RATIO = 0.5, 1.5
 MAX_RESERVED = 1.5
 GROWTH_STEPS = 50
 GROWTH_SHARE = 0.01
@@ -233,9 +234,6 @@ def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
             f"{RECOMPUTATION} is not set by profile or run file (default: {chosen})",
             f"set {RECOMPUTATION} to false if the memory is sufficient (`neobert-launch plan`), else to true",
         )
-
-
-MIN_RATIO, MAX_RATIO = 0.5, 1.5
 
 
 def _memory(facts: Facts) -> MemoryFacts:

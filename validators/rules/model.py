@@ -16,7 +16,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.tasks import MEMORY_SHARE
+from validators.thresholds import MEMORY_SHARE
 
 PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5

@@ -9,7 +9,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
-from validators.tasks import LONG_GPU_STEPS, is_long_on_gpu
+from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 MIN_SHARE = 0.95
 """Share of the FLOPs of matrix products: a reduction or a clip may use a higher precision."""
