@@ -63,7 +63,7 @@ def _(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
 
 
 BLOCK = 2048
-"""Elements of the activation per program of the passes behind a product."""
+"""Elements of the activation per program of the passes after a product."""
 
 
 def _gate_in_two(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -108,7 +108,7 @@ def _low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: fl
     reason = f"layers of the blocks, without {keys}"
     lacking = [gpu.label for gpu in gpus if not recipe.runs_on(gpu.capability)]
     if lacking and not recipe.is_emulated:
-        text += f", which no {lacking[0]} runs"
+        text += f", not supported on {lacking[0]}"
     elif not recipe.is_emulated:
         text += f", at most {1 / (1 - share * (1 - 1 / recipe.rate)):.2f} times as fast"
         reason += f"; {share:.0%} of the FLOPs, at {recipe.rate:g} times the peak of bf16"
