@@ -244,7 +244,8 @@ class ServerReplies:
             except HTTPError:
                 models = None
             if not (isinstance(models, list) and models and isinstance(models[0], dict)):
-                raise ProjectError("chat", "the server lists no model", "pass --model", self._url, EXIT_USAGE)
+                hint = "pass --model NAME; `neobert-launch serve` prints the name of its model"
+                raise ProjectError("chat", "the server lists no model", hint, self._url, EXIT_USAGE)
             self._model = str(models[0].get("id"))
         return self
 

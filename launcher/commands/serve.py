@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from launcher.io.files import expanded
 from launcher.terminal import console
@@ -15,7 +16,6 @@ from neobert.errors import EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.generation.folder import chat_folder
 
 NEEDED = ("fastapi", "uvicorn", "openai")
-OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
 def run(folder: Path, host: str, port: int, device: str | None) -> int:
@@ -33,6 +33,9 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
     options = ["--host", host, "--port", str(port), *(["--device", device] if device else [])]
     try:
-        return subprocess.run([*command, *options], env=os.environ | OFFLINE, check=False).returncode
+        with TemporaryDirectory(prefix="neobert-serve-") as cache:
+            # The server lists the models of the Hub's cache, and refuses them: it fails without that folder.
+            environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": cache}
+            return subprocess.run([*command, *options], env=environment, check=False).returncode
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
