@@ -31,7 +31,7 @@ PREPARED = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
-MODULE = "neobert.mining"
+MINING_MODULE = "neobert.mining"
 JSONL = ".jsonl"
 MINING_HINT = "see the output above; if memory ran out, mine a part of the pairs"
 
@@ -172,7 +172,7 @@ def mine(request: Request, output_format: str) -> int:
         corpus=None if corpus is None else str(corpus),
     )
     deliver_report(
-        report_of(MODULE, asdict(content), doing="loading the model", hint=MINING_HINT), output_format
+        report_of(MINING_MODULE, asdict(content), doing="loading the model", hint=MINING_HINT), output_format
     )
     return EXIT_OK
 

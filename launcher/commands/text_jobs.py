@@ -34,7 +34,7 @@ HINT = "see the output above; if memory ran out, lower --max-length. The same co
 
 STANDARD_INPUT = "-"
 
-MODULE = "neobert.search"
+SEARCH_MODULE = "neobert.search"
 SEARCH_HINT = "see the output above"
 
 
@@ -142,7 +142,7 @@ def search(
         "model": None if model is None else str(model),
         **settings,
     }
-    report = report_of(MODULE, content, doing="loading the model", hint=SEARCH_HINT)
+    report = report_of(SEARCH_MODULE, content, doing="loading the model", hint=SEARCH_HINT)
     if output_format == "json":
         console.write(result_json(report))
     else:
