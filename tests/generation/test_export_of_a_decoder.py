@@ -58,3 +58,11 @@ def test_bf16_is_refused_for_a_format_in_fp32(causal_run, tmp_path):
     done = export(causal_run, "--to", "hf,onnx", "--dtype", "bf16", "-o", tmp_path / "out")
     assert done.returncode == EXIT_USAGE
     assert "onnx is written in fp32 only, not bf16" in done.stderr
+
+
+def test_a_decoder_is_not_told_to_pass_a_pooling_that_is_refused(chatty):
+    from neobert.export.run import writer_of
+    from neobert.export.source import open_source
+
+    reason = writer_of("sentence-transformers").refusal(open_source([chatty], None))
+    assert reason == "LlamaForCausalLM generates text, and embeds none"
