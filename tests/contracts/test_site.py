@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import html
 import importlib.util
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -75,6 +78,40 @@ def test_a_broken_link_is_found():
     page = DOCS / "index.md"
     links = "[a](nowhere.md) [b](start.md#nowhere) [c](start.md) [d](start.md#3-train) [e](../nowhere.yaml)"
     assert list(broken(page, links)) == ["nowhere.md", "start.md#nowhere", "../nowhere.yaml"]
+
+
+@pytest.mark.child
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_long_line_of_code_stays_in_its_block(tmp_path):
+    longest = max(
+        (line for text in pages().values() for _, code in FENCE.findall(text) for line in code.split("\n")),
+        key=len,
+    )
+    page = tmp_path / "page.html"
+    page.write_text(
+        f"<style>{(DOCS / 'code.css').read_text('utf-8')}</style>"
+        f'<div class="highlight" style="width: 46em"><pre>{html.escape(longest)}</pre></div>'
+        "<script>const pre = document.querySelector('pre');"
+        "document.title = `${pre.clientWidth > 0} ${pre.scrollWidth <= pre.clientWidth}`</script>",
+        encoding="utf-8",
+    )
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        f"--user-data-dir={tmp_path / 'browser'}",
+    ]
+    command = [
+        "chromium",
+        *flags,
+        "--disable-background-networking",
+        "--window-size=1280,900",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "<title>true true</title>" in shown
 
 
 def test_every_page_is_in_the_navigation():
