@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ import torch
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.checkpoint.model_files import model_digests
 
+PROGRAMS_ENV, PROGRAMS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16"
+"""Programs that oneDNN keeps, one for each shape of a tensor: those of one run. Each run has another length,
+so that with the default of 1,024 memory grew with the number of texts. Read at the first program.
+"""
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -45,5 +50,6 @@ def device_of(rank: int, size: int, device: str | None) -> str:
     """Return the device of one of `size` processes; on the CPU, they share its threads."""
     if placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
+    os.environ.setdefault(PROGRAMS_ENV, PROGRAMS)
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     return "cpu"

@@ -7,6 +7,8 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -412,3 +414,23 @@ def test_lines_are_counted_as_they_are_read(text, number, tmp_path):
     (tmp_path / "a.txt").write_bytes(text.encode())
     texts = open_texts(tmp_path / "a.txt", None, "train")
     assert texts.known_count() == len(list(texts)) == number
+
+
+LENGTHS_TWICE = """
+import torch
+from neobert.encoding.placement import device_of
+
+device_of(0, 1, "cpu")
+with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON_CREATION):
+    for length in [*range(4000, 4040)] * 2:
+        torch.nn.functional.gelu(torch.zeros(length, 8))
+"""
+
+
+def test_memory_does_not_grow_with_the_lengths_of_runs():
+    """A program that is kept for each length would be found again at the second run of that length."""
+    shown = subprocess.run([sys.executable, "-c", LENGTHS_TWICE], capture_output=True, text=True, check=True)
+    if "create:" not in shown.stdout:
+        pytest.skip("this processor's operators are not those of oneDNN")
+    assert shown.stdout.count("create:cache_miss") == 80
+    assert "create:cache_hit" not in shown.stdout
