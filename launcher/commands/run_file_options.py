@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands.new_batch import rate_from_weights, rate_of_adapter, rows_per_step
+from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter
+from launcher.commands.new_batch import rows_per_step
 from launcher.commands.selection import Selection
 from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
 from launcher.io.files import require_source

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
     Batch,
@@ -15,9 +16,6 @@ from launcher.commands.new_batch import (
     comment_on_length,
     covering_length,
     lost_share,
-    rate_from_weights,
-    rate_of_adapter,
-    rate_of_conversations,
     rows_of_pieces,
     rows_of_texts,
     rows_per_step,

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from launcher.commands.new_batch import rate_from_weights
+from launcher.commands.learning_rates import rate_from_weights
 from neobert.config import ConfigError, to_dict
 from neobert.errors import ProjectError
 from neobert.families.hf.architecture import CAUSAL
