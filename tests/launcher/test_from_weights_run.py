@@ -25,7 +25,7 @@ def write_bert(folder: Path) -> None:
     BertForMaskedLM(config).save_pretrained(folder)
 
 
-def test_a_run_starts_from_the_weights_of_the_hub(run_child, monkeypatch, tmp_path, request):
+def test_a_run_starts_from_the_weights_of_the_hub(run_child, monkeypatch, tmp_path):
     from safetensors.torch import load_file
 
     write_bert(Path("bert"))
@@ -52,6 +52,5 @@ def test_a_run_starts_from_the_weights_of_the_hub(run_child, monkeypatch, tmp_pa
     assert (resolved["model"]["revision"], resolved["tokenizer"]["name"]) == (commit, "owner/bert")
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    request.getfixturevalue("warm")  # its interpreter has imported the library offline, too
     longer = run_child(*train[:-1], "3", *short, "--resume", "auto", "--output-format", "json")
     assert (longer.code, longer.json["step"]) == (0, 3), longer.out + longer.err
