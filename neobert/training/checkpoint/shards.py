@@ -32,9 +32,6 @@ from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
 
 FILE_NAME = ".metadata"
-FILES_PER_RANK = 4
-"""Written at the same time. On two ranks, the moments of 3 G parameters would be one file of 11.5 GiB each,
-which one core hashes in half a minute."""
 RECORDS = {
     *((cls.__module__, cls.__name__) for cls in (Metadata, TensorStorageMetadata, ChunkStorageMetadata)),
     *((cls.__module__, cls.__name__) for cls in (TensorProperties, MetadataIndex, StorageMeta, _StorageInfo)),
@@ -65,9 +62,8 @@ def stage(copy: Tensor, original: Tensor) -> Tensor:
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
     """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
     # Reading ahead is for tensors on a GPU: torch would wait for training's stream before each of these.
-    writer = dcp.FileSystemWriter(
-        folder, sync_files=True, thread_count=FILES_PER_RANK, per_thread_copy_ahead=0
-    )
+    # One thread: an error in another thread of torch's writer, such as a full disk, is lost.
+    writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     try:
         dcp.save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
     except CheckpointException as error:
