@@ -21,7 +21,6 @@ from typing import Any
 import held_out
 import torch
 from model_sizes import SIZES
-from passages import with_roles
 from peers.kernels import kernels_of, summary
 from step_clock import UNTIMED, StepClock
 from torch import Tensor, nn
@@ -29,7 +28,6 @@ from torch import Tensor, nn
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
-from neobert.export.folder import write_hf_folder
 from neobert.optim import build_optimizer, build_scheduler
 from neobert.parallel import World
 from neobert.training.guards.loss_guard import FiniteGuard
@@ -178,7 +176,6 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, required=True, help="file to append a line of JSON per trial to"
     )
-    parser.add_argument("--keep", type=Path, help="folder for the model of each trial, by seed")
     chosen = parser.parse_args()
     begun = time.perf_counter()
     work = chosen.work.resolve()
@@ -191,10 +188,6 @@ def main() -> None:
     for trial, config in zip(trials, configs, strict=True):
         reset(trainer, config, trial["steps"])
         found = run(trainer, trial["steps"], evaluate)
-        if chosen.keep is not None:
-            folder = chosen.keep / str(trial["seed"])
-            write_hf_folder(trainer.task.model, None, folder)
-            with_roles(work / "tokenizer").save_pretrained(folder)
         same = {"size": chosen.size, "rows": chosen.rows, "config": chosen.config, "kernels": kernels}
         line = json.dumps({"trial": trial, **same, **found})
         with chosen.output.open("a", encoding="utf-8") as file:

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, evaluate, full_rows
 from model_sizes import SIZES
-from passages import with_roles
 from peers import modernbert
 from peers.attention import CANDIDATES, fastest
 from peers.kernels import require_fused_attention, summary
@@ -248,7 +247,6 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=64, help="of 512 tokens, in a step")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--keep", type=Path, help="folder for the model of each recipe, by seed")
     chosen = parser.parse_args()
     recipes = [{**BASE, **recipe} for recipe in json.loads(chosen.recipes.read_text())]
     if unknown := {name for recipe in recipes for name in recipe} - BASE.keys():
@@ -257,10 +255,6 @@ def main() -> None:
     print(json.dumps(peer.kernels), flush=True)
     for recipe in recipes:
         line = {**peer.train(recipe), **peer.evaluate()}
-        if chosen.keep is not None:
-            folder = chosen.keep / str(recipe["seed"])
-            peer.model.save_pretrained(folder)
-            with_roles(chosen.work / "tokenizer").save_pretrained(folder)
         with chosen.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
