@@ -4,14 +4,15 @@
         [--seconds 600] [--output DIR]
 
 Every run is this trainer without a preflight and without evaluations, from the same weights on the same text.
-One GPU: a NeoBERT of width 2,048 with 4 blocks, packed rows of 512, 8,192 tokens a step, in bf16, in each
-recipe, and in the first recipe for the second third of the steps only, resumed twice; all at the same time.
+One GPU: a NeoBERT of width 2,048 with 24 blocks, packed rows of 512, 4,096 tokens a step, in bf16, in each
+recipe, and in the first recipe for the second third of the steps only, resumed twice; two at the same time.
 Two GPUs: a Llama of the same width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in
 bf16 and then in `float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text
 is in the folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own
 documentation. Figure: the largest relative difference of the loss, averaged over 10 steps. After `--seconds`,
 and the first of two after half of them, runs are killed, and compared as far as they came. Needs the extra
-`torchao`; about 3 minutes on one H100 or two (estimates: it has not run there).
+`torchao` and 30 GiB of disk; about 6 minutes on one H100, the first recipe after half of them, and 3 on two
+(estimates: it has not run there).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 from loss_parity import WINDOW, smoothed, text_and_tokenizer
@@ -35,12 +37,12 @@ from unchecked_run import write_run
 
 from launcher.process.child_start import dying_with_parent
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
-from neobert.runfiles.run_dir import METRICS, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
 from profiles.registry import resolve_run
 
 BF16, SWITCHED, TARGET = "bf16", "switched", 0.01
-ENCODER = {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "intermediate_size": 8064}
-DECODER = ENCODER | {"type": "hf", "architecture": "llama", "intermediate_size": 8192}
+ENCODER = {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "intermediate_size": 8064}
+DECODER = ENCODER | {"type": "hf", "architecture": "llama", "num_hidden_layers": 4, "intermediate_size": 8192}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 GATHERS = {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True}
 SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
@@ -75,19 +77,20 @@ def sections(part: Part, steps: int, ranks: int, *, is_small: bool) -> dict[str,
         "model": shape | device | (SMALL if is_small else {}),
         "dataset": text | {"max_seq_length": 512 if is_alone else 1024, "validation_split": None},
         "tokenizer": words,
-        "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
+        "optimizer": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
         "scheduler": {"name": "cosine", "warmup_steps": steps // 10, "total_steps": steps},
         "trainer": {
             "output_dir": "run",
             "resume_from_checkpoint": "auto",
             "max_steps": part.until,
-            "per_device_train_batch_size": 2 if is_small else 16 // ranks,
+            "per_device_train_batch_size": 2 if is_small else 8,
             "gradient_accumulation_steps": 1,
             "mixed_precision": "bf16",
             "torch_compile": not is_small,
             "logging_steps": 1,
             "eval_steps": 0,
             "save_steps": 0,
+            "save_total_limit": 2,
         },
     }
     if part.recipe:
@@ -114,6 +117,7 @@ def train(
         write_run(folder, resolve_run(None, [run_file], []).config)
         if is_late := ended_late(folder, ranks, until_s):
             break
+    rmtree(folder / CHECKPOINTS, ignore_errors=True)  # so that the runs after it find room
     losses = losses_of(folder / METRICS)
     logs = sorted(folder.glob("nccl.*"), key=lambda file: file.stat().st_size)
     sent = gathered(logs[-1].read_text("utf-8", "replace")) if logs and losses else {}
@@ -185,7 +189,7 @@ def main() -> None:
     began_s = time.monotonic()
     run = partial(train, chosen.work.resolve(), chosen.steps, chosen.ranks, is_small=chosen.small)
     sides: dict[str, dict[str, Any]] = {}
-    with ThreadPoolExecutor(len(arms) if chosen.ranks == 1 else 1) as pool:
+    with ThreadPoolExecutor(2 if chosen.ranks == 1 else 1) as pool:
         names = {}
         for number, arm in enumerate(arms.items(), start=1):
             share = 1 if chosen.ranks == 1 else number / len(arms)
