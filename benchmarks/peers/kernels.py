@@ -23,6 +23,8 @@ FUSED = {
     "triton_packed": r"^attention_(forward|backward)",
 }
 """Attention kernels by what their names contain; the first that matches."""
+OTHERS = {"products": r"nvjet|gemm|cutlass", "optimizer": r"multi_tensor_apply"}
+"""Kernels besides attention by what their names contain; all that matches nothing is elementwise work."""
 # The fifth argument of torch's kernel for short rows says whether it takes the logarithm.
 LOG_SOFTMAX = re.compile(r"log_?softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}true", re.IGNORECASE)
 
@@ -69,6 +71,12 @@ def family(name: str) -> str | None:
     return next((kind for kind, pattern in FUSED.items() if re.search(pattern, name, re.IGNORECASE)), None)
 
 
+def part_of(name: str) -> str:
+    """Return the part of a step that a kernel other than attention belongs to."""
+    named = (part for part, pattern in OTHERS.items() if re.search(pattern, name, re.IGNORECASE))
+    return next(named, "elementwise")
+
+
 def is_dense_softmax(name: str) -> bool:
     """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax.
 
@@ -79,12 +87,15 @@ def is_dense_softmax(name: str) -> bool:
 
 
 def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
-    """Return the top kernels with their share of the time, and the attention kernels by kind."""
+    """Return the top kernels with their shares, the attention kernels by kind, and the time of each part."""
     rows = list(kernels)
     total = sum(each.seconds for each in rows) or 1.0
     attention: dict[str, dict[str, float]] = {}
+    parts: dict[str, float] = {}
     for each in rows:
         kind = family(each.name) or ("dense_softmax" if is_dense_softmax(each.name) else None)
+        part = "attention" if kind else part_of(each.name)
+        parts[part] = parts.get(part, 0.0) + 1e3 * each.seconds
         if kind:
             entry = attention.setdefault(kind, {"share": 0.0, "launches": 0})
             entry["share"] = round(entry["share"] + each.seconds / total, 4)
@@ -92,6 +103,7 @@ def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
     return {
         "step_ms": round(1e3 * total, 2),
         "attention": attention,
+        "parts_ms": {part: round(spent, 2) for part, spent in parts.items()},
         "top": [{"name": each.name[:120], "share": round(each.seconds / total, 4)} for each in rows[:TOP]],
     }
 

@@ -11,7 +11,10 @@ from peers.kernels import DenseAttentionError, Kernel, require_fused_attention, 
 from neobert.config.schema import ModelConfig
 
 LAYERS = 2
-PRODUCTS = [Kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20), Kernel("bmm_sm90", 1e-3, 8)]
+PRODUCTS = [
+    Kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20),
+    Kernel("cutlass_80_tensorop_bf16_s16816gemm", 1e-3, 8),
+]
 LOSS = [
     Kernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
     Kernel("triton_red_fused__log_softmax__to_copy_prepare_softmax_online_5", 1e-4, 1),
@@ -41,6 +44,14 @@ def test_fused_attention_passes_and_is_named(kind):
     step = [*PRODUCTS, *LOSS, *(Kernel(name, 1e-3, LAYERS) for name in FUSED[kind])]
     assert require_fused_attention(step, LAYERS) == kind
     assert summary(step)["attention"] == {kind: {"share": pytest.approx(0.25, abs=0.01), "launches": 4}}
+
+
+def test_the_parts_of_a_step_are_told_apart():
+    adam = Kernel("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdam>", 2e-3, 1)
+    step = [*PRODUCTS, adam, Kernel("triton_poi_fused_gelu_mul_7", 3e-3, 4)]
+    step += [Kernel(name, 2e-3, LAYERS) for name in FUSED["efficient"]]  # cutlass is in their names, too
+    parts = {"attention": 4, "products": 6, "optimizer": 2, "elementwise": 3}
+    assert summary(step)["parts_ms"] == parts
 
 
 @pytest.mark.parametrize(
