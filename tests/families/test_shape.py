@@ -30,6 +30,8 @@ torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402  only where torch is
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM  # noqa: E402
 
+from tests.kept_memory import counting_kept  # noqa: E402
+
 SMALL_OF = SMALL | DECODERS
 VOCAB_SIZE, ROWS, LENGTH = 256, 3, 48
 IDS = {f"{role}_token_id": 0 for role in ("pad", "bos", "eos", "cls", "sep")}
@@ -129,26 +131,12 @@ def test_equal_segments_and_equal_blocks_are_counted_once(monkeypatch):
 
 
 def kept_bytes(config, values, attention):
-    """Bytes that autograd keeps of one forward pass of the encoder, weights left out."""
     model = real(attention, **values)
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept, alive = {}, []
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        alive.append(tensor)
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     ids = torch.randint(VOCAB_SIZE, (ROWS, LENGTH))
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[:, -3:] = False
     is_half = config.trainer.mixed_precision == "bf16"
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=is_half),
-    ):
+    with counting_kept(model) as kept, torch.autocast("cpu", torch.bfloat16, enabled=is_half):
         model.base_model(input_ids=ids, attention_mask=mask)
     return sum(kept.values())
 

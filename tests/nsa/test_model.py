@@ -22,6 +22,7 @@ from neobert.families.table import shape_of
 from neobert.kernel_table import Environment
 from neobert.model.attention import note_kernel, recording
 from neobert.model.backends import Backend, BackendError, choose_backend
+from tests.kept_memory import counting_kept
 from tests.nsa.sizes import LENGTHS, ROWS, build, config_of, packed
 
 OF_A_BLOCK = {
@@ -127,25 +128,13 @@ class Operator(torch.autograd.Function):
 def kept_bytes(depth, tokens, **sizes):
     """Return the bytes that autograd keeps of a forward pass in bf16, without weights."""
     model = build(num_hidden_layers=depth, **sizes).model
-    weights = {each.untyped_storage().data_ptr() for each in model.parameters()}
-    kept, alive = {}, []
 
     def attend(q, k, v, gates):
         branches = [Operator.apply(q, k, v) for _ in range(3)]
         return Attended(combine(branches, gates.unbind(-1)), torch.zeros(0), torch.zeros(0))
 
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        alive.append(tensor)
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     row = packed((tokens,))
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16),
-    ):
+    with counting_kept(model) as kept, torch.autocast("cpu", torch.bfloat16):
         model.base_model(input_ids=row["input_ids"], position_ids=row["position_ids"], attend=attend)
     return sum(kept.values())
 

@@ -24,6 +24,7 @@ from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.objectives.packed_encoder import KernelObjective  # noqa: E402
 from neobert.objectives.step_kernels import StepKernels  # noqa: E402
+from tests.kept_memory import counting_kept  # noqa: E402
 
 SMALL = ModelConfig(hidden_size=128, num_attention_heads=2, num_hidden_layers=3, intermediate_size=512)
 VOCAB_SIZE, TOKENS = 256, 4096
@@ -38,22 +39,12 @@ def kept_bytes(model: ModelConfig, kernels: str) -> int:
     """Bytes that autograd keeps of one forward pass of the encoder, weights left out; no kernel runs."""
     with FakeTensorMode():
         lm = NeoBERTLMHead(build_model_config(model, VOCAB_SIZE, 0, "sdpa"))
-        weights = {parameter.untyped_storage()._cdata for parameter in lm.parameters()}
         objective = KernelObjective(
             backbone_of(lm), StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS
         )
-        kept, alive = {}, []
-
-        def keep(tensor):
-            storage = tensor.untyped_storage()
-            alive.append(tensor)
-            if storage._cdata not in weights:
-                kept[storage._cdata] = storage.nbytes()
-            return tensor
-
         positions = torch.arange(TOKENS)
         boundaries = torch.zeros(9, dtype=torch.int32)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with counting_kept(lm) as kept:
             objective.encode(
                 {
                     "input_ids": positions % VOCAB_SIZE,

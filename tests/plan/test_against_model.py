@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from neobert.model import NeoBERTLMHead  # noqa: E402  only where torch is
 from neobert.model.build import build_model_config  # noqa: E402
+from tests.kept_memory import counting_kept  # noqa: E402
 
 TINY = ModelConfig(hidden_size=128, num_attention_heads=2, num_hidden_layers=3, intermediate_size=512)
 VOCAB_SIZE, TOKENS = 256, 512
@@ -42,27 +43,13 @@ def test_every_parameter_is_counted(change):
 
 
 def kept_bytes(config):
-    """Bytes that autograd keeps of one forward pass of the encoder, weights left out."""
     model = build(config.model).train()
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing()
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept, alive = {}, []
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        alive.append(tensor)
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     positions = torch.arange(TOKENS)
     boundaries = torch.tensor([0, TOKENS], dtype=torch.int32)
     is_half = config.trainer.mixed_precision == "bf16"
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=is_half),
-    ):
+    with counting_kept(model) as kept, torch.autocast("cpu", torch.bfloat16, enabled=is_half):
         model.model(
             input_ids=positions % VOCAB_SIZE,
             position_ids=positions,
