@@ -17,12 +17,12 @@ from neobert.config import from_dict
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.architectures.table import ARCHITECTURES
-from neobert.families.hf.attention import attending
 from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.plan import memory
 from neobert.plan.memory import WHOLE_VALUES
 from neobert.probes.attention_suite import Markers
+from tests.families import packed_rows
 from tests.families.layouts import DECODERS, WINDOW, dropouts
 
 LENGTHS = (1, 90, WINDOW + 2, 2, 37, WINDOW + 2, WINDOW, 9)
@@ -55,15 +55,7 @@ def build(architecture, folder, world=WORLD, **changes):
 
 
 def packed(lengths=LENGTHS):
-    total, draw = sum(lengths), torch.Generator().manual_seed(0)
-    bounds = [0, *torch.tensor(lengths).cumsum(0).tolist(), total]  # the last document is empty
-    return {
-        "input_ids": torch.randint(1, ROWS, (total,), generator=draw),
-        "position_ids": torch.cat([torch.arange(length) for length in lengths]),
-        "attention_mask": None,
-        "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
-        "max_seqlen": max(lengths),
-    }
+    return packed_rows.packed(lengths, lowest_id=1)
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
@@ -77,16 +69,8 @@ def test_the_section_sets_every_dropout_of_the_config_json_to_0(architecture, tm
         assert torch.equal(built.hidden(packed()), built.hidden(packed()))
 
 
-@torch.no_grad()
 def test_a_packed_document_is_the_document_alone(backbone):
-    row = packed()
-    for ids, states in zip(row["input_ids"].split(LENGTHS), backbone.hidden(row).split(LENGTHS), strict=True):
-        with attending(backbone.model, "eager"):  # the model's own, with its own positions
-            own = backbone.model.base_model(ids[None]).last_hidden_state[0]
-        alone = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
-        padded = backbone.hidden(alone | {"attention_mask": torch.ones_like(alone["input_ids"])})
-        for other in (own, padded, backbone.plain(ids)):
-            assert (states - other).abs().max() <= CLOSE * states.abs().max()
+    packed_rows.assert_states_of_documents_alone(backbone, packed(), CLOSE)
 
 
 def test_embeddings_looked_up_for_a_compiled_step_are_the_model_s(backbone):
@@ -137,22 +121,7 @@ def test_recomputed_blocks_give_the_same_gradients(backbone):
 
 
 def test_the_gradients_of_a_packed_row_are_those_of_its_documents(backbone):
-    objective, row = TokenObjective(backbone, targets_only=True), packed()
-    labels = torch.where(torch.arange(len(row["input_ids"])) % 3 == 0, row["input_ids"], -100)
-    weights = list(backbone.model.parameters())
-
-    def gradients(labels, **inputs):
-        loss = objective(int((labels >= 0).sum()), labels, **inputs)
-        return torch.autograd.grad(loss, weights, allow_unused=True)
-
-    together, alone = gradients(labels, **row), [torch.zeros_like(each) for each in weights]
-    assert objective.attention_ran == dict.fromkeys(range(len(backbone.blocks)), "sdpa")
-    for ids, wanted in zip(row["input_ids"].split(LENGTHS), labels.split(LENGTHS), strict=True):
-        rows = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
-        of_one = gradients(wanted[None], **rows, attention_mask=torch.ones_like(ids[None]))
-        alone = [one + other for one, other in zip(alone, of_one, strict=True)]
-    for one, other in zip(together, alone, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    packed_rows.assert_gradients_of_documents_alone(backbone, packed())
 
 
 @torch.no_grad()

@@ -16,15 +16,13 @@ from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.architectures.table import ARCHITECTURES
-from neobert.families.hf.attention import attending
 from neobert.families.linear import STACKED_QKV, WHOLE, Layout
-from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.optim import build_optimizer
 from neobert.optim.fused_rows import BY_HEAD, join_rows, split_rows
 from neobert.probes.attention_suite import Markers
 from neobert.tasks.weights import start_from
-from tests.families import test_decoders
+from tests.families import packed_rows, test_decoders
 from tests.families.layouts import DECODERS, PACKED, SMALL, WINDOW
 
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
@@ -48,48 +46,18 @@ def build(architecture, folder, auto_class=HEADS[0], settings=None, **sections):
     return build_backbone(from_dict(values), TOKENIZER, 128, WORLD, auto_class, settings or {})
 
 
-def packed(lengths=LENGTHS, seed=0):
-    total, draw = sum(lengths), torch.Generator().manual_seed(seed)
-    bounds = [0, *torch.tensor(lengths).cumsum(0).tolist(), total]  # the last document is empty
-    return {
-        "input_ids": torch.randint(5, 128, (total,), generator=draw),
-        "position_ids": torch.cat([torch.arange(length) for length in lengths]),
-        "attention_mask": None,
-        "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
-        "max_seqlen": max(lengths),
-    }
+def packed(lengths=LENGTHS):
+    return packed_rows.packed(lengths)
 
 
-@torch.no_grad()
 def test_a_packed_document_is_the_document_alone(backbone):
     backbone.model.eval()
-    row = packed()
-    together = backbone.hidden(row).split(LENGTHS)
-    for ids, states in zip(row["input_ids"].split(LENGTHS), together, strict=True):
-        size = states.abs().max()
-        with attending(backbone.model, "eager"):  # the model's own, with its own positions and token types
-            own = backbone.model.base_model(ids[None]).last_hidden_state[0]
-        alone = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
-        padded = backbone.hidden(alone | {"attention_mask": torch.ones_like(alone["input_ids"])})
-        for other in (own, padded, backbone.plain(ids)):
-            assert (states - other).abs().max() <= 1e-6 * size
+    packed_rows.assert_states_of_documents_alone(backbone, packed(), 1e-6)
 
 
 def test_a_step_records_the_kernel_and_has_gradients_of_the_documents_alone(backbone):
     backbone.model.eval()
-    objective, row = TokenObjective(backbone, targets_only=True), packed()
-    labels = torch.where(torch.arange(len(row["input_ids"])) % 3 == 0, row["input_ids"], -100)
-    objective(int((labels >= 0).sum()), labels, **row).backward()
-    assert objective.attention_ran == dict.fromkeys(range(3), "sdpa")
-    packed_gradients = [each.grad.clone() for each in backbone.model.parameters() if each.grad is not None]
-    backbone.model.zero_grad()
-    for ids, wanted in zip(row["input_ids"].split(LENGTHS), labels.split(LENGTHS), strict=True):
-        rows = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
-        mask = torch.ones_like(ids[None])
-        objective(int((wanted >= 0).sum()), wanted[None], **rows, attention_mask=mask).backward()
-    alone = [each.grad for each in backbone.model.parameters() if each.grad is not None]
-    for one, other in zip(packed_gradients, alone, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    packed_rows.assert_gradients_of_documents_alone(backbone, packed())
 
 
 def test_an_unknown_argument_of_attention_is_an_error_by_name(tmp_path):
