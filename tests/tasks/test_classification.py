@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification, pipeline
 
-from neobert.config import ConfigError, from_dict
+from neobert.config import from_dict
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
@@ -44,7 +44,7 @@ from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.spec import labels_of
 from neobert.tasks.correlation import pearson, ranks
 from neobert.tasks.spec import label_settings
-from neobert.tasks.specs import metrics_of, sections_read
+from neobert.tasks.specs import metrics_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.weights import start_from
 from neobert.training.guards.stopping import EarlyStopping
@@ -193,35 +193,29 @@ def test_a_pair_with_one_text_is_kept_and_counted_and_one_without_text_is_not_me
     ]
 
 
-@pytest.mark.parametrize("is_packed", [True, False])
-def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, metrics, pairs, is_packed):
-    max_steps = 24 if is_packed else 96  # a padded microbatch holds four pairs
+@pytest.mark.parametrize("kind", ["trained", "nothing", "RoBERTa"])
+def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(
+    make_run, run, metrics, pairs, tmp_path, kind
+):
+    """With a tokenizer of their own in padded rows; without padding, without markers, or with two of them."""
+    max_steps = 96 if kind == "trained" else 24  # a padded microbatch holds four pairs
     trainer = {"max_steps": max_steps, "eval_steps": 0, "save_steps": 0}
-    more = {"classification": PAIRS, "datacollator": {"pack_sequences": is_packed}, "trainer": trainer}
-    run_dir = make_run(**options(pairs, **more))
+    more = {"classification": PAIRS, "trainer": trainer, "datacollator": {"pack_sequences": max_steps == 24}}
+    if kind != "trained":
+        words = {word for text, _ in labelled(280, 5) for word in text.split()} | {"it"}
+        tokenizer = tokenizer_of(kind, words)
+        tokenizer.save_pretrained(tmp_path / "tok")
+        more["tokenizer"] = {"path": str(tmp_path / "tok")}
+    run_dir = make_run(**options(pairs) | more)
     assert run(run_dir) == 0
     assert metrics(run_dir)[-1]["eval/accuracy"] > 0.7, "one word of the second text decides"
-    classify = pipeline("text-classification", str(run_dir / "checkpoints" / str(max_steps)))
-    decided = {"yes": "a fine film", "no": "a poor film"}
-    found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
-    assert [each["label"] for each in found] == list(decided)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "RoBERTa"])
-def test_any_tokenizer_classifies_pairs_and_is_saved_as_it_is(make_run, run, metrics, pairs, tmp_path, kind):
-    """One without padding, without markers, or with two of them between the texts."""
-    words = {word for text, _ in labelled(280, 5) for word in text.split()} | {"it"}
-    tokenizer = tokenizer_of(kind, words)
-    tokenizer.save_pretrained(tmp_path / "tok")
-    more = {"classification": PAIRS, "trainer": {"max_steps": 24, "eval_steps": 0, "save_steps": 0}}
-    run_dir = make_run(**options(pairs, **more) | {"tokenizer": {"path": str(tmp_path / "tok")}})
-    assert run(run_dir) == 0
-    assert metrics(run_dir)[-1]["eval/accuracy"] > 0.7, "one word of the second text decides"
-    folder = run_dir / "checkpoints" / "24"
+    folder = run_dir / "checkpoints" / str(max_steps)
     classify = pipeline("text-classification", str(folder))
     decided = {"yes": "a fine film", "no": "a poor film"}
     found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
     assert [each["label"] for each in found] == list(decided)
+    if kind == "trained":
+        return
     assert classify.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert (classify.model.config.vocab_size, classify.model.config.pad_token_id) == (128, None)
     encoder = Encoder.load(folder, pooling="cls")
@@ -570,14 +564,6 @@ def test_an_unknown_label_comes_with_the_labels_of_its_file(tmp_path, labels, fo
 
 
 # --- the light half
-
-
-def test_a_section_of_another_task_is_an_error(tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("classification: {num_labels: 3}\n")
-    with pytest.raises(ConfigError, match="section classification is not used by task pretrain"):
-        resolve_run("cpu-demo", [file])
-    assert sections_read()["classification"] - sections_read()["pretrain"] == {"classification", "adapter"}
 
 
 def test_rules_of_another_task_are_skipped_and_say_so():
