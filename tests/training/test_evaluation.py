@@ -79,14 +79,6 @@ def test_without_a_target_there_is_no_loss(batches):
     assert "eval has no target to predict" in describe(row, 8, PRETRAINING.metrics)
 
 
-def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
-    run_dir = make_run(model={"num_hidden_layers": 2})
-    assert run(run_dir) == 0
-    seen = beats(run_dir)
-    assert seen[0]["attention_kernel"] is None
-    assert seen[-1]["attention_kernel"] == "sdpa"
-
-
 @pytest.mark.parametrize("loss_sum", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplog):
     """Training goes on: its own guard judges it, and a line of JSON has no such number."""

@@ -35,12 +35,6 @@ def test_the_clip_cuts_logits_in_packed_and_padded_runs_and_says_what_it_saw(mak
         assert seen[1][-1] < 0.5 * seen[0][-1]
 
 
-def test_without_a_clip_no_logit_is_told(make_run, run, metrics):
-    run_dir = make_run(optimizer={"name": "muon"})
-    run(run_dir)
-    assert not any("train/max_attention_logit" in line for line in metrics(run_dir))
-
-
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_two_ranks_that_hold_parts_train_as_two_that_hold_all(make_run, exact):
