@@ -68,6 +68,7 @@ class Arm:
         self.trainer = build_trainer(config, folder, self._world, ready, Signals(), None)
         self._fingerprint = prepared.fingerprint
         self._rows: list[Mapping[str, Any]] = []
+        self._collector = Collector()
         self._hooks = self._new_hooks()
 
     def describe(self) -> dict[str, Any]:
@@ -88,6 +89,8 @@ class Arm:
     def warm_up(self, count: int) -> dict[str, Any]:
         """Run `count` warm-up steps, including compilation, and discard their metrics."""
         seconds = self._advance(count)
+        # A run does this once, at its first logging step: half a second for what compilation left.
+        self._collector(self.trainer, StepReport(self.trainer.progress.step, {}))
         self._rows.clear()
         self._hooks = self._new_hooks()
         return {"seconds": seconds}
@@ -149,7 +152,7 @@ class Arm:
                 stage=Stage.CHECK,
                 every=int(self.trainer.config.trainer.torch_compile),
             ),
-            Hook(name="garbage", act=Collector(), stage=Stage.CHECK, every=every),
+            Hook(name="garbage", act=self._collector, stage=Stage.CHECK, every=every),
             Hook(name="logging", act=TrainingLog(self.trainer, None), stage=Stage.MEASURE, every=every),
             Hook(name="logging", act=self._close_row, stage=Stage.RECORD, every=1),
         ]

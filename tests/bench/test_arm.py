@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from neobert.bench.arm import of_whole_steps
+import gc
+from types import SimpleNamespace
+
+from neobert.bench.arm import Arm, of_whole_steps
 from neobert.config import from_dict
 from neobert.plan.pieces import piece_length, piece_length_at
+from neobert.training.loop.hooks import Collector, collecting_between_steps
 
 
 def test_a_benchmark_measures_the_steps_after_the_warm_ups():
@@ -17,3 +21,14 @@ def test_a_benchmark_measures_the_steps_after_the_warm_ups():
     percent = of_whole_steps(from_dict({"trainer": {"sequence_length_warmup_percent": 25}}))
     assert [piece_length_at(step, percent, 9) for step in (0, 1)] == [64, None]
     assert of_whole_steps(from_dict({})) == from_dict({})
+
+
+def test_what_compilation_left_is_collected_before_the_turns():
+    arm = Arm.__new__(Arm)
+    arm._collector, arm._rows = Collector(), []
+    arm._advance, arm._new_hooks = lambda count: 0.0, list
+    arm.trainer = SimpleNamespace(progress=SimpleNamespace(step=15))
+    with collecting_between_steps():
+        left = [[]]
+        arm.warm_up(15)
+        assert all(left is not each for each in gc.get_objects())
