@@ -18,6 +18,7 @@ from typing import Any
 from neobert.training.loop import steps
 from profiles.kept_step import accumulation_for
 from tests.faults import nursery
+from tests.faults.sharded_sessions import losses
 from tests.training.conftest import read_lines, write_corpus, write_run
 
 STEP = 4
@@ -96,11 +97,6 @@ def divided_by_the_ranks_before(accumulate: Callable[..., Any]) -> Callable[...,
         return accumulate(trainer, batches, num_targets * STEP // trainer.world.dp_size)
 
     return accumulated
-
-
-def losses(run_dir: Path) -> dict[int, float]:
-    lines = read_lines(run_dir / "metrics.jsonl")
-    return {line["step"]: line["train/loss"] for line in lines if "train/loss" in line}
 
 
 def samples(run_dir: Path) -> dict[int, list[list[int]]]:

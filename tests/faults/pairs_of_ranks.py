@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -44,6 +43,7 @@ from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import evaluate, run_step
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.guess_log import GuessLog
+from tests.faults import nursery
 from tests.parallel.gathers import LargestMessage
 from tests.training.conftest import write_corpus, write_run
 
@@ -74,10 +74,7 @@ def name_of(ranks: int, mode: str) -> str:
 
 def together(ranks: int, run: Callable[[], None]) -> None:
     """Run a function on each of several ranks, in processes of their own. Raises if one fails."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    pids = []
+    port, pids = nursery.free_port(), []
     for rank in range(ranks):
         if not (pid := os.fork()):
             world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}

@@ -12,7 +12,6 @@ import errno
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -69,10 +68,7 @@ def stop(run_dir: Path, phase: str, ranks: int) -> dict[str, Any]:
 
 
 def begin(run_dir: Path, ranks: int, prepare: Callable[[], None] | None) -> list[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    chosen = 0 if run_dir.name.startswith(FIRST) else ranks - 1
+    chosen, port = 0 if run_dir.name.startswith(FIRST) else ranks - 1, nursery.free_port()
     return [
         nursery.begin(run_dir, rank, ranks, port, prepare if rank == chosen else None)
         for rank in range(ranks)

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from launcher.probes import disk
-from launcher.probes.probe import Subject
-from neobert.config.schema import RunConfig
 from tests.faults import machine
+from tests.faults.conftest import ROOT
+from tests.faults.test_f18_full_disk import OWN_MOUNTS, may_mount
 
-PRIVATE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
-ROOT = Path(__file__).parents[2]
-
-
-def may_mount(folder: Path) -> bool:
-    command = (*PRIVATE, f"mount -t tmpfs -o size=1m tmpfs {folder}")
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+PRIVATE = (*OWN_MOUNTS, "sh", "-c")
 
 
 @pytest.mark.e2e
@@ -49,17 +36,6 @@ def test_a_real_disk_of_eight_mib(tmp_path):
 
     assert "CKP004" in failed("8m")
     assert "CKP004" not in failed("4g")
-
-
-def test_a_disk_that_refuses_the_trial(tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    subject = Subject(RunConfig(), tmp_path / "run", tmp_path)
-    assert disk.probe_disk(subject).error == ""
-    monkeypatch.setattr(disk.os, "fsync", full)
-    found = disk.probe_disk(subject)
-    assert (found.fsync_works, found.rename_works, found.error) == (False, False, "No space left on device")
 
 
 @pytest.mark.parametrize(
