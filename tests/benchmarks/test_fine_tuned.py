@@ -5,7 +5,7 @@ from __future__ import annotations
 import fine_tuning
 
 
-def test_ratios_of_times_are_of_the_means() -> None:
+def test_ratios_of_times_are_of_the_means():
     def runs(*seconds: float) -> list[dict[str, float]]:
         return [{"accuracy": 0.9, "seconds": each, "seconds_of_steps": each / 2} for each in seconds]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import first_step
 
 
-def test_the_parts_of_a_start_add_up(tmp_path: Path) -> None:
+def test_the_parts_of_a_start_add_up(tmp_path):
     files = ("receipt.json", "heartbeat_rank0.jsonl", "metrics.jsonl")
     states = [(0.0, first_step.state_of(tmp_path))]
     for number, name in enumerate(files, 1):
@@ -22,7 +20,7 @@ def test_the_parts_of_a_start_add_up(tmp_path: Path) -> None:
     assert [*parts] == ["checking", "starting the trainer", "building the model", "evaluating, compiling"]
 
 
-def test_a_start_keeps_the_caches_that_it_is_measured_with(tmp_path: Path) -> None:
+def test_a_start_keeps_the_caches_that_it_is_measured_with(tmp_path):
     receipts = tmp_path / "caches" / "xdg_cache_home" / "neobert" / "receipts"
     left = {}
     for caches in first_step.CACHES:
@@ -39,7 +37,7 @@ def test_a_start_keeps_the_caches_that_it_is_measured_with(tmp_path: Path) -> No
     }
 
 
-def test_the_median_of_the_starts_counts() -> None:
+def test_the_median_of_the_starts_counts():
     starts = [{"seconds": each, "parts": {"checking": each / 2}} for each in (17.0, 15.0, 16.0)]
     found = first_step.median(starts)
     assert found == {"seconds": 16.0, "parts": {"checking": 8.0}, "of_seconds": [17.0, 15.0, 16.0]}

@@ -94,8 +94,7 @@ def test_a_checkpoint_behind_a_link_resumes(folder, resume, place, selector, is_
     (run_dir / "checkpoints" / "best").symlink_to("4")
     before = (run_dir / "metrics.jsonl").read_text()
     link_away(run_dir / place, folder / "disk" / "moved", is_relative=is_relative)
-    answer = resume("--resume", selector)
-    assert answer.code == 0, answer.out + answer.err
+    answer = resume("--resume", selector).passed()
     rates = re.search(r"SCH005.* step 5 changes from (\S+) .* to (\S+) \(this run's", answer.out)
     assert float(rates[1]) < float(rates[2]), "a finished run resumes for more steps"
     assert not list(folder.glob("run.old*"))
@@ -143,8 +142,7 @@ def test_a_run_in_the_way_of_a_named_checkpoint_is_not_moved(folder, resume):
     assert (folder / "run" / "metrics.jsonl").read_bytes() == before
     assert not list(folder.glob("run.old*"))
 
-    asked_for = resume("--resume", "other/checkpoints/4", "--set", "trainer.overwrite_output_dir=true")
-    assert asked_for.code == 0
+    resume("--resume", "other/checkpoints/4", "--set", "trainer.overwrite_output_dir=true").passed()
     assert steps_of(folder / "run") == [5, 6]
     (kept,) = folder.glob("run.old*")
     assert (kept / "metrics.jsonl").read_bytes() == before
@@ -152,8 +150,7 @@ def test_a_run_in_the_way_of_a_named_checkpoint_is_not_moved(folder, resume):
 
 def test_an_overwritten_run_stays_on_the_disk_that_its_link_leads_to(folder, resume):
     link_away(folder / "run", folder / "disk" / "run", is_relative=False)
-    answer = resume("--resume", "never", "--set", "trainer.overwrite_output_dir=true", steps=2)
-    assert answer.code == 0, answer.out + answer.err
+    resume("--resume", "never", "--set", "trainer.overwrite_output_dir=true", steps=2).passed()
     assert (folder / "run").is_symlink()
     assert steps_of(folder / "disk" / "run") == [0, 1, 2]
     (kept,) = (folder / "disk").glob("run.old*")
@@ -170,8 +167,7 @@ def test_an_overwritten_run_stays_on_the_disk_that_its_link_leads_to(folder, res
 def test_a_run_directory_with_values_of_other_types_resumes(folder, resume, name, content):
     path = folder / "run" / name
     path.write_text(json.dumps(json.loads(path.read_text()) | content))
-    answer = resume("--resume", "auto")
-    assert answer.code == 0, answer.out + answer.err
+    resume("--resume", "auto").passed()
     assert steps_of(folder / "run") == [0, 1, 2, 3, 4, 5, 6]
 
 
@@ -193,8 +189,7 @@ def test_a_cache_that_is_removed_while_training_costs_nothing(folder, resume, mo
 
     monkeypatch.setattr(TrainingLog, "__call__", purge)
     for steps in (8, 10):  # the second launch prepares the text again, as a restart does
-        answer = resume("--resume", "auto", steps=steps)
-        assert answer.code == 0, answer.out + answer.err
+        resume("--resume", "auto", steps=steps).passed()
         assert not (folder / "cache").exists()
         assert (folder / "run" / "checkpoints" / str(steps) / "tokenizer.json").is_file()
     assert steps_of(folder / "run") == [*range(11)]
@@ -246,8 +241,7 @@ def test_lost_lines_of_metrics_are_announced_once(folder, resume):
     metrics = folder / "run" / "metrics.jsonl"
     lines = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join(lines[:3]) + lines[3][:20])  # steps 0 to 2, and a line that is cut short
-    resumed = resume("--resume", "auto")
-    assert resumed.code == 0
+    resume("--resume", "auto").passed()
     assert "steps 3 to 4 have no metrics: metrics.jsonl has lost lines since the save" in warnings_of(folder)
     assert steps_of(folder / "run") == [0, 1, 2, 5, 6]
     assert resume("--resume", "auto", steps=8).code == 0

@@ -193,8 +193,7 @@ def test_the_end_of_a_run(text, command, tmp_path):
     (folder / "resolved.json").write_text(json.dumps(resolved))
     for outcome in ({"status": "finished", "message": text}, {"status": "finished", "step": 3}):
         (folder / "outcome.json").write_text(json.dumps(outcome))
-        answer = command("train", *words)
-        assert answer.code == 0
+        answer = command("train", *words).passed()
         check(answer)
 
 

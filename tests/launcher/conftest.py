@@ -46,6 +46,17 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.out)
 
+    def passed(self) -> Answer:
+        """Return this answer. Raises AssertionError where the exit code is not 0, with all that was said."""
+        assert self.code == 0, self.out + self.err
+        return self
+
+    def refused(self, code: int, *words: str) -> Answer:
+        """Return this answer. Raises AssertionError without the exit code, or the words on standard error."""
+        assert self.code == code, self.out + self.err
+        assert [each for each in words if each not in self.err] == [], self.err
+        return self
+
 
 @pytest.fixture(autouse=True)
 def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,7 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width):
     ],
 )  # fmt: skip
 def test_every_command_has_help(words, command):
-    answer = command(*words.split(), "--help")
-    assert answer.code == 0
+    answer = command(*words.split(), "--help").passed()
     assert answer.out.startswith("Usage: ")
     assert "{" not in answer.out  # typer's mark of a required argument, which reads like a set of choices
     assert "<path>" not in answer.out

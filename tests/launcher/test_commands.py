@@ -203,10 +203,9 @@ def test_text_is_prepared_without_a_run_file(command, pretended):
     assert [found["dataset"][key] for key in keys] == [str(Path("novels").absolute()), None, 64, 9]
     assert (found["tokenizer"]["name"], found["tokenizer"]["path"]) == ("owner/tok", None)
     assert found["rest"] == [str(Path("prepared").absolute())]
-    answer = command("data", "prepare", "--dataset", "novel")
-    assert answer.code == 2
-    assert "novel: no such file or folder [unusable-path]" in answer.err
-    assert "pass an existing file or folder as --dataset" in answer.err
+    command("data", "prepare", "--dataset", "novel").refused(
+        2, "novel: no such file or folder [unusable-path]", "pass an existing file or folder as --dataset"
+    )
 
 
 @pytest.mark.child
@@ -216,11 +215,10 @@ def test_a_tokenizer_goes_into_a_new_folder(command, pretended):
     assert command(*words, *JSON).json["rest"] == ["tok"]
     Path("tok").mkdir()
     Path("tok", "tokenizer.json").touch()
-    answer = command(*words)
-    assert answer.code == 2
-    assert "the folder is not empty" in answer.err
-    answer = command("tokenizer", "train", "-p", "cpu-demo", "--output", "tok/tokenizer.json")
-    assert (answer.code, "is a file, but" in answer.err) == (2, True)
+    command(*words).refused(2, "the folder is not empty")
+    command("tokenizer", "train", "-p", "cpu-demo", "--output", "tok/tokenizer.json").refused(
+        2, "is a file, but"
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,8 +264,7 @@ def test_prepare_for_true(run_child, tmp_path):
         "dataset.eval_samples=10",
     ]
     options = [part for word in words for part in ("--set", word)]
-    answer = run_child("data", "prepare", "-p", "cpu-demo", *options, "-o", "prepared", *JSON)
-    assert answer.code == 0, answer.err
+    answer = run_child("data", "prepare", "-p", "cpu-demo", *options, "-o", "prepared", *JSON).passed()
     assert json.loads(answer.out)["folder"] == str(tmp_path / "prepared")
 
 

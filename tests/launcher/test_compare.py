@@ -50,8 +50,7 @@ FALLING = {step: 10.0 - step for step in range(1, 9)}
 
 def test_keys_are_named_with_values_and_origins(make, command):
     runs = make("a", FALLING), make("b", FALLING, optimizer={"lr": 0.2}, extra=1)
-    shown = command("runs", "compare", *runs)
-    assert shown.code == 0
+    shown = command("runs", "compare", *runs).passed()
     head, names, extra, rate, *_ = shown.out.splitlines()
     assert head == "config: 2 of 4 keys differ", "the name of the run directory differs by nature"
     assert names.split() == ["a", "b"]

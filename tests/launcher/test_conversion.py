@@ -63,17 +63,6 @@ def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
 
 
 @pytest.mark.parametrize(
-    ("annotation", "options"),
-    [(Path, {}), (Path | None, {}), (list[Path], {}), (list[Path] | None, {}), (Path, {"exists": True})],
-)
-def test_an_empty_path_is_not_the_current_folder(annotation, options):
-    words = ["--value", ""] if annotation in (Path, Path | None) else ["--value", "a", "--value", ""]
-    kind, message = converted(words, annotation, plainly=True, **options)
-    assert (kind, message) == ("BadParameter", "the path is empty; a variable of the shell may be unset")
-    assert converted(["--value", ""], str, plainly=True) == [""]
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ["export", "model", "--output", ""],
@@ -82,9 +71,10 @@ def test_an_empty_path_is_not_the_current_folder(annotation, options):
         ["data", "prepare", "--profile", "cpu-demo", "-o", ""],
         ["tokenizer", "train", "--profile", "cpu-demo", "-o", ""],
         ["preflight", "--profile", "cpu-demo", "--output", ""],
+        ["plan", "--config", "run.yaml", "--config", ""],
     ],
 )
-def test_no_command_writes_to_an_empty_path(words, tmp_path, monkeypatch, capsys):
+def test_an_empty_path_is_not_the_current_folder(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert app.run(words) == EXIT_USAGE
     assert "the path is empty; a variable of the shell may be unset [usage]" in capsys.readouterr().err

@@ -93,9 +93,7 @@ def test_profiles_in_a_circle(command, tmp_path, monkeypatch):
     for name, base in (("first", "second"), ("second", "first")):
         (folder / f"{name}.yaml").write_text(about.format(name, base), encoding="utf-8")
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(folder))
-    answer = command("plan", "-p", "first")
-    assert answer.code == 2
-    assert "first -> second -> first" in answer.err
+    command("plan", "-p", "first").refused(2, "first -> second -> first")
     (finding,) = command("plan", "-p", "first", "--output-format", "json").json["findings"]
     assert (Path(finding["file"]).name, finding["line"], finding["column"]) == ("second.yaml", 5, 10)
 
@@ -177,9 +175,7 @@ def test_text_in_a_home_of_nobody_is_not_there(command, run_file):
 
 
 def test_a_path_that_the_file_system_refuses_is_told(command):
-    answer = command("status", "x" * 400)
-    assert answer.code == 1
-    assert "cannot be used: File name too long [unusable-path]" in answer.err
+    command("status", "x" * 400).refused(1, "cannot be used: File name too long [unusable-path]")
 
 
 def test_a_folder_that_was_removed_under_the_command(command, tmp_path, monkeypatch):
@@ -189,8 +185,7 @@ def test_a_folder_that_was_removed_under_the_command(command, tmp_path, monkeypa
     gone.rmdir()
     output = f"trainer.output_dir={tmp_path / 'run'}"
     for words in (["train"], ["preflight"], ["data", "prepare"], ["validate-gpu"]):
-        answer = command(*words, "-p", "cpu-demo", output)
-        assert (answer.code, "working directory was removed: No such file" in answer.err) == (1, True)
+        command(*words, "-p", "cpu-demo", output).refused(1, "working directory was removed: No such file")
 
 
 def test_a_link_to_a_disk_that_was_purged(command, tmp_path):

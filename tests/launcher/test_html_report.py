@@ -415,8 +415,7 @@ def test_damaged_files_are_left_out(command, run_dir, content):
 def test_a_run_that_has_only_begun_has_a_page(command, tmp_path):
     (tmp_path / "run").mkdir()
     write(tmp_path / "run", "manifest.json", {})
-    answer = command("report", "run")
-    assert answer.code == 0
+    command("report", "run").passed()
     assert "metrics.jsonl has no metrics yet" in Path("run/report.html").read_text(encoding="utf-8")
 
 
@@ -438,8 +437,7 @@ def test_links_and_pipes_are_not_read(command, run_dir, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named_before_the_run_is_read(command, run_dir, monkeypatch):
     monkeypatch.setattr("launcher.commands.report.read_run", lambda folder: pytest.fail("read"))
-    answer = command("report", run_dir, "--output", "absent/page.html")
-    assert (answer.code, "cannot be written" in answer.err) == (1, True)
+    command("report", run_dir, "--output", "absent/page.html").refused(1, "cannot be written")
 
 
 NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-5, 5), st.none(), st.just(float("nan")))

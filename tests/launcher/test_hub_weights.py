@@ -48,8 +48,7 @@ def push_again(hub: Hub) -> str:
 
 def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub, command):
     (commit,) = hub.commits[NAME]
-    answer = command(*INIT, "configs/run.yaml")
-    assert answer.code == 0, answer.err
+    answer = command(*INIT, "configs/run.yaml").passed()
     assert f"downloading {NAME}@{commit[:12]}: 3 files" in answer.err
     config = resolve_run(None, ["configs/run.yaml"]).config
     assert (config.model.pretrained_checkpoint, config.model.revision) == (NAME, commit)
@@ -60,8 +59,7 @@ def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub, command):
         "model.safetensors",
         "tokenizer.json",
     ]
-    linted = command("lint", "configs/run.yaml", "--strict")
-    assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
+    command("lint", "configs/run.yaml", "--strict").passed()
 
 
 @pytest.mark.parametrize("revision", ["v1", "refs/pr/1"])
@@ -92,15 +90,13 @@ def test_a_download_that_was_killed_keeps_complete_files(hub, command, start_chi
 def test_a_branch_that_moved_is_said_and_the_commit_kept(hub, command, launch):
     train = ("train", "--from", NAME, "--text", "notes", "--trainer.max_steps", "200")
     (pinned,) = hub.commits[NAME]
-    first = launch(*train, fake="finish")
-    assert first.code == 0, first.out + first.err
+    launch(*train, fake="finish").passed()
     assert (
         json.loads(Path("runs/tiny-bert-notes/receipt.json").read_text())["config"]["model"]["revision"]
         == pinned
     )
     moved = push_again(hub)
-    again = launch(*train, fake="finish")
-    assert again.code == 0
+    again = launch(*train, fake="finish").passed()
     note = f"{NAME}@main is {moved[:12]} by now; tiny-bert-notes.yaml keeps to {pinned[:12]} (model.revision)"
     assert f"note: {note}" in again.err
     assert resolve_run(None, ["tiny-bert-notes.yaml"]).config.model.revision == pinned
@@ -110,8 +106,7 @@ def test_a_branch_that_moved_is_said_and_the_commit_kept(hub, command, launch):
 def test_without_a_connection_the_cache_is_used(hub, command, launch, monkeypatch):
     (commit,) = hub.commits[NAME]
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    absent = command(*INIT)
-    assert (absent.code, "is not in the local cache, and there is no connection" in absent.err) == (2, True)
+    command(*INIT).refused(2, "is not in the local cache, and there is no connection")
     assert hub.requests == []
     monkeypatch.setenv("HF_HUB_OFFLINE", "")
     assert command(*INIT).code == 0

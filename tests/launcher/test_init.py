@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,15 +43,12 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("task", ["pretrain", "causal"])
-def test_every_file_lints_clean(
-    task: str, device: str, size: str, text: Path, command: Callable[..., Any]
-) -> None:
+def test_every_file_lints_clean(task, device, size, text, command):
     os.truncate(text, 10**9)  # enough for the steps of every size
     written = command("init", "--text", str(text), "--size", size, "--device", device, "--task", task)
     assert written.code == 0
     assert "neobert-launch train run.yaml" in written.out
-    linted = command("lint", "run.yaml", "--strict")
-    assert (linted.code, "0 fail" in linted.out) == (0, True), linted.out
+    command("lint", "run.yaml", "--strict").passed()
     run = resolve_run(None, ["run.yaml"])
     assert run.config.task == task
     assert run.config.model.hidden_size == SIZES[size].hidden_size  # type: ignore[index]
@@ -61,9 +57,7 @@ def test_every_file_lints_clean(
     assert run.config.trainer.torch_compile == ((task, device, size) == ("causal", "gpu", "base"))
 
 
-def test_a_write_that_fails_leaves_no_file_in_the_way_of_the_next(
-    text: Path, command: Callable[..., Any]
-) -> None:
+def test_a_write_that_fails_leaves_no_file_in_the_way_of_the_next(text, command):
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, limit[1]))
     try:
@@ -76,7 +70,7 @@ def test_a_write_that_fails_leaves_no_file_in_the_way_of_the_next(
     assert command("init", "--text", "text.txt").code == 0
 
 
-def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any]) -> None:
+def test_paths_are_relative_to_the_file(text, command):
     assert command("init", "configs/new/mine.yml", "--text", "text.txt").code == 0
     config = resolve_run(None, ["configs/new/mine.yml"]).config
     assert Path(config.dataset.path or "").resolve() == text.resolve()
@@ -104,9 +98,7 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
         ([], "neither --text nor --dataset"),
     ],
 )
-def test_a_refusal_writes_nothing(
-    arguments: list[str], problem: str, text: Path, command: Callable[..., Any]
-) -> None:
+def test_a_refusal_writes_nothing(arguments, problem, text, command):
     Path("taken.yaml").write_text("profile: cpu\n")
     Path("dangling.yaml").symlink_to("nowhere.yaml")
     Path("empty.txt").touch()
@@ -119,8 +111,7 @@ def test_a_refusal_writes_nothing(
     Path("my notes").mkdir()
     Path("my notes", "a.rtf").write_text("# A title")
     before = sorted(os.listdir())
-    answer = command("init", *arguments)
-    assert (answer.code, problem in answer.err) == (2, True), answer.err
+    command("init", *arguments).refused(2, problem)
     assert sorted(os.listdir()) == before
     assert Path("taken.yaml").read_text() == "profile: cpu\n"
 
@@ -136,9 +127,7 @@ def test_a_refusal_writes_nothing(
         ("a", True),
     ],
 )
-def test_a_text_without_blank_lines_is_named(
-    content: str, is_one: bool, text: Path, command: Callable[..., Any]
-) -> None:
+def test_a_text_without_blank_lines_is_named(content, is_one, text, command):
     Path("my text.txt").write_bytes(content.encode())
     answer = command("init", "--text", "my text.txt", "--device", "cpu", "--output-format", "json")
     assert answer.json["next"][0] == "neobert-launch lint run.yaml"
@@ -154,9 +143,7 @@ def test_a_text_without_blank_lines_is_named(
         (700_000_000, 5000, "one pass over this text takes about 10,000 steps"),
     ],
 )
-def test_the_steps_are_bounded_by_the_text(
-    num_bytes: int, max_steps: int, comment: str, text: Path, command: Callable[..., Any]
-) -> None:
+def test_the_steps_are_bounded_by_the_text(num_bytes, max_steps, comment, text, command):
     text.write_text("A line of text.\n\n" * 1000)
     os.truncate(text, num_bytes)
     assert command("init", "--text", "text.txt", "--size", "small", "--device", "gpu").code == 0
@@ -165,9 +152,7 @@ def test_the_steps_are_bounded_by_the_text(
     assert line.endswith(comment)
 
 
-def test_a_column_to_name_and_files_that_are_not_read_are_warnings(
-    text: Path, command: Callable[..., Any]
-) -> None:
+def test_a_column_to_name_and_files_that_are_not_read_are_warnings(text, command):
     Path("reviews.csv").write_text("id,body\n1,good\n")
     answer = command("init", "--text", "reviews.csv", "--device", "cpu")
     assert answer.code == 0
@@ -177,7 +162,7 @@ def test_a_column_to_name_and_files_that_are_not_read_are_warnings(
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
-def test_any_name_is_read_back_as_it_was(name: str) -> None:
+def test_any_name_is_read_back_as_it_was(name):
     starter = Starter(name, "", "tiny", "cpu", None, name)
     source = content_of(starter, "run.yaml")
     with tempfile.TemporaryDirectory() as folder:
@@ -189,7 +174,7 @@ def test_any_name_is_read_back_as_it_was(name: str) -> None:
 
 
 @pytest.mark.child
-def test_a_terminal_is_asked_for_what_is_missing(text: Path) -> None:
+def test_a_terminal_is_asked_for_what_is_missing(text):
     leader, follower = os.openpty()
     answers = "nope.txt\ntext.txt\ncpu\nhuge\nsmall\n"
     os.write(leader, answers.encode())
@@ -205,9 +190,7 @@ def test_a_terminal_is_asked_for_what_is_missing(text: Path) -> None:
 
 
 @pytest.mark.parametrize("has_splits", [False, True])
-def test_a_saved_dataset_of_the_library_is_read_as_any_table(
-    has_splits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
-) -> None:
+def test_a_saved_dataset_of_the_library_is_read_as_any_table(has_splits, tmp_path, monkeypatch, command):
     """The size of its text was 0 bytes, by which the steps of a pass were divided."""
     import datasets
 
@@ -232,7 +215,7 @@ def test_a_saved_dataset_of_the_library_is_read_as_any_table(
     assert f"error: {train}: is not a complete dataset of save_to_disk" in damaged.err
 
 
-def test_classes_of_a_saved_dataset_have_their_names(text: Path, command: Callable[..., Any]) -> None:
+def test_classes_of_a_saved_dataset_have_their_names(text, command):
     import datasets
 
     classes = datasets.ClassLabel(names=["unsure", "yes", "no"])
@@ -306,9 +289,7 @@ def test_the_command_of_a_refusal_makes_the_file_readable(name, write, says, tex
     assert list(open_texts(made, None, "train")) == texts
 
 
-def test_conversations_need_a_model_that_predicts_the_next_token(
-    text: Path, command: Callable[..., Any]
-) -> None:
+def test_conversations_need_a_model_that_predicts_the_next_token(text, command):
     """The file that was written described NeoBERT, and failed lint."""
     table = text.with_suffix(".jsonl")
     table.write_text('{"prompt": "1?", "completion": "2"}\n' * 40)
@@ -318,7 +299,6 @@ def test_conversations_need_a_model_that_predicts_the_next_token(
 
 
 @pytest.mark.parametrize("option", ["--output", "-o"])
-def test_the_file_to_write_needs_no_option(option: str, command: Callable[..., Any]) -> None:
+def test_the_file_to_write_needs_no_option(option, command):
     """The most similar name is that of the output format."""
-    answer = command("init", option, "run.yaml", "--dataset", "builtin:python-docs")
-    assert (answer.code, "write `init FILE`" in answer.err) == (2, True)
+    command("init", option, "run.yaml", "--dataset", "builtin:python-docs").refused(2, "write `init FILE`")

@@ -100,8 +100,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_with_runs_and_tokenizers_passes(command, project):
-    answer = command("lint", project)
-    assert answer.code == 0, answer.out
+    answer = command("lint", project).passed()
     assert discover([project]).files == (project / "run.yaml",)
     assert f"left out {project / 'runs' / 'demo'}: a run directory" in answer.err
     assert f"left out {project / 'backup' / '20'}: a checkpoint" in answer.err
@@ -146,9 +145,7 @@ def test_only_what_is_clearly_something_else_is_left_out(name, text, is_else, tm
 
 def test_a_folder_without_run_files_is_an_error(command, tmp_path):
     write(tmp_path / "workflow.yaml", "name: ci\n")
-    answer = command("lint", tmp_path)
-    assert answer.code == 2
-    assert "no run file or profile" in answer.err
+    command("lint", tmp_path).refused(2, "no run file or profile")
 
 
 def test_a_folder_s_pipe_is_not_waited_for(tmp_path):
@@ -165,8 +162,7 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(command, t
     write(tmp_path / "typo.yaml", "trianer: {max_steps: 5}\nmodle: {rope: true}\n")
     for number in range(10):
         write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\ndata: {}\n")
-    answer = command("lint", tmp_path)
-    assert answer.code == 0
+    answer = command("lint", tmp_path).passed()
     reported = [line for line in answer.err.splitlines() if line.startswith("left out")]
     why = "its top-level keys (trianer, modle) are not those of a run file; did you mean trainer?"
     assert reported[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"

@@ -17,17 +17,16 @@ def test_pairs_become_a_run_and_an_index(run_child):
     rows = pairs(240, 1)
     Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Path("texts.txt").write_text("\n".join(row["positive"] for row in rows[:20]), encoding="utf-8")
-    made = run_child("init", "run.yaml", "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu")
-    assert made.code == 0, made.err
+    made = run_child(
+        "init", "run.yaml", "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu"
+    ).passed()
     assert "hard negatives: 'negative', up to 1 per pair" in made.out
     assert "SentenceTransformer('runs/run/checkpoints/best'" in made.out
     prompt = "--contrastive.query_prompt=query: "  # the shell removes the quotes; the space is kept
-    trained = run_child("train", "run.yaml", *SMALL, *SHORT, prompt)
-    assert trained.code == 0, trained.out + trained.err
+    trained = run_child("train", "run.yaml", *SMALL, *SHORT, prompt).passed()
     assert "next: neobert-launch encode" in trained.out
     assert run_child("encode", "runs/run", "texts.txt", "--index", "index").code == 0
-    found = run_child("search", "index", rows[0]["query"], "--output-format", "json")
-    assert found.code == 0, found.err
+    run_child("search", "index", rows[0]["query"], "--output-format", "json").passed()
 
     # The next run takes prompt and pooling from the weights, and no other pooling.
     again = ("init", "again.yaml", "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu")

@@ -29,10 +29,9 @@ def write_pairs(count: int, negatives: int = 0) -> None:
 
 def made(command: Callable[..., Any], file: str, *options: str) -> Any:
     """Return the run of the file that `init` writes for the pairs."""
-    answer = command(
+    command(
         "init", file, "--task", "contrastive", "--text", "pairs.jsonl", "--device", "cpu", *options
-    )
-    assert answer.code == 0, answer.err
+    ).passed()
     return resolve_run(None, [file], ["dataset.cache_dir=cache"]).config
 
 

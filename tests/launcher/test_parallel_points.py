@@ -139,8 +139,7 @@ def test_trials_of_a_search_train_at_the_same_time(launch, monkeypatch):
     pytest.importorskip("optuna")
     monkeypatch.setattr(parallel_points, "LAUNCHER", (sys.executable, "-c", WITH_FAKE_TRAINER))
     space = ("--search", "optimizer.lr=log(1e-4,3e-3)", "--trials", "3")
-    answer = launch(*SWEEP[:-2], *space, "--parallel", "2", "--output-format", "json", fake="finish")
-    assert answer.code == 0, answer.err
+    answer = launch(*SWEEP[:-2], *space, "--parallel", "2", "--output-format", "json", fake="finish").passed()
     points = answer.json["points"]
     assert [each["result"]["status"] for each in points] == ["finished"] * 3
     assert len({each["overrides"][0] for each in points}) == 3

@@ -23,30 +23,24 @@ def test_three_parts_train_to_the_losses_of_one_preparation(run_child, command):
     assert command("tokenizer", "train", "-c", "run.yaml", "-o", "tok").code == 0
     tok = ("--set", "tokenizer.path=tok")
     for part in ("3/3", "1/3"):
-        made = command(
+        command(
             "data", "prepare", "run.yaml", *tok, "--part", part, "-o", "parts", "--dataset.num_proc=2"
-        )
-        assert made.code == 0, made.err
+        ).passed()
     host = ("--set", "dataset.cache_dir=parts")
     judged = command("preflight", "run.yaml", *tok, *host, "--level", "host")
     assert "DAT038" in judged.out
     assert "1 part is missing: part-2-of-3" in judged.out
-    refused = command("data", "join", "parts")
-    assert refused.code == 1
+    command("data", "join", "parts").refused(1, "`neobert-launch data prepare RUN --part 2/3 --output")
     # The hint, followed.
-    assert "`neobert-launch data prepare RUN --part 2/3 --output" in refused.err
-    made = command(
+    command(
         "data", "prepare", "run.yaml", *tok, "--part", "2/3", "-o", "parts", "--dataset.num_proc=2"
-    )
-    assert made.code == 0, made.err
-    joined = command("data", "join", "parts")
-    assert joined.code == 0, joined.err
+    ).passed()
+    joined = command("data", "join", "parts").passed()
     assert "3, joined" in joined.out
 
     def losses(folder: str, *changes: str) -> list[dict[str, Any]]:
         output = ("--set", f"trainer.output_dir={folder}", "--output-format", "json")
-        trained = run_child("train", "run.yaml", *tok, *changes, *output)
-        assert trained.code == 0, trained.out + trained.err
+        run_child("train", "run.yaml", *tok, *changes, *output).passed()
         return history(Path(folder))
 
     one, other = losses("whole"), losses("in-parts", *host)

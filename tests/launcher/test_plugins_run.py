@@ -76,8 +76,7 @@ def edit(name: str, before: str, after: str) -> None:
 
 @warm
 def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(run):
-    whole = run("train", "pretrain.yaml", trainer__output_dir="whole")
-    assert whole.code == 0, whole.out + whole.err
+    run("train", "pretrain.yaml", trainer__output_dir="whole").passed()
     assert [line.split()[0] for line in Path("best.txt").read_text().splitlines()] == ["0", "4", "8", "12"]
     masked = json.loads(Path("whole/resolved.json").read_text())["plugins"]["code"]
     assert [line.partition("  ")[2] for line in masked] == ["masking.py", "notes.py", "rows.py", "wording.py"]
@@ -112,8 +111,7 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
         assert "fail PLG003 resumed-with-edited-plugin" in refused.out
         assert f"{name} was edited" in " ".join(refused.out.split())
     waiver = "[{code: PLG003, reason: the line that ended it is gone, expires: 2099-01-01}]"
-    resumed = run("train", "pretrain.yaml", "--resume", "auto", waivers=waiver)
-    assert resumed.code == 0, resumed.out + resumed.err
+    run("train", "pretrain.yaml", "--resume", "auto", waivers=waiver).passed()
     assert rows("runs/pretrain") == rows("whole")
     weights = [Path(run_dir, "checkpoints/12/model.safetensors") for run_dir in ("whole", "runs/pretrain")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -124,8 +122,7 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
 
 @warm
 def test_a_metric_of_a_plugin_selects_the_best_checkpoint_and_is_shown(run, command):
-    trained = run("train", "classify.yaml")
-    assert trained.code == 0, trained.out + trained.err
+    trained = run("train", "classify.yaml").passed()
     costs = {row["step"]: row["eval/cost"] for row in rows("runs/classify") if "eval/cost" in row}
     assert sorted(costs) == [0, 4, 8, 12]
     assert f"cost {costs[12]:.4f}" in trained.out

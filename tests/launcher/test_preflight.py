@@ -21,6 +21,7 @@ from launcher.probes.software import probe_software
 from launcher.terminal import console
 from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
+from tests.faults.machine import altered
 from validators.facts_gpu import GpuFacts
 from validators.facts_host import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_io import facts_from_json
@@ -30,9 +31,7 @@ pytestmark = pytest.mark.child
 
 Measure = Callable[[Any], Any]
 JSON = ("--output-format", "json")
-RECORDED = facts_from_json(
-    Path(__file__).parents[1].joinpath("validators", "fixtures", "facts.json").read_text(encoding="utf-8")
-)
+RECORDED = altered({})
 HEAD = ("schema_version", "recorded_utc", "measured_for", "probes")
 
 A100 = GpuFacts(
@@ -173,12 +172,10 @@ def test_facts_are_kept_and_judged_again(command, machine, tmp_path):
 def test_no_launch_goes_by_recorded_facts(command, machine, tmp_path):
     machine((A100,))
     command("preflight", "-p", "a100-prod", "--save-facts", "kept.json")
-    answer = command("preflight", "-p", "a100-prod", "--facts", "kept.json", "--output", "replay")
-    assert answer.code == 0
+    answer = command("preflight", "-p", "a100-prod", "--facts", "kept.json", "--output", "replay").passed()
     assert [path.name for path in (tmp_path / "replay").iterdir()] == ["preflight.json"]
     assert "no receipt: the checks used facts recorded at 20" in answer.out
-    refused = command("train", "-p", "a100-prod", "--receipt", "replay")
-    assert (refused.code, "there is no receipt" in refused.err) == (1, True)
+    command("train", "-p", "a100-prod", "--receipt", "replay").refused(1, "there is no receipt")
 
 
 def test_what_another_run_s_rehearsal_measured_is_not_told(command, machine):
@@ -198,9 +195,7 @@ def test_what_another_run_s_rehearsal_measured_is_not_told(command, machine):
 def test_what_holds_no_facts_is_refused(content, command, tmp_path):
     if content is not None:
         (tmp_path / "facts.json").write_text(content, encoding="utf-8")
-    answer = command("preflight", "-p", "cpu-demo", "--facts", "facts.json")
-    assert answer.code == 2
-    assert "unreadable-facts" in answer.err
+    command("preflight", "-p", "cpu-demo", "--facts", "facts.json").refused(2, "unreadable-facts")
 
 
 def test_results_are_written_where_asked(command, tmp_path, monkeypatch):
@@ -228,10 +223,9 @@ def test_a_receipt_keeps_what_was_measured(keeps_it, command, machine, tmp_path)
     """12.5 minutes of work are at risk by what was measured; by the estimate they would be 12.9."""
     limit = ("guard.max_lost_minutes=12.6", "model.num_hidden_layers=34")
     machine((A100,))
-    answer = command(
+    command(
         "preflight", "-p", "a100-prod", "--set", limit[0], "--set", limit[1], "--output", "r", *JSON
-    )
-    assert answer.code == 0, answer.out
+    ).passed()
     kept = read_receipt(tmp_path / "r" / "receipt.json")
     assert (kept.measured["step_time_s"], kept.measured["source"]) == (
         3.0,
@@ -250,8 +244,7 @@ def test_a_receipt_whose_measurement_is_none_is_refused(command, machine, tmp_pa
     path = tmp_path / "r" / "receipt.json"
     receipt = json.loads(path.read_text(encoding="utf-8")) | {"measured": {"step_time_s": "fast"}}
     path.write_text(json.dumps(sealed(receipt)), encoding="utf-8")
-    refused = command("train", "-p", "cpu-demo", "--receipt", "r")
-    assert (refused.code, "cannot be read" in refused.err) == (1, True)
+    command("train", "-p", "cpu-demo", "--receipt", "r").refused(1, "cannot be read")
 
 
 def test_waivers_are_in_the_receipt(command, run_file, tmp_path):
@@ -262,8 +255,7 @@ def test_waivers_are_in_the_receipt(command, run_file, tmp_path):
     )
     answer = command(
         "preflight", "-c", "run.yaml", "--level", "static", "--output", "r", "--output-format", "json"
-    )
-    assert answer.code == 0
+    ).passed()
     assert [finding["waived"] for finding in answer.json["findings"]] == [True]
     (waiver,) = read_receipt(tmp_path / "r" / "receipt.json").waivers
     assert waiver == {"code": "CKP003", "reason": "a trial of the disk quota", "expires": str(day)}
@@ -274,17 +266,13 @@ def test_a_place_that_takes_no_report_is_told_before_the_checks(more, command, m
     monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
     Path("taken").touch()
     Path(".neobert").touch()
-    answer = command("preflight", "-p", "cpu-demo", *more)
-    assert answer.code == 1
-    assert "[not-writable]" in answer.err
-    assert "--output DIR" in answer.err
+    command("preflight", "-p", "cpu-demo", *more).refused(1, "[not-writable]", "--output DIR")
 
 
 def test_a_folder_of_results_that_can_no_longer_be_written_to(command, monkeypatch):
     monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
     Path("results", "preflight.json").mkdir(parents=True)
-    answer = command("preflight", "-p", "cpu-demo", "--output", "results")
-    assert (answer.code, "Is a directory" in answer.err) == (1, True)
+    command("preflight", "-p", "cpu-demo", "--output", "results").refused(1, "Is a directory")
 
 
 @pytest.mark.parametrize("columns", [80, 120])

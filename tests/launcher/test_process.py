@@ -189,19 +189,13 @@ def test_checkpoints_that_will_be_removed_are_not_named(tmp_path):
     assert summary_text(stopped, keeps_checkpoints=False) == summary_text(stopped)
 
 
-def test_a_crash_shows_its_last_line_and_the_log(tmp_path):
+@pytest.mark.parametrize("log", ["rank_0.log", "torchrun.log"], ids=["a rank", "torchrun started none"])
+def test_a_crash_shows_its_last_line_and_the_log(log, tmp_path):
     leave(tmp_path, None, None)
+    (tmp_path / "logs" / "rank_0.log").rename(tmp_path / "logs" / log)
     message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
     assert "RuntimeError: a fault" in message
-    assert "rank_0.log" in message
-
-
-def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path):
-    leave(tmp_path, None, None)
-    (tmp_path / "logs" / "rank_0.log").rename(tmp_path / "logs" / "torchrun.log")
-    message = conclude(tmp_path, 2, [], tmp_path / "error.json").message
-    assert "RuntimeError: a fault" in message
-    assert "torchrun.log" in message
+    assert log in message
 
 
 def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path, monkeypatch):

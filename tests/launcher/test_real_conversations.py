@@ -38,15 +38,13 @@ def test_a_run_whose_hint_is_followed_is_exported_and_talked_to(run_child):
     assert "set tokenizer.chat_template to" in failed["SFT001"]["hint"]
     assert not Path("run").exists()
 
-    trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns", *LONG)
-    assert trained.code == 0, trained.out + trained.err
+    trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns", *LONG).passed()
     assert "[[A lemon is yellow.[SEP]]]" in trained.out
     assert re.search(r"next: neobert-launch chat \S+/run/checkpoints/\d+\n", trained.out)
     generation = json.loads(Path("run/checkpoints/4/generation_config.json").read_text("utf-8"))
     assert generation["eos_token_id"] == [2]
 
-    exported = run_child("export", "run", "-o", "out")
-    assert exported.code == 0, exported.out + exported.err
+    run_child("export", "run", "-o", "out").passed()
     settings = json.loads(Path("out/hf/tokenizer_config.json").read_text("utf-8"))
     assert settings["model_max_length"] == 1024  # positions of the model, whose conversations have up to 128
     Path("prompt.txt").write_text("What is it? " * 60, encoding="utf-8")

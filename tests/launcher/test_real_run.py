@@ -43,8 +43,7 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(start_child, 
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
 
     in_whole = ("--set", "trainer.output_dir=whole", "--stages", "1,20")
-    whole = run_child("train", "-c", "run.yaml", *in_whole, "--output-format", "json")
-    assert whole.code == 0, whole.out + whole.err
+    whole = run_child("train", "-c", "run.yaml", *in_whole, "--output-format", "json").passed()
     assert [line.partition(":")[0] for line in whole.err.splitlines() if line.startswith("stage")] == [
         "stage 1 passed",
         "stage 20 passed",
@@ -59,8 +58,7 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(start_child, 
     out, err = stopped.communicate(timeout=120)
     assert stopped.returncode in (0, 75), out + err
 
-    again = run_child("train", "@run.yaml", "--resume", "auto")
-    assert again.code == 0, again.out + again.err
+    run_child("train", "@run.yaml", "--resume", "auto").passed()
     assert [row["step"] for row in history(Path("run"))] == list(range(41))
     assert history(Path("run")) == history(Path("whole"))
     note = "note: the text has changed since this run was trained on it (text.txt): to train on it, set"
@@ -90,8 +88,7 @@ def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child):
     Path("run.yaml").write_text(RUN_FILE.replace("profile: cpu-demo", "profile: cpu"), encoding="utf-8")
     one = ("run.yaml", "--trainer.max_steps", "9000", "--trainer.max_epochs", "1")
     assert "DAT025" in run_child("plan", *one[:3]).out
-    trained = run_child("train", *one, "--strict", "--output-format", "json")
-    assert trained.code == 0, trained.out + trained.err
+    trained = run_child("train", *one, "--strict", "--output-format", "json").passed()
     judged = run_child("preflight", "--level", "data", *one, "--set", "trainer.output_dir=other", "-v")
     assert f"{trained.json['step']} steps x" in judged.out
     assert "DAT004" in run_child("preflight", "--level", "data", *one[:3]).out
@@ -103,8 +100,7 @@ def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child):
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
     before = ("--set", "tokenizer.lowercase=true", "--set", "tokenizer.strip_accents=true")
-    begun = run_child("train", "run.yaml", *before)
-    assert begun.code == 0, begun.out + begun.err
+    run_child("train", "run.yaml", *before).passed()
     names = ("model.safetensors", "tokenizer.json")
     last = {name: Path("run/checkpoints/40", name).read_bytes() for name in names}
 
@@ -120,8 +116,7 @@ def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child):
             content.pop(f"tokenizer.{key}", None)
         file.write_text(json.dumps(content), encoding="utf-8")
 
-    resumed = run_child("train", "run.yaml", "--resume", "auto")
-    assert resumed.code == 0, resumed.out + resumed.err
+    resumed = run_child("train", "run.yaml", "--resume", "auto").passed()
     assert "resuming from step 30" in resumed.out + resumed.err
     assert {name: Path("run/checkpoints/40", name).read_bytes() for name in names} == last
 
@@ -131,13 +126,10 @@ def test_a_byte_level_tokenizer_is_trained_exported_and_encodes(run_child):
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
     keys = ("tokenizer.algorithm=bpe", "tokenizer.vocab_size=384", "trainer.max_steps=2")
-    trained = run_child("train", "run.yaml", *(word for key in keys for word in ("--set", key)))
-    assert trained.code == 0, trained.out + trained.err
-    exported = run_child("export", "run", "--to", "sentence-transformers", "--output", "exported")
-    assert exported.code == 0, exported.out + exported.err
+    run_child("train", "run.yaml", *(word for key in keys for word in ("--set", key))).passed()
+    run_child("export", "run", "--to", "sentence-transformers", "--output", "exported").passed()
     for model, vectors in (("run", "a.npy"), ("exported/sentence-transformers", "b.npy")):
-        encoded = run_child("encode", model, "text.txt", "--output", vectors)
-        assert encoded.code == 0, encoded.out + encoded.err
+        run_child("encode", model, "text.txt", "--output", vectors).passed()
     assert Path("a.npy").read_bytes() == Path("b.npy").read_bytes()
 
 
@@ -201,8 +193,7 @@ def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(run_chi
     assert "eval/mcc is undefined: all texts of the evaluation have label 1" in failed["message"]
     assert failed["hint"].startswith("set trainer.metric_for_best_model to eval/loss")
 
-    forced = run_child("train", "-c", "run.yaml", "--unguarded", "a trial of the warning")
-    assert forced.code == 0, forced.out + forced.err
+    forced = run_child("train", "-c", "run.yaml", "--unguarded", "a trial of the warning").passed()
     assert "finished at step 12 of 12" in forced.out
     message = "eval/mcc has no value on the evaluation data: it cannot select a best checkpoint"
     assert f"{message} and does not count for early stopping" in forced.out + forced.err
@@ -230,8 +221,7 @@ def test_a_decoder_is_pretrained_by_one_line(run_child):
     Path("causal.yaml").write_text("profile: cpu\ndataset:\n  path: notes/\n", encoding="utf-8")
 
     short = ("--model-name", "model", "--batch-size", "4", "--steps", "100")
-    trained = run_child("pretrain", "@", "causal.yaml", *short)
-    assert trained.code == 0, trained.out + trained.err
+    trained = run_child("pretrain", "@", "causal.yaml", *short).passed()
     losses = [float(each) for each in re.findall(r"^step .*  loss ([\d.]+) .* tokens/s", trained.out, re.M)]
     assert len(losses) == 10
     assert losses[-1] < losses[0] - 0.3

@@ -27,6 +27,7 @@ from launcher.process import process_tree
 from neobert.config import digest
 from neobert.rehearsal import __main__ as parts
 from neobert.rehearsal.__main__ import remove_if_orphaned
+from tests.launcher.test_preflight import A100, RECORDED
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts, GpuProcessFacts
 from validators.facts_io import facts_from_json, facts_to_json
@@ -192,45 +193,18 @@ def test_a_child_is_given_up_for_its_want_of_progress(stage, monkeypatch, gets_f
 
 
 def gpu(used_mib: int, *processes: GpuProcessFacts) -> GpuFacts:
-    return GpuFacts(
-        index=0,
-        uuid="GPU-1",
-        name="NVIDIA H200",
-        compute_capability=(9, 0),
-        memory_total_mib=143_771,
-        memory_used_mib=used_mib,
-        driver_version="580.1",
-        processes=processes,
-    )
+    return replace(A100, memory_total_mib=143_771, memory_used_mib=used_mib, processes=processes)
 
 
-HOST = facts_from_json(
-    Path(__file__).parents[1].joinpath("validators", "fixtures", "facts.json").read_text(encoding="utf-8")
-).host
-assert HOST is not None
+HOST = RECORDED.host
 STANDING_STILL = {"gpu_uuid": "GPU-1", "pid": 7}
 OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
-
-
-@pytest.mark.parametrize(
-    ("processes", "expected"),
-    [
-        ((GpuProcessFacts(pid=7, name="python", memory_mib=20_500),), 20_500),
-        ((GpuProcessFacts(pid=7, name="python", memory_mib=None),), 20_000),
-        ((GpuProcessFacts(pid=0, name="", memory_mib=1),), 20_000),
-        ((), 20_000),
-    ],
-)
-def test_the_driver_is_asked_what_the_process_took(monkeypatch, processes, expected):
-    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000, *processes),))
-    found = seen_from_outside(STANDING_STILL, {"GPU-1": gpu(1_000)})
-    assert (found["driver_mib"], found["driver_reason"]) == (expected, "")
-    assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
 def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000),))
     assert seen_from_outside(STANDING_STILL, {})["driver_mib"] == 21_000
+    assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
 def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(monkeypatch):
@@ -247,6 +221,10 @@ ANOTHER = replace(OTHER, pid=9)
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
+        ((), (OURS,), 20_500),
+        ((), (UNSEEN,), 20_000),
+        ((), (replace(OTHER, pid=0),), 20_000),
+        ((), (), 20_000),
         ((OTHER,), (OTHER, UNSEEN), 20_000),
         ((OTHER,), (OTHER, ANOTHER), 20_000),  # as a container tells of ours: under the host's number
         ((OTHER,), (OTHER,), 20_000),

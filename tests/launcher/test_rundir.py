@@ -66,35 +66,31 @@ def is_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path, is_waiting):
-    folder = tmp_path / "run"
+def moved_while_held(folder: Path, is_waiting: threading.Event, *, is_replaced: bool) -> Path:
+    """Hold a directory until another launch waits for it, then move it aside and end."""
     folder.mkdir()
     first = claimed(folder)
     first.__enter__()
 
     def move_and_end() -> None:
         is_waiting.wait()
-        folder.rename(tmp_path / "old")
-        folder.mkdir()
+        folder.rename(folder.with_name("old"))
+        if is_replaced:
+            folder.mkdir()
         first.__exit__(None, None, None)
 
     threading.Thread(target=move_and_end, daemon=True).start()
+    return folder
+
+
+def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path, is_waiting):
+    folder = moved_while_held(tmp_path / "run", is_waiting, is_replaced=True)
     with claimed(folder) as held:
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
 def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path, is_waiting):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    first = claimed(folder)
-    first.__enter__()
-
-    def move_and_end() -> None:
-        is_waiting.wait()
-        folder.rename(tmp_path / "old")
-        first.__exit__(None, None, None)
-
-    threading.Thread(target=move_and_end, daemon=True).start()
+    folder = moved_while_held(tmp_path / "run", is_waiting, is_replaced=False)
     with pytest.raises(ProjectError, match="removed or moved aside") as refused, claimed(folder):
         pass
     assert (refused.value.code, refused.value.exit_code) == ("run-vanished", 1)
@@ -130,27 +126,6 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
     assert caught.value.code == "run-in-progress"
     assert (folder / "metrics.jsonl").is_file()
     assert not list(tmp_path.glob("run.old-*"))
-
-
-@pytest.mark.child
-def test_a_run_that_another_launch_began_and_ended_meanwhile_is_checked_again(tmp_path, monkeypatch):
-    folder, seen = tmp_path / "run", []
-
-    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
-        seen.append(folder.is_dir())
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        examination = examine(resolved, (Level.STATIC,), folder=staging)
-        earlier_run(folder)
-        return examination
-
-    monkeypatch.setattr(train, "_examine", be_slow)
-    requested = train.Request(
-        Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
-    )
-    with pytest.raises(KeyboardInterrupt):
-        train.run(requested, "json")
-    assert seen == [False, True]
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])

@@ -170,17 +170,13 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path):
 
 def test_without_optuna_the_command_that_installs_it(command, monkeypatch):
     monkeypatch.setattr(studies, "find_spec", lambda name: None)
-    answer = command(*SEARCH)
-    assert answer.code == 2
-    assert "optuna is not installed" in answer.err
-    assert "= hint: pip install 'optuna>=5'" in answer.err
+    command(*SEARCH).refused(2, "optuna is not installed", "= hint: pip install 'optuna>=5'")
     assert not Path("found").exists()
 
 
 def test_a_search_is_listed_and_nothing_is_written(command):
     price = ("--set", "guard.price_per_gpu_hour=3600", "--trials", "10")
-    answer = command(*SEARCH, "--search", "optimizer.name=adamw,lion", *price, "--dry-run")
-    assert answer.code == 0, answer.err
+    answer = command(*SEARCH, "--search", "optimizer.name=adamw,lion", *price, "--dry-run").passed()
     head, *ends, total = answer.out.splitlines()
     assert head.split() == ["point", "tokens", "time", "memory", "cost"]
     assert [each.split()[:2] for each in ends] == [
@@ -207,9 +203,7 @@ def test_a_search_is_listed_and_nothing_is_written(command):
     ],
 )
 def test_searches_that_are_refused(options, code, words, command):
-    answer = command(*TRAIN, *options)
-    assert answer.code == code
-    assert words in answer.err
+    command(*TRAIN, *options).refused(code, words)
     assert not Path("found").exists()
 
 
@@ -246,8 +240,7 @@ def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repea
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", until_seventh)
     assert command(*search).code == 130
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)  # fails in a folder that exists
-    answer = command(*search)
-    assert answer.code == 0, answer.err
+    answer = command(*search).passed()
     continued = trials_of(answer)
     assert trained == [f"trial-{number}" for number in range(1, 8)]
     assert len(continued) == len({str(overrides) for overrides, _ in continued}) == 20
@@ -273,8 +266,7 @@ def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(com
         return planted(request, output_format)
 
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", once)
-    answer = command(*TRAIN, "--search", "model.num_attention_heads=int(4,6)", "--trials", "8")
-    assert answer.code == 0, answer.err
+    answer = command(*TRAIN, "--search", "model.num_attention_heads=int(4,6)", "--trials", "8").passed()
     assert "trial fails its checks" in answer.err, "5 heads do not divide the hidden size"
     assert sorted(trained) == [4, 6]
     assert answer.out.count("num_attention_heads=5") == answer.out.count("not run") > 0
@@ -292,8 +284,7 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(command, monke
     monkeypatch.setattr("launcher.commands.sweep_search.candidate_of", invalid)
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)
     for trials in (3, 4):
-        answer = command(*SEARCH, "--trials", str(trials), "--output-format", "json")
-        assert answer.code == 0, answer.err
+        answer = command(*SEARCH, "--trials", str(trials), "--output-format", "json").passed()
         trained = [each["point"][:7] for each in answer.json["points"]]
         assert trained == ["trial-1", "trial-3", "trial-4"][: trials - 1]
 
@@ -308,8 +299,7 @@ def test_a_trial_that_a_kill_left_without_values_is_not_trained(command, monkeyp
     lines = JOURNAL.read_text().splitlines(keepends=True)
     JOURNAL.write_text("".join(each for each in lines if '"param_name":"seed"' not in each))
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)
-    answer = command(*search)
-    assert answer.code == 0, answer.err
+    answer = command(*search).passed()
     assert [each["point"][:7] for each in answer.json["points"]] == ["trial-2"]
 
 
@@ -338,7 +328,6 @@ def test_a_killed_search_continues_with_the_trial_that_it_left(start_child, run_
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.communicate(timeout=60)
-    answer = run_child(*SEARCH, "--trials", "2", "--output-format", "json", fake="finish")
-    assert answer.code == 0, answer.err
+    answer = run_child(*SEARCH, "--trials", "2", "--output-format", "json", fake="finish").passed()
     assert [each["result"]["status"] for each in answer.json["points"]] == ["finished"] * 2
     assert sorted(path.name for path in Path("found").glob("trial-*")) == ["trial-1", "trial-2"]

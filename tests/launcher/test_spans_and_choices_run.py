@@ -53,14 +53,11 @@ def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, p
         {name: each[name] for name in each if name not in ("answers", "label")} for each in content[:9]
     ]
     Path("new.jsonl").write_text("\n".join(map(json.dumps, requested)), encoding="utf-8")
-    made = run_child("init", "run.yaml", "--task", task, "--text", "rows.jsonl", "--device", "cpu")
-    assert made.code == 0, made.err
+    made = run_child("init", "run.yaml", "--task", task, "--text", "rows.jsonl", "--device", "cpu").passed()
     assert inferred in made.out
-    trained = run_child("train", "run.yaml", *SMALL, *SHORT, "--output-format", "json")
-    assert trained.code == 0, trained.out + trained.err
+    trained = run_child("train", "run.yaml", *SMALL, *SHORT, "--output-format", "json").passed()
     assert trained.json["step"] == 4
-    done = run_child("predict", "runs/run", "new.jsonl", "--output", "out.jsonl")
-    assert done.code == 0, done.err
+    run_child("predict", "runs/run", "new.jsonl", "--output", "out.jsonl").passed()
     found = [json.loads(line) for line in Path("out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [{name: each[name] for name in requested[0]} for each in found] == requested
     assert found[0].keys() - requested[0].keys() >= predicted

@@ -39,16 +39,13 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_ch
         f"document {number} speaks of " + f"{number % 7} things " * (number % 40) for number in range(300)
     ]
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
-    started = command("init", "run.yaml", "--task", "causal", "--text", "text.txt", "--device", "cpu")
-    assert started.code == 0, started.err
+    command("init", "run.yaml", "--task", "causal", "--text", "text.txt", "--device", "cpu").passed()
     written = Path("run.yaml").read_text(encoding="utf-8")
     Path("run.yaml").write_text(re.sub(r"model:.*?\n\n", MODEL, written, count=1, flags=re.DOTALL))
     sizes = [part for name, value in RUN.items() for part in ("--set", f"{name}={value}")]
-    checked = command("preflight", "run.yaml", *sizes)
-    assert checked.code == 0, checked.out
+    command("preflight", "run.yaml", *sizes).passed()
 
-    whole = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=whole")
-    assert whole.code == 0, whole.out + whole.err
+    whole = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=whole").passed()
     last = "checkpoints/12"
     assert f"evaluate generation {Path('whole', last).resolve()}" in whole.out
     killed = start_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run")
@@ -57,8 +54,7 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_ch
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
-    again = run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run", "--resume", "auto")
-    assert again.code == 0, again.out + again.err
+    run_child("train", "run.yaml", *sizes, "--set", "trainer.output_dir=run", "--resume", "auto").passed()
     assert [row["step"] for row in history(Path("run"))] == list(range(13))
     assert history(Path("run")) == history(Path("whole"))
     last += "/model.safetensors"
@@ -67,24 +63,20 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_ch
     rows = [row for row in history(Path("run")) if "nsa/reads_pred" in row]
     assert len(rows) == 12
     assert all(row["nsa/reads_pred"] == row["nsa/reads_act_total"] > 0 for row in rows)
-    drawn = command("report", "run", "-o", "run.html")
-    assert drawn.code == 0, drawn.err
+    command("report", "run", "-o", "run.html").passed()
     assert "Gates: mean share of each branch" in Path("run.html").read_text(encoding="utf-8")
 
     Path("few.jsonl").write_text(json.dumps({"text": words[39]}), encoding="utf-8")
-    scored = command("evaluate", "perplexity", "run", "few.jsonl", "-o", "scores.npy")
-    assert scored.code == 0, scored.err
+    scored = command("evaluate", "perplexity", "run", "few.jsonl", "-o", "scores.npy").passed()
     assert "perplexity" in scored.out
     Path("prompts.txt").write_text(words[39][:60], encoding="utf-8")
     written = command(
         *("evaluate", "generation", "run", "--prompts", "prompts.txt", "--max-tokens", "3", "-o", "written")
-    )
-    assert written.code == 0, written.err
+    ).passed()
     assert "3.0 tokens on average" in written.out
     state = command("status", "run")
     assert re.search(r"gates cmp \d+%, slc \d+%, swa \d+%", state.out), state.out
-    exported = command("export", "run", "--to", "hf", "--output", "out")
-    assert exported.code == 0, exported.err
+    command("export", "run", "--to", "hf", "--output", "out").passed()
     assert "A model with native sparse attention" in Path("out/hf/README.md").read_text(encoding="utf-8")
     report = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
     assert report["max_difference"]["weights"] == 0

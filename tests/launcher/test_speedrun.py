@@ -152,8 +152,7 @@ def test_the_example_names_its_source(command):
 @pytest.mark.usefixtures("warm")
 def test_a_speedrun_to_its_record_and_again(write, run_child):
     rules = write()
-    answer = run_child("bench", "speedrun", rules)
-    assert answer.code == 0, answer.out + answer.err
+    answer = run_child("bench", "speedrun", rules).passed()
     assert "target 20, p " in answer.out
     assert "not a valid record" not in answer.out
     record = json.loads(Path("run/record.json").read_text(encoding="utf-8"))
@@ -177,8 +176,7 @@ def test_a_speedrun_to_its_record_and_again(write, run_child):
     manifest = Path("run/seed=3/manifest.json")
     launched = json.loads(manifest.read_text(encoding="utf-8"))
     manifest.write_text(json.dumps(launched | {"earlier": [launched]}), encoding="utf-8")
-    resumed = run_child("bench", "speedrun", write(), fake="crash")
-    assert resumed.code == 0, resumed.err
+    resumed = run_child("bench", "speedrun", write(), fake="crash").passed()
     assert f" | - | {record['seconds_from_first_step']:.1f} | " in resumed.out
     assert json.loads(Path("run/record.json").read_text(encoding="utf-8"))["seconds_from_command"] is None
 

@@ -133,6 +133,4 @@ def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child):
 
 
 def test_a_stage_beyond_the_end_is_a_usage_error(command):
-    answer = command(*TRAIN, "--stages", "700", "--dry-run")
-    assert answer.code == 2
-    assert "stage 700 is not before the last step (700)" in answer.err
+    command(*TRAIN, "--stages", "700", "--dry-run").refused(2, "stage 700 is not before the last step (700)")

@@ -83,8 +83,7 @@ def test_every_combination_once_each_in_a_folder_of_its_own(first, second):
 
 
 def test_a_sweep_is_listed_and_nothing_is_written(command):
-    answer = command(*SWEEP, "--sweep", "seed=0:2", "--dry-run")
-    assert answer.code == 0
+    answer = command(*SWEEP, "--sweep", "seed=0:2", "--dry-run").passed()
     assert answer.out.splitlines()[0].split() == ["point", "tokens", "time", "memory", "cost"]
     assert [line.split()[:2] for line in answer.out.splitlines()[1:5]] == [
         [f"lr={rate}", f"seed={seed}"] for rate in ("1e-3", "2e-3") for seed in (0, 1)
@@ -112,10 +111,9 @@ def test_a_sweep_that_fails_its_checks_has_json_output(command):
 
 
 def test_one_bad_point_and_none_is_started(command):
-    answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000")
-    assert answer.code == 1
-    assert "warmup_steps=9000" in answer.err
-    assert "no run was started" in answer.err
+    command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000").refused(
+        1, "warmup_steps=9000", "no run was started"
+    )
     assert not Path("sweep").exists()
 
 
@@ -139,9 +137,7 @@ def test_unequal_tokens_are_refused_unless_allowed(command):
 def test_unequal_numbers_of_negatives_are_refused_unless_allowed(command, axes):
     words = [word for axis in axes for word in ("--sweep", axis)]
     pairs = ("train", "--profile", "contrastive-demo", *words, "--dry-run")
-    answer = command(*pairs)
-    assert answer.code == 1
-    assert "unequal numbers of" in answer.err
+    command(*pairs).refused(1, "unequal numbers of")
     assert command(*pairs, "--allow-unequal-tokens").code == 0
 
 
@@ -243,8 +239,7 @@ def test_options_that_do_not_fit_a_sweep_are_refused(options, words, command):
     ],
 )
 def test_points_that_are_not_evaluated_alike_are_named(sweep, named, command):
-    answer = command(*TRAIN, "--dry-run", "--sweep", sweep)
-    assert answer.code == 0
+    answer = command(*TRAIN, "--dry-run", "--sweep", sweep).passed()
     assert f"warning: evaluation losses are not comparable: the points differ in {named}\n" in answer.err
     assert ("hint: set datacollator.mlm_probability_eval" in answer.err) == ("probability" in named)
 
@@ -256,8 +251,7 @@ def test_points_at_one_rate_of_evaluation_are_comparable(command):
 
 
 def test_a_warning_is_printed_at_the_first_point_that_has_it(command):
-    answer = command(*TRAIN, "--dry-run", "--sweep", "optimizer.muon_lr=1e-3,2e-3")
-    assert answer.code == 0
+    answer = command(*TRAIN, "--dry-run", "--sweep", "optimizer.muon_lr=1e-3,2e-3").passed()
     assert answer.err.count("OPT003") == 1
     assert answer.err.startswith("muon_lr=1e-3\nwarn OPT003")
     differing = command(*TRAIN, "--dry-run", "--sweep", "optimizer.lr=1e-3,0.3,0.5").err
@@ -281,8 +275,7 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(command, monkeypatch
 
 @pytest.mark.child
 def test_a_sweep_to_its_end_and_again(launch, command):
-    answer = launch(*SWEEP, fake="finish")
-    assert answer.code == 0, answer.err
+    answer = launch(*SWEEP, fake="finish").passed()
     *_, first, second, _, charts = answer.out.splitlines()
     assert first.split()[:2] == ["lr=1e-3", "finished"]
     assert second.split()[:2] == ["lr=2e-3", "finished"]
@@ -292,8 +285,7 @@ def test_a_sweep_to_its_end_and_again(launch, command):
     assert (longer.code, longer.out) == (1, "")
     for rate in ("1e-3", "2e-3"):
         assert f"lr={rate} (trainer.max_steps 700, now 900)" in longer.err
-    again = launch(*SWEEP, "--output-format", "json", fake="crash")
-    assert again.code == 0, again.err
+    again = launch(*SWEEP, "--output-format", "json", fake="crash").passed()
     content = json.loads(again.out)
     assert content == json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))
     assert [point["result"]["status"] for point in content["points"]] == ["finished", "finished"]

@@ -25,16 +25,14 @@ def ids(command: Callable[..., Any]) -> Path:
     Path("text.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
     run_file = RUN_FILE.replace("{vocab_size: 256}", "{path: tok}").replace("max_steps: 40", "max_steps: 20")
     Path("run.yaml").write_text(run_file, encoding="utf-8")
-    trained = command("tokenizer", "train", "run.yaml", "--tokenizer.path", "null", "-o", "tok")
-    assert trained.code == 0, trained.err
+    command("tokenizer", "train", "run.yaml", "--tokenizer.path", "null", "-o", "tok").passed()
     encoded = Tokenizer.from_file(str(TOKENIZER)).encode_batch(TEXTS)
     return write_shard(Path("ids/00000.ds"), [each.ids for each in encoded]).parent
 
 
 def test_token_ids_train_to_the_losses_of_their_text(ids, run_child):
     for folder, *changes in (("of-text",), ("of-ids", "--dataset.path", str(ids))):
-        trained = run_child("train", "run.yaml", "--trainer.output_dir", folder, *changes)
-        assert trained.code == 0, trained.out + trained.err
+        run_child("train", "run.yaml", "--trainer.output_dir", folder, *changes).passed()
     assert len(history(Path("of-ids"))) == 21
     assert history(Path("of-ids")) == history(Path("of-text"))
 
@@ -47,11 +45,8 @@ def test_ids_of_another_tokenizer_are_refused_by_preparation(ids, command, part)
     vocabulary = content["model"]["vocab"]
     vocabulary["another word"] = vocabulary.pop("speaks")
     TOKENIZER.write_text(json.dumps(content))
-    refused = command(*prepare)
-    assert refused.code == 1
-    assert "documents have the same ids after decoding and tokenizing [DAT040]" in refused.err
+    command(*prepare).refused(1, "documents have the same ids after decoding and tokenizing [DAT040]")
     # The hint, followed.
     TOKENIZER.write_text(own)
-    repeated = command(*prepare[:-1], "again")
-    assert repeated.code == 0, repeated.err
+    repeated = command(*prepare[:-1], "again").passed()
     assert "300 of 300 documents that were compared have the same ids" in repeated.out

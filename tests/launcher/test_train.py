@@ -34,8 +34,7 @@ def wait_until_ready(child: subprocess.Popen[str], num_ranks: int = 1) -> None:
 
 @pytest.mark.usefixtures("warm")
 def test_a_run_from_start_to_finish_and_again(run_child, launch):
-    answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
-    assert answer.code == 0, answer.err
+    answer = run_child(*TRAIN, "--resume", "auto", fake="finish").passed()
     lines = answer.out.splitlines()
     assert lines[0].startswith("PASS")
     assert lines.index(next(line for line in lines if line.startswith("run directory: "))) < 8
@@ -44,8 +43,7 @@ def test_a_run_from_start_to_finish_and_again(run_child, launch):
     assert "eval loss: 8.0000 -> 5.0000" in lines
     assert any(line.startswith("checkpoint: ") and line.endswith("run/checkpoints/3") for line in lines)
     assert (RUN / "logs" / "rank_0.log").read_text(encoding="utf-8").startswith("rank - of 1 trains")
-    again = launch(*TRAIN, "--resume", "auto", fake="crash")
-    assert again.code == 0
+    again = launch(*TRAIN, "--resume", "auto", fake="crash").passed()
     assert "this run is already finished" in again.out
 
 
@@ -53,8 +51,7 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch):
     launch(*TRAIN, fake="fail")
     publish(RUN / "checkpoints", 700, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
     (RUN / "outcome.json").unlink()
-    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
-    assert answer.code == 0
+    answer = launch(*TRAIN, "--resume", "auto", fake="crash").passed()
     assert "this run is already finished" in answer.out
     assert "finished at step" in answer.out
 
@@ -94,8 +91,7 @@ def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(launc
 def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch):
     launch(*TRAIN, fake="finish")
     publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
-    answer = launch(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
-    assert answer.code == 0, answer.err
+    answer = launch(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish").passed()
     assert "this run is already finished" not in answer.out
     assert answer.out.startswith("PASS")
     assert "\nresuming from step 1: " in answer.out
@@ -103,8 +99,7 @@ def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch):
 
 def test_overwriting_moves_the_old_run_aside(launch):
     launch(*TRAIN, fake="fail")
-    answer = launch(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish")
-    assert answer.code == 0
+    answer = launch(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish").passed()
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
     assert f"contained another run: its files were moved to {old.absolute()}" in answer.err
@@ -115,8 +110,7 @@ def test_another_run_s_directory_is_not_gone_on_with(launch):
     same = launch(*TRAIN, "--resume", "auto", fake="fail")
     assert same.code == 93
     assert not list(Path().glob("run.old-*"))
-    other = launch(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish")
-    assert other.code == 0
+    other = launch(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish").passed()
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
     assert "no checkpoint to resume from and another config: starting at step 0" in " ".join(
@@ -179,8 +173,7 @@ def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(sta
     wait_until_ready(child)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    answer = launch(*TRAIN, "--resume", "auto", fake="finish")
-    assert answer.code == 0, answer.out + answer.err
+    launch(*TRAIN, "--resume", "auto", fake="finish").passed()
     # The kernel sends the signal of a parent's death for each thread of the launcher that dies.
     assert {*(RUN / "received").read_text(encoding="utf-8").split()} == {str(int(signal.SIGTERM))}
     manifest = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))
@@ -196,8 +189,9 @@ def test_a_refused_launch_starts_and_writes_nothing(launch):
 
 
 def test_a_dry_run_prints_the_command_and_writes_nothing(launch):
-    answer = launch("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run", fake="")
-    assert answer.code == 0
+    answer = launch(
+        "train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run", fake=""
+    ).passed()
     assert f"-m fake_trainer '{Path.cwd()}/a run/resolved.json'" in answer.out
     assert list(Path().iterdir()) == []
     refused = launch(*TRAIN, "--dry-run", "--trainer.save_step", "5", fake="")
@@ -254,8 +248,7 @@ def test_restarts_are_told_and_recorded(launch, command):
 
 
 def test_a_quiet_run_prints_its_summary_alone(launch):
-    answer = launch(*TRAIN, "-q", fake="finish")
-    assert answer.code == 0, answer.err
+    answer = launch(*TRAIN, "-q", fake="finish").passed()
     assert answer.out.startswith("finished at step 3 of 3")
 
 

@@ -6,7 +6,6 @@ import copy
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +13,11 @@ import pytest
 from launcher.commands import validate_gpu
 from launcher.probes import ranks, trials
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
-from validators.facts_gpu import GpuFacts
+from tests.faults.machine import HEALTHY
+from tests.launcher.test_preflight import A100
 from validators.facts_io import facts_from_json
 
-RECORDED = json.loads(
-    (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
-)
-GPU = GpuFacts(
-    index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-80GB", compute_capability=(8, 0),
-    memory_total_mib=81920, memory_used_mib=4, driver_version="580.10",
-)  # fmt: skip
+RECORDED = json.loads(HEALTHY.read_text(encoding="utf-8"))
 SMALL = """
 profile: cpu-demo
 model: {hidden_size: 32, num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 48}
@@ -40,8 +34,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return {"unsupported": output.get("unsupported", ""), **output}
 
     monkeypatch.setattr(trials, "_measure", measure)
-    monkeypatch.setattr(trials, "probe_gpus", lambda: (GPU,))
-    monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (GPU,))
+    monkeypatch.setattr(trials, "probe_gpus", lambda: (A100,))
+    monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (A100,))
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
     return output
 
@@ -145,8 +139,7 @@ def test_the_attention_of_a_transformers_model_is_tested(run_child, tmp_path):
     model = "{type: hf, architecture: modernbert, hidden_size: 32, num_hidden_layers: 2, "
     model += "num_attention_heads: 2, intermediate_size: 48}"
     (tmp_path / "run.yaml").write_text(f"profile: cpu-demo\nmodel: {model}\n", encoding="utf-8")
-    found = run_child("validate-gpu", "-c", tmp_path / "run.yaml")
-    assert found.code == 0
+    found = run_child("validate-gpu", "-c", tmp_path / "run.yaml").passed()
     for kind in ("isolation", "bidirectional", "equality", "positions"):
         assert kind in found.out
     assert "NUM002  pass" in found.out

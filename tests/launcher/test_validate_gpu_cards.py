@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +11,13 @@ import pytest
 from launcher.commands.validate_gpu import run_for_gpus
 from launcher.probes import ranks, trials
 from launcher.probes.probe import UnsupportedError
-from validators.facts_gpu import GpuFacts
+from tests.faults.machine import HEALTHY
+from tests.launcher.test_preflight import A100
 from validators.planning import plan_run
 
 pytestmark = pytest.mark.child
 
-RECORDED = json.loads(
-    (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
-)
+RECORDED = json.loads(HEALTHY.read_text(encoding="utf-8"))
 FULL = ("validate-gpu", "--full")
 
 
@@ -75,10 +74,7 @@ CARDS = [
 
 @pytest.mark.parametrize(("name", "memory_gib", "capability", "nearest", "precision", "shrinks"), CARDS)
 def test_the_shape_fits_the_card(name, memory_gib, capability, nearest, precision, shrinks):
-    gpu = GpuFacts(
-        index=0, uuid="GPU-0", name=name, compute_capability=capability,
-        memory_total_mib=memory_gib * 1024, memory_used_mib=4, driver_version="580.10",
-    )  # fmt: skip
+    gpu = replace(A100, name=name, compute_capability=capability, memory_total_mib=memory_gib * 1024)
     run = run_for_gpus([gpu], ("seed=7",)).resolved
     assert run.profile is not None
     assert run.config.seed == 7, "an override wins over the profile of the card"
