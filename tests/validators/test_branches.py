@@ -507,6 +507,12 @@ def test_gpt2_has_nothing_to_convert_and_no_filter_to_shorten(judge_situation):
     assert finding.hint == "set torchao.enable to false"
 
 
+def test_a_recipe_of_gpus_is_refused_once_on_a_cpu(judge_situation):
+    judged = judge_situation(CONVERTED | {"profile": "cpu-demo", "config.trainer.mixed_precision": "bf16"})
+    refused = [each for code in ("PRE005", "PRE006", "PRE007") for each in judged.of(code)]
+    assert [each.message for each in refused] == ["float8_rowwise needs a GPU"]
+
+
 def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation):
     (finding,) = judge_situation(CONVERTED | {"facts.rehearsal.low_precision": BEATS_TORCH}).of("PRE011")
     assert finding.severity is Severity.FAIL
@@ -514,6 +520,12 @@ def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation)
         "a step takes 105 ms with float8_rowwise (torch, torch_varlen) and 93.1 ms in bf16 "
         "(fused, triton_packed; limit 97%)"
     )
+
+
+def test_an_emulated_recipe_may_be_slower(judge_situation):
+    slower = {"facts.rehearsal.low_precision": BEATS_TORCH}
+    assert judge_situation(CONVERTED | slower).of("PRE011")
+    assert not judge_situation(EMULATED | slower).of("PRE011")
 
 
 def test_fused_blocks_need_their_package_and_their_card(judge_situation):

@@ -36,7 +36,9 @@ def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
     if off := is_off(run, plan):
         return off
     conversion = enabled_in(run)
-    return f"{conversion.name} runs anywhere" if conversion.recipe.is_emulated else ""
+    if conversion.recipe.is_emulated:
+        return f"{conversion.name} is emulated"
+    return "" if run.device == "cuda" else "the run uses no GPU"
 
 
 @rule(
@@ -338,14 +340,14 @@ def _several_low_precisions(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(key, f"{key} and {first.key('enable')} are both true", other.remove)
 
 
-@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=is_off)
+@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=has_no_gpu_recipe)
 def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that is not faster than bf16.
 
     ## What it does
     Rehearses the run and the same run without the section, on the kernels that `kernel_backend: auto` then
     chooses, in turns on one device. Fails if a step takes more than 97 % of the time in bf16; in development
-    and smoke runs, it warns.
+    and smoke runs, it warns. Emulated recipes are not meant to be faster.
 
     ## Why is this bad?
     Low precision costs accuracy, and only its speed pays for it. Quantizing the inputs of each product takes

@@ -10,7 +10,7 @@ QUARTET2 = Library(
     about="Low-precision matrix products by Quartet-II.",
     section=Quartet2Config,
     recipes={
-        "quartet_ii": LowRecipe(CONSUMER_BLACKWELL, 128, reads=frozenset({"four_over_six"}), rate=8.0),
+        "quartet_ii": LowRecipe(CONSUMER_BLACKWELL, 128, rate=8.0),
     },
     package="quartet2",
     install="pip install --no-build-isolation 'git+https://github.com/IST-DASLab/qutlass.git' "
