@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -10,11 +11,12 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.checkpoint.filesystem import FileSystem
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
-from neobert.training.checkpoint import publish
+from neobert.training.checkpoint import parts, publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.shards import ShardReader, read_shards, stage, write_shards
 from neobert.training.checkpoint.tensors import Snapshot, _views
@@ -274,3 +276,26 @@ def test_shards_of_a_snapshot_are_written_without_a_second_copy(tmp_path, monkey
     targets = {name: torch.zeros_like(each) for name, each in tensors.items()}
     read_shards(ShardReader(tmp_path / "staged"), targets)
     assert all(torch.equal(targets[name], each) for name, each in tensors.items())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("full_at", range(4))
+def test_a_disk_that_is_full_at_any_file_of_shards_fails_the_save(tmp_path, monkeypatch, full_at):
+    tensors = {f"exp_avg/{number}": torch.full((8,), float(number)) for number in range(8)}
+    monkeypatch.setattr(parts, "PART_BYTES", 64)
+    write_shards(tmp_path / "whole", tensors, None)
+    files = sorted(path.name for path in (tmp_path / "whole").glob("*.distcp"))
+    assert files == [f"__0_{number}.distcp" for number in range(4)]
+    targets = {name: torch.zeros_like(each) for name, each in tensors.items()}
+    read_shards(ShardReader(tmp_path / "whole"), targets)
+    assert all(torch.equal(targets[name], each) for name, each in tensors.items())
+    real = FileSystem.create_stream
+
+    def create_stream(self, path, mode):
+        if path.name == files[full_at]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(self, path, mode)
+
+    monkeypatch.setattr(FileSystem, "create_stream", create_stream)
+    with pytest.raises(OSError, match=r"rank 0: .*No space left on device"):
+        write_shards(tmp_path / "full", tensors, None)

@@ -22,7 +22,8 @@ from neobert.export.lazy_weights import LazyWeights, groups_of
 
 PARTS = "parts"
 PART_BYTES = 2 * 10**9
-"""Size from which a rank's rows are several files: `save_file` copies a file's tensors."""
+"""Size from which a rank writes several files: `save_file` copies the tensors of a file, and one core hashes
+it."""
 
 
 def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,8 +29,10 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.tensor import DTensor
 
+from neobert.parallel.sharding import own_part
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
+from neobert.training.checkpoint import parts
 
 FILE_NAME = ".metadata"
 RECORDS = {
@@ -59,11 +62,22 @@ def stage(copy: Tensor, original: Tensor) -> Tensor:
     return DTensor(copy, original._spec, requires_grad=False) if isinstance(original, DTensor) else copy
 
 
+class ShardWriter(dcp.FileSystemWriter):
+    """Writer of a rank's shards, in several files that are hashed at the same time (`manifest.seal`).
+
+    torch would write them in as many threads, and drops the errors of all but one, such as a full disk.
+    """
+
+    def _write_data(self, *arguments: Any, **named: Any) -> Any:
+        self.thread_count = 1  # one after the other, in this thread
+        return super()._write_data(*arguments, **named)
+
+
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
     """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
+    num_files = ceil(sum(own_part(each).nbytes for each in tensors.values()) / parts.PART_BYTES) or 1
     # Reading ahead is for tensors on a GPU: torch would wait for training's stream before each of these.
-    # One thread: an error in another thread of torch's writer, such as a full disk, is lost.
-    writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
+    writer = ShardWriter(folder, sync_files=True, thread_count=num_files, per_thread_copy_ahead=0)
     try:
         dcp.save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
     except CheckpointException as error:
