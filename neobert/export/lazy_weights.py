@@ -11,8 +11,9 @@ from torch import Tensor
 
 from neobert.runfiles.weights_header import INDEX, WEIGHTS
 
-FILE_BYTES = 5 * 10**9
-"""Size of a file of weights that are not in memory."""
+FILE_BYTES = 2 * 10**9
+"""Size of a file of lazy weights, of a rank's rows, and of its optimizer shards. A file's weights are in
+memory while it is written, and one core hashes it."""
 METADATA = {"format": "pt"}
 
 
@@ -39,7 +40,7 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     """
     written: list[list[str]] = []
     total_size = 0
-    for number, group in enumerate(groups_of(weights, FILE_BYTES)):
+    for number, group in enumerate(groups_of(weights)):
         save_file(group, _partial(folder, number), METADATA)
         written.append(list(group))
         total_size += sum(each.nbytes for each in group.values())
@@ -56,13 +57,13 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def groups_of(weights: Mapping[str, Tensor], max_bytes: int) -> Iterator[dict[str, Tensor]]:
-    """Yield the weights in groups of at most `max_bytes`, or of one weight that is larger."""
+def groups_of(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Yield the weights in groups of at most `FILE_BYTES`, or of one weight that is larger."""
     group: dict[str, Tensor] = {}
     size = 0
     for name in weights:
         each = weights[name].contiguous()
-        if group and size + each.nbytes > max_bytes:
+        if group and size + each.nbytes > FILE_BYTES:
             yield group
             group, size = {}, 0
         group[name] = each

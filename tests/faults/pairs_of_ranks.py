@@ -33,7 +33,6 @@ from neobert.parallel.sharding import own_part, own_rows
 from neobert.rehearsal.answers import all_answers
 from neobert.rehearsal.trials import WorstCase
 from neobert.runfiles.checkpoint.state import read_state
-from neobert.training.checkpoint import parts
 from neobert.training.checkpoint import restore as restore_module
 from neobert.training.checkpoint import save as save_module
 from neobert.training.checkpoint.save import Saver
@@ -104,7 +103,7 @@ def trainer_of(folder: Path, way: tuple[int, str], start: Path | None = None) ->
 
 def save(folder: Path, way: tuple[int, str]) -> None:
     """Train, save and rehearse, with files of a few kilobytes; rank 0 writes what came of it."""
-    lazy_weights.FILE_BYTES = parts.PART_BYTES = FILE_BYTES
+    lazy_weights.FILE_BYTES = FILE_BYTES
     with LargestMessage() as messages, mock.patch.object(DTensor, "full_tensor", refuse):
         trainer = trainer_of(folder, way)
         for _ in range(STEP):

@@ -118,7 +118,7 @@ def run_ranks(run_dir: Path, fault: Callable[[], None]) -> int:
 
 
 def small_files() -> None:
-    lazy_weights.FILE_BYTES = parts.PART_BYTES = FILE_BYTES
+    lazy_weights.FILE_BYTES = FILE_BYTES
 
 
 def die_within(delay_s: float) -> None:

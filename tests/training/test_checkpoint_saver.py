@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from neobert.errors import ProjectError
+from neobert.export import lazy_weights
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
-from neobert.training.checkpoint import parts, publish
+from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.shards import ShardReader, read_shards, stage, write_shards
 from neobert.training.checkpoint.tensors import Snapshot, _views
@@ -282,7 +283,7 @@ def test_shards_of_a_snapshot_are_written_without_a_second_copy(tmp_path, monkey
 @pytest.mark.parametrize("full_at", range(4))
 def test_a_disk_that_is_full_at_any_file_of_shards_fails_the_save(tmp_path, monkeypatch, full_at):
     tensors = {f"exp_avg/{number}": torch.full((8,), float(number)) for number in range(8)}
-    monkeypatch.setattr(parts, "PART_BYTES", 64)
+    monkeypatch.setattr(lazy_weights, "FILE_BYTES", 64)
     write_shards(tmp_path / "whole", tensors, None)
     files = sorted(path.name for path in (tmp_path / "whole").glob("*.distcp"))
     assert files == [f"__0_{number}.distcp" for number in range(4)]

@@ -34,7 +34,7 @@ SCHEMA_VERSION = 1
 WHOLE, SHARDED = "whole", "sharded"
 KINDS = (WHOLE, SHARDED)
 """Forms of weights: one file, or several with an index. A manifest without a kind has one file."""
-NUM_THREADS = min(16, os.cpu_count() or 1)
+NUM_THREADS = min(32, os.cpu_count() or 1)
 """Files that are hashed at the same time: a processor core hashes 0.5 to 2 GB/s, slower than disks read."""
 # Errors of network and FUSE file systems that cannot sync a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)

@@ -21,9 +21,6 @@ from torch import Tensor
 from neobert.export.lazy_weights import LazyWeights, groups_of
 
 PARTS = "parts"
-PART_BYTES = 2 * 10**9
-"""Size from which a rank writes several files: `save_file` copies the tensors of a file, and one core hashes
-it."""
 
 
 def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: Any) -> None:
@@ -31,7 +28,7 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
     problem = None
     try:
         (folder / PARTS).mkdir(exist_ok=True)
-        for number, each in enumerate(groups_of(weights, PART_BYTES)):
+        for number, each in enumerate(groups_of(weights)):
             save_file(each, folder / PARTS / f"{rank:05}-{number:05}.safetensors")
     except (OSError, SafetensorError) as error:
         problem = str(error)

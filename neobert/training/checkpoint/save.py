@@ -14,7 +14,7 @@ A save has four stages. A crash at any time leaves the previous checkpoint intac
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-model-0000i-of-0000n.safetensors                         in its place above 5 GB, in a sharded run
+model-0000i-of-0000n.safetensors                         in its place above 2 GB, in a sharded run
 trainer_state/optimizer.safetensors                      optimizer state by parameter name
 trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
 trainer_state/rng_rank<k>.safetensors                    RNG state of each rank

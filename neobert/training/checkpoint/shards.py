@@ -29,10 +29,10 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.tensor import DTensor
 
+from neobert.export import lazy_weights
 from neobert.parallel.sharding import own_part
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
-from neobert.training.checkpoint import parts
 
 FILE_NAME = ".metadata"
 RECORDS = {
@@ -75,7 +75,7 @@ class ShardWriter(dcp.FileSystemWriter):
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
     """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
-    num_files = ceil(sum(own_part(each).nbytes for each in tensors.values()) / parts.PART_BYTES) or 1
+    num_files = ceil(sum(own_part(each).nbytes for each in tensors.values()) / lazy_weights.FILE_BYTES) or 1
     # Reading ahead is for tensors on a GPU: torch would wait for training's stream before each of these.
     writer = ShardWriter(folder, sync_files=True, thread_count=num_files, per_thread_copy_ahead=0)
     try:
