@@ -37,6 +37,7 @@ PeftModel = pytest.importorskip("peft", reason="adapters need the extra lora").P
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 STEPS = {"max_steps": 2, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1}
 ADAPTED = {"adapter": {"type": "lora", "r": 2}}
+WHOLE = {"optimizer": {"lr": 1e-3}}
 COMPARED = {
     "pairs": (AutoModelForSequenceClassification, "logits"),
     "tags": (AutoModelForTokenClassification, "logits"),
@@ -137,7 +138,7 @@ def test_every_task_starts_from_a_pretrained_encoder(trained, files, tmp_path, a
     pretrained = trained(architecture, "text", described(tmp_path, architecture))
     section = {"type": "hf", "pretrained_checkpoint": str(pretrained)}
     for rows, task in LABELS.items():
-        checkpoint = trained(architecture, rows, section, **task, **(ADAPTED if rows != "scores" else {}))
+        checkpoint = trained(architecture, rows, section, **task, **(ADAPTED if rows != "scores" else WHOLE))
         if rows != "scores":
             compare_with_peft(pretrained, checkpoint, rows)
     loaded, encoder = Encoder.load(pretrained, pooling="avg"), AutoModel.from_pretrained(pretrained).eval()

@@ -52,6 +52,19 @@ def test_weights_and_generator_are_those_of_a_model_with_memory(architecture, tm
         assert torch.equal(one, another)
 
 
+@pytest.mark.parametrize("architecture", [*DECODERS, *SMALL])
+def test_no_weight_keeps_what_was_in_memory(architecture, tmp_path, monkeypatch):
+    """The layers of torch do not draw their weights: transformers has to fill each of them."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)  # new memory holds NaN
+    try:
+        assert torch.empty(3).isnan().all()
+        model = built(architecture, tmp_path)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [name for name, each in model.named_parameters() if each.isnan().any()] == []
+
+
 def test_buffers_and_ties_that_are_lost_are_refused(tmp_path):
     with deferring_weights() as weights:
         model = built("qwen2", tmp_path)

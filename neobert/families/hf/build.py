@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -79,7 +80,9 @@ def build(
         settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
     own = _without_pooler(auto_class, configuration)
-    model = _auto(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
+    with no_init_weights():  # by torch's layers: transformers would draw all of them again
+        model = _auto(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
+    model.init_weights()
     if config.trainer.gradient_checkpointing:
         _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
     shape, kernel = shape_of(config, vocab_size), None
