@@ -145,7 +145,8 @@ def test_fifty_steps_are_read_by_sentence_transformers(make_run, run, metrics, t
     }[kind]
     section |= {"scored_eval_path": str(table), "matryoshka_dims": [8], "query_prompt": "q: "}
     settings = options(write(tmp_path / "rows.jsonl", rows), section, model=BERT)
-    folder = make_run(**settings, trainer={"max_steps": 50, "eval_steps": 25, "save_steps": 50})
+    trainer = {"max_steps": 50, "eval_steps": 25, "save_steps": 50}
+    folder = make_run(**settings, optimizer={"lr": 3e-3}, trainer=trainer)
     assert run(folder) == 0
     lines = [line for line in metrics(folder) if "eval/spearman" in line]
     first, last = lines[0], lines[-1]
