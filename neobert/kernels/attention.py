@@ -16,6 +16,7 @@ from torch import Tensor
 
 from neobert.kernels.descriptors import copies_blocks, describe
 from neobert.kernels.linear import weight_gradient
+from neobert.kernels.operators import fake_of, operator
 
 
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
@@ -137,7 +138,7 @@ def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1) -> Ten
     return qkv
 
 
-@torch.library.custom_op("neobert::rotary_attention", mutates_args=())
+@operator
 def _rotary_attention(
     x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,7 +148,7 @@ def _rotary_attention(
     return *run_forward(qkv, tiles, num_heads), qkv
 
 
-@_rotary_attention.register_fake
+@fake_of(_rotary_attention)
 def _(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, ...]:
     return fake_results(x, weight, num_heads)
 
@@ -162,14 +163,14 @@ def fake_results(x: Tensor, weight: Tensor, num_heads: int) -> tuple[Tensor, Ten
     )
 
 
-@torch.library.custom_op("neobert::rotary_attention_backward", mutates_args=())
+@operator
 def _rotary_attention_backward(
     grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor
 ) -> Tensor:
     return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, tiles)[0]
 
 
-@_rotary_attention_backward.register_fake
+@fake_of(_rotary_attention_backward)
 def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 

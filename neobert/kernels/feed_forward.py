@@ -12,13 +12,14 @@ from torch import Tensor
 
 from neobert.kernels.descriptors import copies_blocks, describe
 from neobert.kernels.linear import weight_gradient
+from neobert.kernels.operators import fake_of, operator
 
 GATE = {"M": 128, "N": 64, "K": 64, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
 GRADIENT = {"M": 128, "N": 128, "K": 64, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
 """Tiles of the programs: two of them share a multiprocessor, and one computes while the other stores."""
 
 
-@torch.library.custom_op("neobert::gate", mutates_args=())
+@operator
 def _gate(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     if not copies_blocks(x):
         return _gate_in_two(x, weight)
@@ -36,12 +37,12 @@ def _gate(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return gate_up, activated
 
 
-@_gate.register_fake
+@fake_of(_gate)
 def _(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(len(x), len(weight)), x.new_empty(len(x), len(weight) // 2)
 
 
-@torch.library.custom_op("neobert::gate_gradient", mutates_args=())
+@operator
 def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
     if not copies_blocks(grad):
         return _gate_gradient_in_two(grad, weight, gate_up)
@@ -57,7 +58,7 @@ def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
     return out
 
 
-@_gate_gradient.register_fake
+@fake_of(_gate_gradient)
 def _(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
     return torch.empty_like(gate_up)
 

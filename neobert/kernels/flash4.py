@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neobert.kernels.attention import fake_results, rotate
 from neobert.kernels.linear import weight_gradient
+from neobert.kernels.operators import fake_of, operator
 
 
 def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +74,7 @@ def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_hea
     return rowdot
 
 
-@torch.library.custom_op("neobert::flash4", mutates_args=())
+@operator
 def _flash4(
     x: Tensor, weight: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,12 +82,12 @@ def _flash4(
     return *run_forward(qkv, cu_seqlens, max_seqlen, num_heads), qkv
 
 
-@_flash4.register_fake
+@fake_of(_flash4)
 def _(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return fake_results(x, weight, rest[-1])
 
 
-@torch.library.custom_op("neobert::flash4_backward", mutates_args=())
+@operator
 def _flash4_backward(
     grad_out: Tensor,
     qkv: Tensor,
@@ -99,7 +100,7 @@ def _flash4_backward(
     return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, cu_seqlens, max_seqlen)[0]
 
 
-@_flash4_backward.register_fake
+@fake_of(_flash4_backward)
 def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neobert.kernels import attention, flash4, products
 from neobert.kernels.linear import weight_gradient
+from neobert.kernels.operators import differentiate, fake_of, operator
 from neobert.kernels.pointwise import sum_partials
 from neobert.kernels.products import NUM_PARTIALS, fold, unfold
 
@@ -81,7 +82,7 @@ def _attend_gradient(
     return grad_qkv, rowdot
 
 
-@torch.library.custom_op("neobert::block", mutates_args=())
+@operator
 def _block(
     x: Tensor,
     rstd: Tensor,
@@ -103,7 +104,7 @@ def _block(
     return [out, out_rstd, *kept, *folded]
 
 
-@_block.register_fake
+@fake_of(_block)
 def _(
     x: Tensor,
     rstd: Tensor,
@@ -128,7 +129,7 @@ def _(
     return [torch.empty_like(x), torch.empty_like(rstd), *kept, *folded]
 
 
-@torch.library.custom_op("neobert::block_backward", mutates_args=())
+@operator
 def _block_backward(
     grad: Tensor,
     x: Tensor,
@@ -163,7 +164,7 @@ def _block_backward(
     return [grad_x, *(g.to(w.dtype) for g, w in zip(grads, weights, strict=True))]
 
 
-@_block_backward.register_fake
+@fake_of(_block_backward)
 def _(grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], *_: Any) -> list[Tensor]:
     return [torch.empty_like(x), *(torch.empty_like(weight) for weight in weights)]
 
@@ -187,7 +188,7 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return grad_x, None, grad_weights, [None] * ctx.num_tables, None, None, None
 
 
-_block.register_autograd(_differentiate, setup_context=_save)
+differentiate(_block, _differentiate, _save)
 
 
 def encoder_block(

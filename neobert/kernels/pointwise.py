@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.operators import differentiate, fake_of, operator
+
 ROWS = 4
 NUM_PARTIALS = 528
 """Programs of the backward pass, each with its own partial sum: four per multiprocessor of a Hopper GPU."""
@@ -18,7 +20,7 @@ def power_of_two(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-@torch.library.custom_op("neobert::add_rms_norm", mutates_args=())
+@operator
 def _add_rms_norm(
     x: Tensor, branch: Tensor | None, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,13 +37,13 @@ def _add_rms_norm(
     return out, normed, rstd
 
 
-@_add_rms_norm.register_fake
+@fake_of(_add_rms_norm)
 def _(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     out = x.new_empty(0) if branch is None else torch.empty_like(x)
     return out, torch.empty_like(x), x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-@torch.library.custom_op("neobert::add_rms_norm_backward", mutates_args=())
+@operator
 def _add_rms_norm_backward(
     grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -58,7 +60,7 @@ def _add_rms_norm_backward(
     return grad_x, sum_partials(partial[None])[0].to(weight.dtype)
 
 
-@_add_rms_norm_backward.register_fake
+@fake_of(_add_rms_norm_backward)
 def _(
     grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -92,7 +94,7 @@ def _differentiate(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> 
     return grad_x, grad_x if ctx.has_branch else None, grad_weight, None
 
 
-_add_rms_norm.register_autograd(_differentiate, setup_context=_save)
+differentiate(_add_rms_norm, _differentiate, _save)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from neobert.kernels.operators import differentiate, fake_of, operator
 from neobert.kernels.pointwise import power_of_two
 from neobert.plan.memory import rows_per_chunk as chunk_rows
 from neobert.plan.vocabulary import round_up
@@ -25,24 +26,24 @@ from neobert.plan.vocabulary import round_up
 NO_PADDING = -1
 
 
-@torch.library.custom_op("neobert::embedding", mutates_args=())
+@operator
 def _embedding(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
     return torch.ops.aten.embedding(weight, ids, padding_id)
 
 
-@_embedding.register_fake
+@fake_of(_embedding)
 def _(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
     return weight.new_empty(*ids.shape, weight.shape[1])
 
 
-@torch.library.custom_op("neobert::embedding_backward", mutates_args=())
+@operator
 def _embedding_backward(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
     # torch's eager kernel sorts the ids and adds in that order: equal inputs give equal bits. As an opaque
     # operator it stays that kernel under torch.compile.
     return torch.ops.aten.embedding_dense_backward(grad, ids, num_rows, padding_id, False)
 
 
-@_embedding_backward.register_fake
+@fake_of(_embedding_backward)
 def _(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
     return grad.new_empty(num_rows, grad.shape[-1])
 
@@ -58,7 +59,7 @@ def _differentiate_lookup(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return None, _embedding_backward(grad, ids, ctx.num_rows, ctx.padding_id), None
 
 
-_embedding.register_autograd(_differentiate_lookup, setup_context=_keep_ids)
+differentiate(_embedding, _differentiate_lookup, _keep_ids)
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
@@ -132,7 +133,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor, float, floa
 }
 
 
-@torch.library.custom_op("neobert::linear_cross_entropy", mutates_args=())
+@operator
 def _linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
@@ -186,7 +187,7 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
         grad_weight += grad_logits.t().float() @ rows.float()
 
 
-@_linear_cross_entropy.register_fake
+@fake_of(_linear_cross_entropy)
 def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
     wide, is_trained = _wide(hidden), rest[-1]
     return (
@@ -212,7 +213,7 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]
     return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, *[None] * 6
 
 
-_linear_cross_entropy.register_autograd(_differentiate, setup_context=_save)
+differentiate(_linear_cross_entropy, _differentiate, _save)
 
 
 def linear_cross_entropy(

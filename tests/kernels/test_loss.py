@@ -118,7 +118,7 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.namespace == "neobert":  # look into the operator, not only at what it returns
             with self:
-                return loss_module._linear_cross_entropy._init_fn(*args, **(kwargs or {}))
+                return function.__wrapped__(*args, **(kwargs or {}))
         result = function(*args, **(kwargs or {}))
         for each in result if isinstance(result, tuple | list) else (result,):
             if isinstance(each, torch.Tensor) and each.dim() == 2 and each.shape[1] == VOCAB:
