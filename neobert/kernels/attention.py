@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.descriptors import copies_blocks, describe
+from neobert.kernels.descriptors import copies_blocks, describe, multiprocessors
 from neobert.kernels.linear import weight_gradient
 from neobert.kernels.operators import fake_of, operator
 
@@ -69,6 +69,10 @@ FORWARD = {"BLOCK_K": 64, "STAGES": 3, "num_warps": 4}
 BACKWARD_QUERIES = {"BLOCK_K": 32, "STAGES": 3, "num_warps": 4}
 BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
 BACKWARD_KEYS_BY_BLOCK = {**BACKWARD_KEYS, "maxnreg": 128}
+
+
+PRODUCT = {"M": 128, "K": 64, "STAGES": 3, "num_warps": 8}
+"""Tile of the product that rotates: of four head sizes, one program per multiprocessor."""
 
 
 def _scales(head_dim: int) -> tuple[float, float]:
@@ -126,6 +130,23 @@ def run_backward(
     return grad_qkv, rowdot
 
 
+def project(x: Tensor, weight: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
+    """Return qkv = x @ weight.T [T, 3 * H * E], with queries and keys rotated."""
+    if not copies_blocks(x):
+        return rotate(x @ weight.t(), rotary, num_heads)
+    from neobert.kernels.jit.products import rotated_heads
+
+    (total, size), width, head_dim = x.shape, len(weight), len(weight) // (3 * num_heads)
+    qkv, m, k = x.new_empty(total, width), PRODUCT["M"], PRODUCT["K"]
+    columns = -(-width // (4 * head_dim))
+    rotated_heads[(min(multiprocessors(x), -(-total // m) * columns),)](
+        describe(x, m, k), describe(weight, 4 * head_dim, k),
+        describe(rotary, m, head_dim), describe(qkv, m, head_dim), total,
+        D=size, COLUMNS=columns, E=head_dim, **PRODUCT,
+    )  # fmt: skip
+    return qkv
+
+
 def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1) -> Tensor:
     """Rotate queries and keys of qkv [T, 3 * H * E] in place by `sign` times the angles of `rotary`."""
     from neobert.kernels.jit.pointwise import rotate_heads
@@ -142,9 +163,8 @@ def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1) -> Ten
 def _rotary_attention(
     x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    # Rotated once, ahead of the kernel: within it every tile of queries would rotate all keys again. The
-    # product is part of the operator so that nobody else holds it, and it can be rotated where it is.
-    qkv = rotate(x @ weight.t(), rotary, num_heads)
+    # Rotated once, ahead of the kernel: within it every tile of queries would rotate all keys again.
+    qkv = project(x, weight, rotary, num_heads)
     return *run_forward(qkv, tiles, num_heads), qkv
 
 

@@ -14,6 +14,11 @@ def copies_blocks(x: Tensor) -> bool:
     return not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] >= 9
 
 
+def multiprocessors(x: Tensor) -> int:
+    """Return the number of programs that the device of x runs at once, one on each multiprocessor."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
+
+
 def describe(tensor: Tensor, *block: int) -> Any:
     """Return the descriptor of a tensor for blocks of this shape; beyond its end they have zeros."""
     from triton.tools.tensor_descriptor import TensorDescriptor

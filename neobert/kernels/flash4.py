@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.attention import fake_results, rotate
+from neobert.kernels.attention import fake_results, project, rotate
 from neobert.kernels.linear import weight_gradient
 from neobert.kernels.operators import fake_of, operator
 
@@ -78,7 +78,7 @@ def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_hea
 def _flash4(
     x: Tensor, weight: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    qkv = rotate(x @ weight.t(), rotary, num_heads)
+    qkv = project(x, weight, rotary, num_heads)
     return *run_forward(qkv, cu_seqlens, max_seqlen, num_heads), qkv
 
 

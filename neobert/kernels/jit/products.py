@@ -1,7 +1,7 @@
-"""Triton programs of matrix products with SwiGLU and its gradient in their epilogues.
+"""Triton programs of matrix products with rotation, SwiGLU and its gradient in their epilogues.
 
-T packed tokens, D hidden size, I intermediate size. Matrices are read and written through tensor descriptors:
-what a block has beyond the end of a matrix is read as zeros, and not stored.
+T packed tokens, D hidden size, H heads, E head size, I intermediate size. Matrices are read and written
+through tensor descriptors: what a block has beyond the end of a matrix is read as zeros, and not stored.
 """
 
 import triton
@@ -12,6 +12,44 @@ import triton.language as tl
 def _halves(x, M: tl.constexpr, N: tl.constexpr):
     """Return the left and the right half of x [M, N]."""
     return tl.split(tl.permute(tl.reshape(x, (M, 2, N // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def _store_head(acc, cos, sin, qkv, row, col, M: tl.constexpr, E: tl.constexpr):
+    """Store the queries, keys or values of a head, acc [M, E]; queries and keys are rotated."""
+    if col // E % 3 < 2:
+        even, odd = tl.split(tl.reshape(acc, (M, E // 2, 2)))
+        acc = tl.reshape(tl.join(even * cos - odd * sin, odd * cos + even * sin), (M, E))
+    qkv.store([row, col], acc.to(qkv.dtype))
+
+
+@triton.jit
+def rotated_heads(
+    x, weight, angles, qkv, total,
+    D: tl.constexpr, COLUMNS: tl.constexpr, E: tl.constexpr,
+    M: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Compute qkv [T, H, 3, E] of x [T, D] by a weight [3HE, D], and rotate queries and keys.
+
+    Descriptors have blocks of [M, K], [4E, K] and twice [M, E]. Pairs are interleaved, as are the cosines and
+    sines in the first E columns of `angles`. COLUMNS: tiles per M rows.
+    """
+    # One program takes several tiles: it stores one while it loads the next.
+    for tile in tl.range(tl.program_id(0), tl.cdiv(total, M) * COLUMNS, tl.num_programs(0), flatten=True):
+        row, col = tile // COLUMNS * M, tile % COLUMNS * 4 * E
+        acc = tl.zeros((M, 4 * E), tl.float32)
+        for k in tl.range(0, D, K, num_stages=STAGES):
+            acc = tl.dot(x.load([row, k]), tl.trans(weight.load([col, k])), acc)
+        left, right = _halves(acc, M, 4 * E)
+        first, second = _halves(left, M, 2 * E)
+        third, fourth = _halves(right, M, 2 * E)
+        # Zero times the product gives the angles its layout: otherwise all of it would be moved to theirs.
+        table = tl.fma(first, 0.0, angles.load([row, 0]))
+        cos, sin = tl.split(tl.reshape(table, (M, E // 2, 2)))
+        _store_head(first, cos, sin, qkv, row, col, M, E)
+        _store_head(second, cos, sin, qkv, row, col + E, M, E)
+        _store_head(third, cos, sin, qkv, row, col + 2 * E, M, E)
+        _store_head(fourth, cos, sin, qkv, row, col + 3 * E, M, E)
 
 
 @triton.jit
