@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.descriptors import copies_blocks, describe
+from neobert.kernels.descriptors import copies_blocks, describe, multiprocessors
 from neobert.kernels.linear import weight_gradient
 from neobert.kernels.operators import fake_of, operator
 
 GATE = {"M": 128, "N": 64, "K": 64, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
-GRADIENT = {"M": 128, "N": 128, "K": 64, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
+GRADIENT = {"M": 128, "N": 128, "K": 64, "STAGES": 3, "num_warps": 8}
 """Tiles of the programs: two of them share a multiprocessor, and one computes while the other stores."""
 
 
@@ -51,9 +51,9 @@ def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
     out, (size, inner) = torch.empty_like(gate_up), weight.shape
     m, n, k, columns = GRADIENT["M"], GRADIENT["N"], GRADIENT["K"], -(-inner // GRADIENT["N"])
     halves = (*gate_up.chunk(2, 1), *out.chunk(2, 1))
-    program[(-(-len(grad) // m) * columns,)](
+    program[(min(2 * multiprocessors(grad), -(-len(grad) // m) * columns),)](
         describe(grad, m, k), describe(weight, k, n), *(describe(each, m, n // 4) for each in halves),
-        D=size, COLUMNS=columns, **GRADIENT,
+        len(grad), D=size, COLUMNS=columns, **GRADIENT,
     )  # fmt: skip
     return out
 

@@ -90,24 +90,25 @@ def _store_gradients(grad, gate, up, grad_gate, grad_up, row, col):
 
 @triton.jit
 def gate_gradient(
-    grad, weight, gate, up, grad_gate, grad_up,
+    grad, weight, gate, up, grad_gate, grad_up, total,
     D: tl.constexpr, COLUMNS: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of gate and up [T, I] from grad [T, D] and the down projection [D, I].
 
-    Descriptors have blocks of [M, K], [K, N] and four times [M, N // 4]. COLUMNS: programs per M rows.
+    Descriptors have blocks of [M, K], [K, N] and four times [M, N // 4]. COLUMNS: tiles per M rows.
     """
     # Neighbouring programs share the rows of grad; the whole weight stays in the cache.
-    row, col = tl.program_id(0) // COLUMNS * M, tl.program_id(0) % COLUMNS * N
-    acc = tl.zeros((M, N), tl.float32)
-    for k in tl.range(0, D, K, num_stages=STAGES):
-        acc = tl.dot(grad.load([row, k]), weight.load([k, col]), acc)
-    # In quarters: gate, up and their gradients of the whole block would not fit the registers.
-    left, right = _halves(acc, M, N)
-    first, second = _halves(left, M, N // 2)
-    third, fourth = _halves(right, M, N // 2)
-    _store_gradients(first, gate, up, grad_gate, grad_up, row, col)
-    _store_gradients(second, gate, up, grad_gate, grad_up, row, col + N // 4)
-    _store_gradients(third, gate, up, grad_gate, grad_up, row, col + N // 2)
-    _store_gradients(fourth, gate, up, grad_gate, grad_up, row, col + N // 4 * 3)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(total, M) * COLUMNS, tl.num_programs(0), flatten=True):
+        row, col = tile // COLUMNS * M, tile % COLUMNS * N
+        acc = tl.zeros((M, N), tl.float32)
+        for k in tl.range(0, D, K, num_stages=STAGES):
+            acc = tl.dot(grad.load([row, k]), weight.load([k, col]), acc)
+        # In quarters: gate, up and their gradients of the whole block would not fit the registers.
+        left, right = _halves(acc, M, N)
+        first, second = _halves(left, M, N // 2)
+        third, fourth = _halves(right, M, N // 2)
+        _store_gradients(first, gate, up, grad_gate, grad_up, row, col)
+        _store_gradients(second, gate, up, grad_gate, grad_up, row, col + N // 4)
+        _store_gradients(third, gate, up, grad_gate, grad_up, row, col + N // 2)
+        _store_gradients(fourth, gate, up, grad_gate, grad_up, row, col + N // 4 * 3)
