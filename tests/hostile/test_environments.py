@@ -211,14 +211,10 @@ def test_a_locale_without_umlauts_is_named():
     ("words", "place"),
     [
         (("preflight", "-p", "cpu-demo", "--level", "static", "--output", "/proc/none"), "/proc/none"),
-        (
-            ("preflight", "-p", "cpu-demo", "--level", "static", "--save-facts", "/proc/none/x"),
-            "/proc/none/x",
-        ),
         (("tokenizer", "train", "-p", "cpu-demo", "-o", "/proc/none/tok"), "/proc/none"),
         (("bench", "-p", "cpu-demo", "--output", "/proc/none/x"), "/proc/none/x"),
     ],
-    ids=["preflight --output", "preflight --save-facts", "tokenizer train", "bench --output"],
+    ids=["preflight --output", "tokenizer train", "bench --output"],
 )
 def test_a_place_that_takes_no_file_is_one_sentence(words, place, command):
     answer = command(*words)
