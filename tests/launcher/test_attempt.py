@@ -13,7 +13,7 @@ from launcher.process.trainer_process import TRAINER_MODULE, Topology
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
 from launcher.rundir import directory
-from launcher.rundir.directory import follows_lost_attempt, require_newest, take_over
+from launcher.rundir.directory import require_newest, take_over
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.runfiles.attempt import TOKEN_ENV, is_replaced
@@ -30,23 +30,6 @@ def test_the_newest_launch_has_the_run(tmp_path):
     assert not is_replaced(tmp_path, ""), "a session without a launcher has no token"
 
 
-@pytest.mark.parametrize(
-    ("recorded", "environment", "follows"),
-    [
-        (FIRST, AGAIN, True),
-        (FIRST, FIRST, False),
-        (AGAIN, FIRST, False),
-        (FIRST, OTHER, False),
-        ({}, {}, False),
-    ],
-)
-def test_only_a_restart_of_the_same_job_may_assume_that_the_earlier_attempt_is_lost(
-    recorded, environment, follows, tmp_path
-):
-    take_over(tmp_path, recorded)
-    assert follows_lost_attempt(tmp_path, environment) is follows
-
-
 def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
     current = take_over(tmp_path, AGAIN)
     for refused in (require_newest, take_over):
@@ -57,13 +40,15 @@ def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
     take_over(tmp_path, OTHER)
 
 
-@pytest.mark.parametrize(("restarts", "is_lost"), [("1", True), ("0", False)])
+@pytest.mark.parametrize(
+    ("environment", "is_lost"), [(AGAIN, True), (FIRST, False), (AGAIN | {"SLURM_JOB_ID": "18"}, False)]
+)
 def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_again(
-    restarts, is_lost, tmp_path, monkeypatch
+    environment, is_lost, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     lost = take_over(tmp_path, FIRST)
-    for name, value in (FIRST | {"SLURM_RESTART_COUNT": restarts}).items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -74,26 +74,14 @@ def run_dir(tmp_path: Path) -> Path:
         (folder / f"heartbeat_rank{rank}.jsonl").write_text(
             "".join(f"{json.dumps(each)}\n" for each in beats)
         )
-    write(
-        folder,
-        "resolved.json",
-        {"task": "classification", "trainer": {"max_steps": 40}, "guard": {"price_per_gpu_hour": 2}},
-    )
     origin = {"kind": "override", "file": "<command line>", "line": 1, "column": 1}
-    write(folder, "provenance.json", {"trainer.max_steps": origin})
     restart = {
         "ts_utc": "2026-01-01T00:10:00+00:00",
         "why": "rank 0 was killed",
         "step": 26,
         "from": "checkpoint 20",
     }
-    launch = {
-        "argv": ["x", "train"],
-        "overrides": ["trainer.max_steps=40"],
-        "restarts": [restart],
-        "earlier": [],
-    }
-    write(folder, "manifest.json", {**launch, "profile": "a100-prod", "packages": {"torch": "2.11"}})
+    launch = {"argv": ["x", "train"], "overrides": ["trainer.max_steps=40"], "restarts": [restart]}
     finding = {
         "code": "CKP001",
         "name": "no-save-cadence",
@@ -102,11 +90,6 @@ def run_dir(tmp_path: Path) -> Path:
         "hint": "save",
         "path": "trainer",
     }
-    write(
-        folder,
-        "preflight.json",
-        {"verdict": "pass", "findings": [finding], "checks": [{"id": "CKP001", "status": "warn"}]},
-    )
     left_out = {
         "kind": ".csv",
         "num_files": 2,
@@ -116,11 +99,14 @@ def run_dir(tmp_path: Path) -> Path:
     }
     notes = {"source": "notes", "formats": {".txt": 3}, "documents": 70, "left_out": [left_out]}
     gpu = {"index": 0, "name": "NVIDIA H200", "memory_total_mib": 143771}
-    write(folder, "facts.json", {"gpus": [gpu], "text": [notes]})
     write(
         folder,
-        "outcome.json",
-        {
+        resolved={"task": "classification", "trainer": {"max_steps": 40}, "guard": {"price_per_gpu_hour": 2}},
+        provenance={"trainer.max_steps": origin},
+        manifest={**launch, "earlier": [], "profile": "a100-prod", "packages": {"torch": "2.11"}},
+        preflight={"verdict": "pass", "findings": [finding], "checks": [{"id": "CKP001", "status": "warn"}]},
+        facts={"gpus": [gpu], "text": [notes]},
+        outcome={
             "status": "failed",
             "exit_code": 93,
             "step": 40,
@@ -129,7 +115,7 @@ def run_dir(tmp_path: Path) -> Path:
             "hint": "lower optimizer.lr",
         },
     )
-    return folder  # fmt: skip
+    return folder
 
 
 def row(step: int) -> dict[str, Any]:
@@ -149,8 +135,10 @@ def beat(step: int, rank: int) -> dict[str, Any]:
     return {"step": step, "phase": phase, "ts_utc": "2026-01-01T00:10:01+00:00", **reading}
 
 
-def write(folder: Path, name: str, content: Any) -> None:
-    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+def write(folder: Path, **files: Any) -> None:
+    """Write files of JSON by their names."""
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -171,7 +159,7 @@ def test_a_run_without_an_outcome_is_running_or_not(hostname, pid, shown, of_lau
     (run_dir / "outcome.json").unlink()
     started_s = after_boot_s(psutil.Process(pid)) if pid else 0
     trainer = {"hostname": hostname, "trainer_pid": pid, "trainer_started_after_boot_s": started_s}
-    write(run_dir, "manifest.json", {"argv": ["x", "train"], **trainer})
+    write(run_dir, manifest={"argv": ["x", "train"], **trainer})
     run = read_run(run_dir)
     assert shown in heading(run)
     assert f">{of_launch}</td>" in launches(run)
@@ -206,7 +194,7 @@ def test_the_page_shows_the_run(command, run_dir):
 
 @pytest.mark.parametrize("has_evaluation", [True, False])
 def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir, *, has_evaluation):
-    write(run_dir, "continued.json", {"step": 1000, "tokens_total": 100_000})
+    write(run_dir, continued={"step": 1000, "tokens_total": 100_000})
     begun = {"step": 1000, "eval/loss": 8.0, "time/evaluation_ms": 5000.0}
     write_rows(run_dir, [*([begun] if has_evaluation else []), row(1010), row(1020)])
     run = read_run(run_dir)
@@ -226,8 +214,8 @@ def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir, *, has_eva
     ],
 )
 def test_an_unguarded_launch_is_shown_with_its_verdict(run_dir, verdict, shown):
-    write(run_dir, "manifest.json", {"argv": ["x", "train"], "unguarded": "why"})
-    write(run_dir, "preflight.json", {"verdict": verdict})
+    write(run_dir, manifest={"argv": ["x", "train"], "unguarded": "why"})
+    write(run_dir, preflight={"verdict": verdict})
     assert f">{shown}<" in heading(read_run(run_dir))
 
 
@@ -247,7 +235,7 @@ def test_two_runs_share_the_charts(command, run_dir):
     other = run_dir.with_name("other")
     shutil.copytree(run_dir, other)
     trainer = {"max_steps": 50, "output_dir": "other", "resume_from_checkpoint": "auto"}
-    write(other, "resolved.json", {"task": "classification", "trainer": trainer})
+    write(other, resolved={"task": "classification", "trainer": trainer})
     assert command("report", run_dir, other, "--output", "both.html").code == 0
     page = Page(Path("both.html").read_text(encoding="utf-8"))
     assert [run["name"] for run in page.data["runs"]] == ["run", "other"]
@@ -266,7 +254,7 @@ def samples_of(word: str, num_evaluations: int) -> dict[str, Any]:
 
 
 def test_the_page_shows_guesses_at_masked_words(command, run_dir):
-    write(run_dir, "samples.json", samples_of(BREAKOUT, 60))
+    write(run_dir, samples=samples_of(BREAKOUT, 60))
     command("report", run_dir)
     text = (run_dir / "report.html").read_text(encoding="utf-8")
     page = Page(text)
@@ -276,7 +264,7 @@ def test_the_page_shows_guesses_at_masked_words(command, run_dir):
     assert page.elements.count("script") == 2
     assert text.count('class="guess pass"') == 13
     assert ">59</td>" in text
-    write(run_dir, "samples.json", {"texts": 1})
+    write(run_dir, samples={"texts": 1})
     command("report", run_dir)
     assert "Masked words" not in (run_dir / "report.html").read_text(encoding="utf-8")
 
@@ -285,7 +273,7 @@ def test_the_page_shows_guesses_at_masked_words(command, run_dir):
     ("accuracy", "is_shown"), [([0.18, 0.1, 0.05, 0.04, 0.07], True), ([0.1, 0.18, 0.05, 0.04, 0.07], False)]
 )
 def test_a_best_accuracy_in_the_first_steps_is_explained(run_dir, accuracy, *, is_shown):
-    write(run_dir, "resolved.json", {"task": "pretrain"})
+    write(run_dir, resolved={"task": "pretrain"})
     write_rows(run_dir, [{"step": 10 * at, "eval/accuracy": value} for at, value in enumerate(accuracy)])
     assert ("accuracy falls before it rises" in results(read_run(run_dir))) is is_shown
 
@@ -295,7 +283,7 @@ def test_the_folder_of_a_sweep_is_compared(command, run_dir):
     for number in range(34):
         point = sweep / f"lr={number}"
         shutil.copytree(run_dir, point)
-        write(point, "resolved.json", {"task": "classification", "optimizer": {"lr": number}})
+        write(point, resolved={"task": "classification", "optimizer": {"lr": number}})
         write_rows(point, [{"step": 20, "train/loss": 3.0, "eval/loss": float(99 - number)}, row(30)])
     (sweep / "sweep.json").write_text("{}", encoding="utf-8")
     answer = command("report", sweep)
@@ -326,7 +314,7 @@ def test_text_from_a_run_stays_text(run_dir, value):
     expected = Page(write_page([read_run(run_dir)]))
     write_rows(run_dir, hostile(value))
     for name in ("resolved", "provenance", "manifest", "preflight", "facts", "outcome"):
-        write(run_dir, f"{name}.json", poisoned(json.loads((run_dir / f"{name}.json").read_text()), value))
+        write(run_dir, **{name: poisoned(json.loads((run_dir / f"{name}.json").read_text()), value)})
     folder = run_dir.rename(
         run_dir.with_name(value.replace("/", "").replace("\0", "")[:60].encode(errors="replace").decode())
     )
@@ -398,7 +386,7 @@ def test_each_launch_is_priced_with_its_own_ranks(run_dir, launches, cost):
             {"first_step": None if step is None else step * scale, "num_ranks": ranks}
             for step, ranks in launches
         ]
-        write(run_dir, "manifest.json", {**entries[-1], "earlier": entries[:-1]})
+        write(run_dir, manifest={**entries[-1], "earlier": entries[:-1]})
         assert f"<dd>{cost}</dd>" in heading(read_run(run_dir))
 
 
@@ -414,7 +402,7 @@ def test_damaged_files_are_left_out(command, run_dir, content):
 
 def test_a_run_that_has_only_begun_has_a_page(command, tmp_path):
     (tmp_path / "run").mkdir()
-    write(tmp_path / "run", "manifest.json", {})
+    write(tmp_path / "run", manifest={})
     command("report", "run").passed()
     assert "metrics.jsonl has no metrics yet" in Path("run/report.html").read_text(encoding="utf-8")
 

@@ -94,19 +94,6 @@ def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path, monkeypatch):
     assert [each["cores"] for each in held] == [expected[each["devices"]] for each in held]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--parallel", "2", "--point", "0"), "--point trains a single point"),
-        (("--parallel", "2", "--master-port", "29501"), "--parallel starts several"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options, words, command):
-    answer = command(*SWEEP, *options)
-    assert (answer.code, answer.out) == (2, "")
-    assert words in answer.err
-
-
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_points_train_as_they_do_one_after_another(run_child, monkeypatch):

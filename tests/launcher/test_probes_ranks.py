@@ -57,12 +57,6 @@ def test_two_answers_become_one():
     assert found.durations_s == {"start": 3.0, "drill": 5.0}
 
 
-def test_wrong_sums_and_their_senders_are_collected():
-    wrong = [answer(0)["collectives"][0] | {"is_right": False, "wrong_from": [1]}]
-    found = ranks.merge({0: answer(0, collectives=wrong), 1: answer(1)}, 2, ())
-    assert (found.collectives[0].wrong_at, found.collectives[0].wrong_from) == ((0,), (1,))
-
-
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
@@ -77,12 +71,6 @@ def test_the_worst_loss_counts(losses, expected):
     loss = ranks.merge(answers, 2, ()).loss
     assert loss is not None
     assert loss.distributed_loss == expected
-
-
-def test_with_a_rank_missing_there_is_only_the_roll():
-    roll = {name: answer(0)[name] for name in ("identity", "durations_s")} | {"absent": [1]}
-    found = ranks.merge({0: roll}, 2, ranks.absent_ranks({0: roll}, 2))
-    assert (found.absent, found.collectives, found.loss) == ((1,), (), None)
 
 
 @pytest.fixture

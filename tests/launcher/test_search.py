@@ -200,9 +200,14 @@ def test_a_search_is_listed_and_nothing_is_written(command):
         (("--search", RATE, "--receipt", "receipt.json"), 2, "a receipt covers one run"),
         (("--search", RATE, "--collect"), 1, "no trial of this search was started"),
         (("--trials", "5"), 2, "no --search is given"),
+        (("--sweep", "seed=0,1", "--receipt", "receipt.json"), 2, "a receipt covers one run"),
+        (("--sweep", "seed=0,1", "--parallel", "2", "--point", "0"), 2, "--point trains a single point"),
+        (("--sweep", "seed=0,1", "--parallel", "2", "--master-port", "9"), 2, "--parallel starts several"),
+        (("--allow-unequal-tokens",), 2, "no --sweep is given"),
+        (("--parallel", "2"), 2, "no --sweep is given"),
     ],
 )
-def test_searches_that_are_refused(options, code, words, command):
+def test_sweeps_and_searches_that_are_refused(options, code, words, command):
     command(*TRAIN, *options).refused(code, words)
     assert not Path("found").exists()
 

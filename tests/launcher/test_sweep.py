@@ -215,21 +215,6 @@ def test_points_that_were_begun_otherwise_are_refused_unless_allowed(command, la
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--sweep", "seed=0,1", "--receipt", "receipt.json"), "a receipt covers one run"),
-        (("--allow-unequal-tokens",), "no --sweep is given"),
-        (("--parallel", "2"), "no --sweep is given"),
-    ],
-)
-def test_options_that_do_not_fit_a_sweep_are_refused(options, words, command):
-    answer = command(*TRAIN, *options)
-    assert (answer.code, answer.out) == (2, "")
-    assert words in answer.err
-    assert not Path("sweep").exists()
-
-
-@pytest.mark.parametrize(
     ("sweep", "named"),
     [
         ("datacollator.mlm_probability=0.15,0.3", "datacollator.mlm_probability"),
