@@ -13,7 +13,7 @@ from neobert.config.nodes import Node, find
 from neobert.config.overrides import Override, as_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
-from neobert.config.variables import substitute
+from neobert.config.variables import references_in, substitute
 from neobert.tasks.specs import SPECS
 from profiles.begun import RUN
 
@@ -26,7 +26,8 @@ EVALUATIONS = 4
 def with_implied(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
     """Return the layers, and on top of them the values that their keys and the overrides imply."""
     documents = [*layers, *map(as_layer, overrides)]
-    root, _ = substitute(reduce(lay_over, (document.root for document in documents), EMPTY))
+    root = reduce(lay_over, (document.root for document in documents), EMPTY)
+    root, _ = substitute(root, references_in(root))
     implied = {**_of_whole_texts(root), **_of_short_run(root)}
     return (*layers, Document.from_mapping(implied)) if implied else tuple(layers)
 

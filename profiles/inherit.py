@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,12 +34,18 @@ class Layers(NamedTuple):
 def profile_files() -> dict[str, Path]:
     """Return the files of all profiles by name: shipped profiles, and profiles in NEOBERT_PROFILE_PATH."""
     files: dict[str, Path] = {}
-    for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
+    for path in (*_shipped_files(SHIPPED), *_user_files()):
         first = files.setdefault(path.stem, path)
         if first is not path and first.resolve() != path.resolve():
             message = f"profile name {path.stem} is already used by {shown(first)}"
             raise identity_error(message, "rename the file and its about.name", shown(path))
     return files
+
+
+@cache
+def _shipped_files(folder: Path) -> tuple[Path, ...]:
+    """Return the profiles of this project, which stay the same while a process runs."""
+    return tuple(sorted(folder.glob("*/*.yaml")))
 
 
 def _user_files() -> list[Path]:

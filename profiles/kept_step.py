@@ -18,7 +18,7 @@ from neobert.config.nodes import find
 from neobert.config.overrides import Override, as_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
-from neobert.config.variables import substitute
+from neobert.config.variables import references_in, substitute
 from neobert.errors import ProjectError
 from neobert.plurals import counted, listed
 from neobert.runfiles.resume_policy import FACTORS
@@ -75,7 +75,8 @@ def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) ->
 def _values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
     """Return the values of the keys that determine the step."""
     documents = [*layers, *map(as_layer, overrides)]
-    root, _ = substitute(reduce(lay_over, (document.root for document in documents), EMPTY))
+    root = reduce(lay_over, (document.root for document in documents), EMPTY)
+    root, _ = substitute(root, references_in(root))
     found = {key: find(root, tuple(key.split("."))) for key in (KEEPS, WARMUP, *FACTORS)}
     return {key: DEFAULTS[key] if node is None else node.value for key, node in found.items()}
 

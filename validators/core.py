@@ -130,36 +130,32 @@ def _selected(levels: Collection[Level]) -> list[Rule]:
 
 
 def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
-    start = time.perf_counter()
-    outcome = _judge_rule(rule, run, plan, facts)
-    return outcome._replace(result=replace(outcome.result, duration_s=time.perf_counter() - start))
-
-
-def _judge_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
     """Evaluate one rule. If the rule raises, the result is unknown and required, even for a warning."""
+    is_required = rule.severity is Severity.FAIL
+    start = time.perf_counter()
+
+    def ended(status: Status, message: str = "", *, required: bool = is_required) -> CheckResult:
+        duration_s = time.perf_counter() - start
+        return CheckResult(rule.code, rule.name, rule.level, status, required, message, duration_s)
+
     try:
         reason = inapplicable_because(rule, run, plan, facts)
         if reason:
-            return Outcome(rule, _result(rule, Status.SKIP, reason, required=False))
+            return Outcome(rule, ended(Status.SKIP, reason, required=False))
         missing = [group for group in rule.needs if getattr(facts, group) is None]
         if missing:
-            return Outcome(rule, _result(rule, Status.UNKNOWN, _reasons(facts, missing)), is_missing=True)
+            return Outcome(rule, ended(Status.UNKNOWN, _reasons(facts, missing)), is_missing=True)
         findings = tuple(_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
     except CannotTellError as error:
-        return Outcome(rule, _result(rule, Status.UNKNOWN, str(error)), is_missing=True)
+        return Outcome(rule, ended(Status.UNKNOWN, str(error)), is_missing=True)
     except Exception as error:
         message = f"the rule raised an exception: {type(error).__name__}: {error}"
-        return Outcome(rule, _result(rule, Status.UNKNOWN, message, required=True))
-    return Outcome(rule, _result(rule, Status.PASS, ""), findings)
+        return Outcome(rule, ended(Status.UNKNOWN, message, required=True))
+    return Outcome(rule, ended(Status.PASS), findings)
 
 
 def _reasons(facts: Facts, groups: Iterable[str]) -> str:
     return "; ".join(f"{group}: {facts.reason_missing(group)}" for group in groups)
-
-
-def _result(rule: Rule, status: Status, message: str, *, required: bool | None = None) -> CheckResult:
-    is_required = rule.severity is Severity.FAIL if required is None else required
-    return CheckResult(rule.code, rule.name, rule.level, status, is_required, message)
 
 
 def _finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:

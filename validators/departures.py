@@ -43,10 +43,11 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
     if run.profile is None:
         return
     relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
+    sections = tuple(f"{each}." for each in relevant)
     own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.measured))
     changed = (key for key in own.keys() | recorded.keys() if own.get(key) != recorded.get(key))
     for key in sorted(changed):
-        is_relevant = key.startswith(tuple(f"{each}." for each in relevant)) or key in relevant
+        is_relevant = key.startswith(sections) or key in relevant
         if is_relevant and key.rpartition(".")[2] not in WITHOUT_COST:
             yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
 

@@ -31,6 +31,7 @@ from neobert.config.schema import RunConfig
 
 T = TypeVar("T")
 
+SECTION, UNION = "section", "union"
 UNKNOWN = "unknown key"
 REQUIRED = "missing"
 TOO_LARGE = "too large"
@@ -75,90 +76,140 @@ class HydrationError(Exception):
 def hydrate(kind: type[T], values: Any) -> T:
     """Build the dataclass from plain values with strict types. Raises HydrationError with all problems."""
     reader = _Reader()
-    value: T = reader.read(kind, values, ())
+    value: T = reader.read(_kind_of(kind), values, ())
     if reader.problems:
         raise HydrationError(tuple(reader.problems))
     return value
 
 
+class _Kind(NamedTuple):
+    """Requirements of an annotation, worked out once: its hash and parts take longer than reading a value.
+
+    Attributes:
+        form: "section", "union", "dict", `tuple`, or the type of a scalar (Literal for one of `choices`).
+        tags: the members of a discriminated section by tag.
+        parts: of a union its two kinds, of a tuple its items.
+        bounds: names of `BOUNDS`, with their limits.
+    """
+
+    bare: Any
+    is_optional: bool
+    form: Any
+    tags: Mapping[str, Any] = {}
+    parts: tuple[_Kind, ...] = ()
+    is_any_length: bool = False
+    choices: tuple[Any, ...] = ()
+    bounds: tuple[tuple[str, Any], ...] = ()
+
+
+def _kind_of(annotation: Any) -> _Kind:
+    bare, is_optional = unwrap(annotation)
+    if is_section(bare):
+        return _Kind(bare, is_optional, SECTION, tags=members_by_tag(bare))
+    items = get_args(bare)
+    if is_union(bare):  # text, or a list of texts; one of a few names, or another text
+        return _Kind(bare, is_optional, UNION, parts=tuple(map(_kind_of, items)))
+    form = get_origin(bare) or bare
+    if form is tuple:
+        is_any_length = items[-1] is Ellipsis
+        parts = tuple(map(_kind_of, items[:1] if is_any_length else items))
+        return _Kind(bare, is_optional, tuple, parts=parts, is_any_length=is_any_length)
+    choices = items if form is Literal else ()
+    return _Kind(bare, is_optional, form, choices=choices, bounds=_bounds_of(annotation))
+
+
+def _bounds_of(annotation: Any) -> tuple[tuple[str, Any], ...]:
+    given = without_null(annotation) if is_union(annotation) else annotation
+    return get_args(given)[1:] if get_origin(given) is Annotated else ()
+
+
+@cache
+def _keys_of(section: Any) -> Mapping[str, _Kind]:
+    return {name: _kind_of(hint) for name, hint in hints_of(section).items()}
+
+
+@cache
+def _required(section: Any) -> tuple[str, ...]:
+    return tuple(
+        item.name for item in fields(section) if item.default is MISSING and item.default_factory is MISSING
+    )
+
+
 class _Reader:
-    """Recursive converter of plain values by annotation. Rejected values become None and are recorded."""
+    """Recursive converter of plain values by kind. Rejected values become None and are recorded."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def read(self, annotation: Any, value: Any, path: Path) -> Any:
-        bare, is_optional = unwrap(annotation)
-        if value is None and is_optional:
+    def read(self, kind: _Kind, value: Any, path: Path) -> Any:
+        form = kind.form
+        if value is None and kind.is_optional:
             return None
-        if is_section(bare):
-            return self.read_section(bare, value, path)
-        if is_union(bare):  # text, or a list of texts; one of a few names, or another text
-            first, second = get_args(bare)
-            is_other_text = get_origin(first) is Literal and value not in get_args(first)
+        if form is SECTION:
+            return self.read_section(kind, value, path)
+        if form is UNION:
+            first, second = kind.parts
+            is_other_text = first.form is Literal and value not in first.choices
             return self.read(second if is_other_text or isinstance(value, list) else first, value, path)
-        if get_origin(bare) is tuple:
-            return self.read_tuple(get_args(bare), value, path)
-        if get_origin(bare) is dict:
+        if form is tuple:
+            return self.read_tuple(kind, value, path)
+        if form is dict:
             return value if isinstance(value, dict) else self.reject(WRONG, path, value)
-        result = _scalar(bare, value)
-        problem = WRONG if result is None else _out_of_bounds(annotation, result)
-        return self.reject(problem, path, value) if problem else result
+        result = _scalar(kind, value)
+        if result is None:
+            return self.reject(WRONG, path, value)
+        for name, limit in kind.bounds:
+            holds, problem = BOUNDS[name]
+            if not holds(result, limit):
+                return self.reject(problem, path, value)
+        return result
 
     def reject(self, kind: str, path: Path, value: Any) -> None:
         self.problems.append(Problem(kind, path, value))
 
-    def read_section(self, section: Any, value: Any, path: Path) -> Any:
-        tags = members_by_tag(section)
-        tag = chosen_tag(section, value) if tags else ""
-        if tags and tag not in tags:
+    def read_section(self, kind: _Kind, value: Any, path: Path) -> Any:
+        tag = chosen_tag(kind.bare, value) if kind.tags else ""
+        if kind.tags and tag not in kind.tags:
             return self.reject(WRONG, (*path, TAG), value[TAG])
         if not isinstance(value, dict):
             return self.reject(WRONG, path, value)
-        kind = tags.get(tag, section)
-        hints = hints_of(kind)
+        section = kind.tags.get(tag, kind.bare)
+        keys = _keys_of(section)
         num_before = len(self.problems)
         known = {
-            name: self.read(hints[name], item, (*path, name)) for name, item in value.items() if name in hints
+            name: self.read(keys[name], item, (*path, name)) for name, item in value.items() if name in keys
         }
-        for name in _required(kind):
+        for name in _required(section):
             if name not in value:
                 self.reject(REQUIRED, (*path, name), value)
         for name, item in value.items():
-            if name not in hints:
+            if name not in keys:
                 self.reject(UNKNOWN, (*path, name), item)
-        return kind(**known) if len(self.problems) == num_before else None
+        return section(**known) if len(self.problems) == num_before else None
 
-    def read_tuple(self, items: tuple[Any, ...], value: Any, path: Path) -> Any:
-        is_any_length = items[-1] is Ellipsis
-        if not isinstance(value, list) or not (is_any_length or len(value) <= len(items)):
+    def read_tuple(self, kind: _Kind, value: Any, path: Path) -> Any:
+        parts = kind.parts
+        if not isinstance(value, list) or not (kind.is_any_length or len(value) <= len(parts)):
             return self.reject(WRONG, path, value)
-        for index in range(len(value), 0 if is_any_length else len(items)):
+        for index in range(len(value), 0 if kind.is_any_length else len(parts)):
             self.reject(REQUIRED, (*path, index), value)
-        kinds = items[:1] * len(value) if is_any_length else items
-        pairs = zip(kinds, value, strict=False)
-        return tuple(self.read(kind, item, (*path, index)) for index, (kind, item) in enumerate(pairs))
+        pairs = zip(parts * len(value) if kind.is_any_length else parts, value, strict=False)
+        return tuple(self.read(part, item, (*path, index)) for index, (part, item) in enumerate(pairs))
 
 
-@cache
-def _required(kind: Any) -> tuple[str, ...]:
-    return tuple(
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    )
-
-
-def _scalar(bare: Any, value: Any) -> Any:
-    """Return the value converted to the scalar type `bare`, or None if it has another type.
+def _scalar(kind: _Kind, value: Any) -> Any:
+    """Return the value converted to a scalar of this kind, or None if it has another type.
 
     Integers are accepted for float, and ISO 8601 strings for dates.
     """
-    if get_origin(bare) is Literal:
-        return value if value in get_args(bare) else None
-    if bare is float and type(value) in (int, float):
+    form = kind.form
+    if form is Literal:
+        return value if value in kind.choices else None
+    if form is float and type(value) in (int, float):
         return float(value) if isfinite(value) else None
-    if bare is date:
+    if form is date:
         return _date(value)
-    return value if type(value) is bare else None
+    return value if type(value) is form else None
 
 
 def _date(value: Any) -> date | None:
@@ -168,17 +219,6 @@ def _date(value: Any) -> date | None:
         return date.fromisoformat(value)
     except ValueError:
         return None
-
-
-def _out_of_bounds(annotation: Any, value: Any) -> str:
-    """Return the problem kind of the first bound that a value violates; empty if it violates none."""
-    given = without_null(annotation) if is_union(annotation) else annotation
-    bounds = get_args(given)[1:] if get_origin(given) is Annotated else ()
-    for name, limit in bounds:
-        holds, problem = BOUNDS[name]
-        if not holds(value, limit):
-            return problem
-    return ""
 
 
 def json_schema() -> dict[str, Any]:

@@ -15,6 +15,8 @@ Path = tuple[str | int, ...]
 
 COMMAND_LINE = "<command line>"
 LARGEST_INT = 2**63 - 1
+# Named once: each `dict | tuple` in a test of every node builds another type.
+BRANCHES, LEAVES = (dict, tuple), (str, int, float)
 MAX_VALUES = 50_000
 MAX_DEPTH = 48
 
@@ -69,7 +71,7 @@ Locate = Callable[[Path], tuple[Origin, Origin]]
 
 def join(path: Path) -> str:
     """Return a path as dotted text."""
-    return ".".join(str(part) for part in path)
+    return ".".join(map(str, path))
 
 
 def plain(node: Node) -> Any:
@@ -94,7 +96,7 @@ def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
     for name, child in children(node):
         below = (*path, name)
         yield below, child
-        if isinstance(child.value, dict | tuple):
+        if isinstance(child.value, BRANCHES):
             yield from walk(child, below)
 
 
@@ -178,19 +180,18 @@ def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> 
             Flaw("CFG003", path[:2], f"values are nested deeper than {MAX_DEPTH} levels", "", origin)
         )
         return Node(None, origin, key)
+    if value is None or isinstance(value, LEAVES):
+        flaw = scalar_flaw(value)
+        if flaw:
+            flaws.append(Flaw("CFG003", path, *flaw, origin))
+        return Node(None if flaw else value, origin, key)
     if isinstance(value, Mapping):
         return Node(_build_entries(value, locate, flaws, path), origin, key)
     if isinstance(value, list | tuple):
         items = (build(item, locate, flaws, (*path, index)) for index, item in enumerate(value))
         return Node(tuple(items), origin, key)
-    if isinstance(value, date | time):
-        return Node(value.isoformat(), origin, key)
-    flaw = scalar_flaw(value)
-    if flaw:
-        flaws.append(Flaw("CFG003", path, *flaw, origin))
-        return Node(None, origin, key)
-    assert value is None or isinstance(value, str | int | float), type(value)
-    return Node(value, origin, key)
+    assert isinstance(value, date | time), type(value)
+    return Node(value.isoformat(), origin, key)
 
 
 def _build_entries(

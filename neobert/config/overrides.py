@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from neobert.config.annotations import annotation_at
@@ -106,6 +107,7 @@ def text_override(path: str, text: str) -> str:
     return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
 
+@lru_cache(maxsize=1024)
 def as_layer(override: Override) -> Document:
     """Return the override as a document with one key."""
     path = tuple(override.path.split("."))

@@ -71,19 +71,29 @@ def resolve(
     `sections_read`: sections that each task reads; setting another one is an error.
     Raises ConfigError with every problem of every layer.
     """
+    config, root, references = _merged(layers, overrides, sections_read)
+    return Resolution(config, _origins(root), references)
+
+
+def _merged(
+    layers: Sequence[Document],
+    overrides: Sequence[Override] = (),
+    sections_read: SectionsRead = MappingProxyType({}),
+) -> tuple[RunConfig, Node, References]:
+    """Return the configuration, its tree of values with positions, and the variables that it uses."""
     documents = [*layers, *map(as_layer, overrides)]
     sources = sources_of(layers, overrides)
     root = EMPTY
     for document in documents:
         root = lay_over(root, document.root)
     references = references_in(root)
-    root, unresolved = substitute(root)
+    root, unresolved = substitute(root, references)
     root = with_tokenizer_of_weights(relative_to_their_files(root))
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
     flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
-    return Resolution(config, _origins(root), references)
+    return config, root, references
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
@@ -138,7 +148,7 @@ def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
     """Build a configuration from plain values, such as those of resolved.json. Raises ConfigError."""
-    return resolve([Document.from_mapping(mapping)]).config
+    return _merged([Document.from_mapping(mapping)])[0]
 
 
 def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
@@ -146,7 +156,7 @@ def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
     changed: Any = value
     for name in reversed(path.split(".")):
         changed = {name: changed}
-    return resolve([Document.from_mapping(to_dict(config)), Document.from_mapping(changed)]).config
+    return _merged([Document.from_mapping(to_dict(config)), Document.from_mapping(changed)])[0]
 
 
 def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:

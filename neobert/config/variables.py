@@ -33,10 +33,13 @@ class _UnresolvedError(Exception):
         self.message, self.hint = message, hint
 
 
-def substitute(root: Node) -> tuple[Node, list[Flaw]]:
-    """Replace every reference. An unresolvable reference becomes null and is reported as an error."""
+References = Mapping[str, tuple[str, ...]]
+
+
+def substitute(root: Node, references: References) -> tuple[Node, list[Flaw]]:
+    """Replace the references. An unresolvable reference becomes null and is reported as an error."""
     flaws = _bad_names(root)
-    if not any(_is_reference(node) for _, node in walk(root)):
+    if not references:
         return root, flaws
     resolved = _Resolver(root, flaws).resolve_node(root, ())
     size, depth = measure(resolved, {})
@@ -44,9 +47,6 @@ def substitute(root: Node) -> tuple[Node, list[Flaw]]:
         message = f"variables expand to {size} values on {depth} levels"
         return root, [Flaw("CFG012", ("variables",), message, "nest fewer variables", root.origin)]
     return resolved, flaws
-
-
-References = Mapping[str, tuple[str, ...]]
 
 
 def references_in(root: Node) -> References:
@@ -185,7 +185,7 @@ class _Resolver:
 def lookalikes(root: Node) -> Iterator[Flaw]:
     """Yield an error for each text that still looks like a variable reference after substitution."""
     for path, node in walk(root):
-        if isinstance(node.value, str) and not _is_free(path):
+        if isinstance(node.value, str) and "$" in node.value and not _is_free(path):
             for name in LOOKALIKE.findall(node.value):
                 message = f"${name} is not a variable, and {node.value!r} would be used literally"
                 yield Flaw("CFG012", path, message, _hint_for_lookalike(name, root), node.origin)

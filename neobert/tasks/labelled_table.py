@@ -76,6 +76,7 @@ class Column:
         max_different: the same without elements that are empty or occur twice in a list.
         num_empty: number of values that are null, empty text or an empty list.
         sample: each value of number 0, `stride`, 2 * `stride`, ... as text, at most `SAMPLE_TEXTS`.
+        sample_characters: length of all texts in `sample`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Column:
     max_different: int = 0
     num_empty: int = 0
     sample: list[str] = field(default_factory=list)
+    sample_characters: int = 0
     stride: int = 1
 
     def add(self, value: object) -> None:
@@ -107,12 +109,14 @@ class Column:
         self.num_empty += not text
         if len(self.lengths) % self.stride == 0:
             self.sample.append(text[:SAMPLE_CHARACTERS])
+            self.sample_characters += len(self.sample[-1])
             while len(self.sample) > 1 and self._is_large():
                 self.sample, self.stride = self.sample[::2], 2 * self.stride
+                self.sample_characters = sum(map(len, self.sample))
         self.lengths.append(len(text.encode("utf-8", "replace")))
 
     def _is_large(self) -> bool:
-        return len(self.sample) > SAMPLE_TEXTS or sum(map(len, self.sample)) > SAMPLE_CHARACTERS
+        return len(self.sample) > SAMPLE_TEXTS or self.sample_characters > SAMPLE_CHARACTERS
 
     @property
     def numbers(self) -> list[float]:

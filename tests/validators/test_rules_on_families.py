@@ -10,7 +10,7 @@ import pytest
 from neobert.tasks.specs import SPECS
 from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, run_of
-from validators.core import _judge_rule as judge_rule
+from validators.core import _outcome as outcome_of
 from validators.planning import plan_run
 from validators.rule import RULES
 
@@ -24,5 +24,5 @@ def test_every_rule_judges_a_model_of_transformers(tmp_path, task, packs, packag
         "model.type=hf", f"model.config={tmp_path}", f"task={task}", f"datacollator.pack_sequences={packs}"
     )
     facts, plan = replace(FACTS, software=replace(FACTS.software, packages=packages)), plan_run(run)
-    results = [judge_rule(rule, run, plan, facts).result for rule in RULES.values()]
+    results = [outcome_of(rule, run, plan, facts).result for rule in RULES.values()]
     assert [result.message for result in results if "raised" in result.message] == []

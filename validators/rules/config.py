@@ -8,10 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from neobert.config import to_dict
-from neobert.config.document import Document
+from neobert.config import from_dict, to_dict
+from neobert.config.canonical import digest
 from neobert.config.keys import keys_affecting
-from neobert.config.resolution import resolve
 from neobert.config.variables import keys_reached
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -127,8 +126,8 @@ def unstable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     neobert-launch train --profile a100-prod --set trainer.save_steps=500
     ```
     """
-    reread = resolve([Document.from_mapping(to_dict(run.config))])
-    if reread.config != run.config or reread.digest != run.digest:
+    reread = from_dict(to_dict(run.config))
+    if reread != run.config or digest(reread) != run.digest:
         yield Violation(
             "",
             "the resolved config changes when it is written and read back",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neobert.config import RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten
@@ -195,12 +196,17 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(key, message, f"remove {key}, or set the key that enables it")
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    return flatten(to_dict(DEFAULTS))
+
+
 def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
     known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | READ_BEFORE
     known |= keys_affecting("reporting", "limits", "start")  # the launcher and the rules read these
     if rehearsal.device != "cuda":
         known |= READ_ON_A_GPU
-    values, defaults = flatten(to_dict(run.config)), flatten(to_dict(RunConfig()))
+    values, defaults = flatten(to_dict(run.config)), _defaults()
     for key in all_keys():
         if key not in known and run.origin(key).kind in DECLARED and values[key] != defaults.get(key):
             yield key
