@@ -123,7 +123,7 @@ def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(run
         assert is_finished(run, folder) is is_the_same
 
 
-def test_the_same_command_in_another_working_directory_finds_its_finished_run(tmp_path, monkeypatch):
+def test_the_same_command_in_another_working_directory_finds_its_finished_run(tmp_path):
     def resolved(text: str) -> ResolvedRun:
         keys = ("trainer.resume_from_checkpoint=auto", f"dataset.path={text}", "trainer.output_dir=/runs/a")
         return resolve_run("cpu-demo", (), keys)
@@ -132,7 +132,6 @@ def test_the_same_command_in_another_working_directory_finds_its_finished_run(tm
     manifest = {"working_directory": str(tmp_path / "project")}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
     save(tmp_path, LAST)
-    monkeypatch.chdir(tmp_path)
     assert is_finished(resolved("project/notes.txt"), tmp_path)
     assert is_finished(resolved(str(tmp_path / "project" / "notes.txt")), tmp_path)
     assert is_finished(resolved("notes.txt"), tmp_path)  # the folder was moved, or the text is another one

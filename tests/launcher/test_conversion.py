@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import pytest
 import typer
 
-from launcher.cli import app
 from launcher.cli.groups import convert_plainly, refuse_empty_paths
 from neobert.errors import EXIT_USAGE
 
@@ -74,10 +73,8 @@ def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
         ["plan", "--config", "run.yaml", "--config", ""],
     ],
 )
-def test_an_empty_path_is_not_the_current_folder(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert app.run(words) == EXIT_USAGE
-    assert "the path is empty; a variable of the shell may be unset [usage]" in capsys.readouterr().err
+def test_an_empty_path_is_not_the_current_folder(words, tmp_path, command):
+    command(*words).refused(EXIT_USAGE, "the path is empty; a variable of the shell may be unset [usage]")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,8 +33,7 @@ DEVICES = ("cpu", "gpu")
 
 
 @pytest.fixture
-def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def text() -> Path:
     path = Path("text.txt")
     path.write_text("A line of text.\n\n" * 1000)
     return path
@@ -194,7 +193,6 @@ def test_a_saved_dataset_of_the_library_is_read_as_any_table(has_splits, tmp_pat
     """The size of its text was 0 bytes, by which the steps of a pass were divided."""
     import datasets
 
-    monkeypatch.chdir(tmp_path)
     rows = datasets.Dataset.from_dict(
         {
             "body": [f"document number {number} of a few words" for number in range(40)],

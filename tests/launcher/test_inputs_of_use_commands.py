@@ -6,11 +6,12 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.cli import app
 from launcher.commands import evaluate_glue, evaluation
 from launcher.commands.text_jobs import texts_and_output
 from launcher.process import json_child
@@ -36,7 +37,6 @@ def begun_run(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_without_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(json_child.subprocess, "Popen", _start_nothing)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -47,27 +47,30 @@ def _start_nothing(*_: object, **__: object) -> None:
     raise AssertionError("a child process was started")
 
 
-def refused(command: str, folder: str, data: str, capsys: pytest.CaptureFixture[str]) -> str:
-    words = [{"FOLDER": folder, "DATA": data}.get(word, word) for word in COMMANDS[command]]
-    assert app.run(words) == EXIT_USAGE
-    assert not Path("out").exists()
-    return re.sub(r"\S*/", "", capsys.readouterr().err.splitlines()[0])
+@pytest.fixture
+def refused(command: Callable[..., Any]) -> Callable[[str, str, str], str]:
+    """Run a command on a folder and data; return the line in which it refuses them, without folders."""
+
+    def run(name: str, folder: str, data: str) -> str:
+        words = [{"FOLDER": folder, "DATA": data}.get(word, word) for word in COMMANDS[name]]
+        error = command(*words).refused(EXIT_USAGE).err
+        assert not Path("out").exists()
+        return re.sub(r"\S*/", "", error.splitlines()[0])
+
+    return run
 
 
-def test_a_model_that_is_left_out_is_the_missing_argument(capsys):
-    assert app.run(["evaluate", "blimp", "--data", "texts.txt"]) == EXIT_USAGE
-    assert "missing argument 'FOLDER'" in capsys.readouterr().err
+def test_a_model_that_is_left_out_is_the_missing_argument(command):
+    command("evaluate", "blimp", "--data", "texts.txt").refused(EXIT_USAGE, "missing argument 'FOLDER'")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt"])
-def test_missing_data_is_refused_at_once(command, data, capsys):
-    assert refused(command, "model", data, capsys) == (
-        "error: absent.txt: no such file or folder [unusable-path]"
-    )
+def test_missing_data_is_refused_at_once(name, data, refused):
+    assert refused(name, "model", data) == "error: absent.txt: no such file or folder [unusable-path]"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     ("folder", "reason"),
     [
@@ -78,8 +81,8 @@ def test_missing_data_is_refused_at_once(command, data, capsys):
         ("run", "the run has no checkpoint yet"),
     ],
 )
-def test_a_folder_without_a_model_is_refused_at_once(command, folder, reason, begun_run, capsys):
-    assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")
+def test_a_folder_without_a_model_is_refused_at_once(name, folder, reason, begun_run, refused):
+    assert refused(name, folder, "texts.txt").endswith(f"{reason} [model-folder]")
 
 
 def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp_path):
@@ -97,19 +100,17 @@ def test_a_run_without_a_checkpoint_may_have_failed(begun_run):
     assert f"neobert-launch status {begun_run}" in refusal.value.hint
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(command, tmp_path, capsys):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(name, tmp_path, refused):
     (tmp_path / "model" / "adapter").mkdir()
     (tmp_path / "model" / "adapter" / "adapter_config.json").write_text("{}")
     reason = "is an adapter without its base model; pass model, which has both merged"
-    assert (
-        refused(command, "model/adapter", "texts.txt", capsys) == f"error: adapter: {reason} [model-folder]"
-    )
+    assert refused(name, "model/adapter", "texts.txt") == f"error: adapter: {reason} [model-folder]"
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "encode"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "encode"])
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_refused_evaluation_leaves_no_empty_folder_behind(command, is_new, tmp_path, monkeypatch):
+def test_a_refused_evaluation_leaves_no_empty_folder_behind(name, is_new, tmp_path, monkeypatch, command):
     def refuse(*_: object, **__: object) -> None:
         assert (tmp_path / "out").is_dir()
         raise ProjectError("blimp-files", "holds no pairs", "pass other files", "texts.txt")
@@ -122,18 +123,18 @@ def test_a_refused_evaluation_leaves_no_empty_folder_behind(command, is_new, tmp
     (tmp_path / "model" / "model.safetensors").write_bytes(b"")
     if not is_new:
         (tmp_path / "out").mkdir()
-    words = [{"FOLDER": "model", "DATA": "texts.txt"}.get(word, word) for word in COMMANDS[command]]
-    assert app.run([*words, "--device", "cpu"]) == EXIT_CHECK_FAILED
+    words = [{"FOLDER": "model", "DATA": "texts.txt"}.get(word, word) for word in COMMANDS[name]]
+    assert command(*words, "--device", "cpu").code == EXIT_CHECK_FAILED
     assert (tmp_path / "out").exists() is not is_new
 
 
-def test_ctrl_c_says_that_the_same_command_continues(capsys, monkeypatch):
+def test_ctrl_c_says_that_the_same_command_continues(command, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("launcher.commands.text_jobs.report_of", interrupted)
-    assert app.run(["encode", "model", "texts.txt", "-o", "out.npy"]) == EXIT_INTERRUPTED
-    message = " ".join(capsys.readouterr().err.split())
+    answer = command("encode", "model", "texts.txt", "-o", "out.npy").refused(EXIT_INTERRUPTED)
+    message = " ".join(answer.err.split())
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message
 
 

@@ -290,8 +290,7 @@ def test_a_folder_to_go_on_from_that_is_no_checkpoint(configured, tmp_path, cont
     assert found.reason == reason
 
 
-def test_a_continued_run_needs_the_text_of_its_source(configured, subject, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_continued_run_needs_the_text_of_its_source(configured, subject, tmp_path):
     source = configured({"dataset.path": "old.txt", "dataset.name": None, "dataset.max_seq_length": 64})
     checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
     continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})

@@ -47,7 +47,6 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"0" * 64)
     (tmp_path / "weights" / "newest").symlink_to("10")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "cgroup").mkdir()
     monkeypatch.setattr(module, "CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr(module, "PROJECT_ROOT", tmp_path / "project")

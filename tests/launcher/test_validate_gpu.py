@@ -110,14 +110,13 @@ def test_an_answer_that_makes_no_sense_is_unknown(command, answer):
 
 
 @pytest.mark.parametrize("name", ["validate-gpu", "preflight"])
-def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(command, monkeypatch, tmp_path, name):
+def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(command, monkeypatch, name):
     measured = (
         "launcher.preflight.examination.collect"
         if name == "preflight"
         else f"{validate_gpu.__name__}.collect"
     )
     monkeypatch.setattr(measured, lambda *_: pytest.fail("something was measured"))
-    monkeypatch.chdir(tmp_path)
     reported = command(
         name, "-p", "cpu-demo", "--save-facts", "missing/facts.json", "--output-format", "json"
     )
