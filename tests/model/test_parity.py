@@ -132,10 +132,3 @@ def test_learned_positions_move_the_output(make_model):
     shifted = model(ids, position_ids=torch.arange(6)[None] + 3).logits
     assert not torch.allclose(model(ids).logits, shifted, atol=1e-2)
     assert torch.equal(model(ids).logits, model(ids, position_ids=torch.arange(6)[None]).logits)
-
-
-def test_rows_beyond_the_learned_positions_are_refused(make_model):
-    model = make_model(rope=False, max_position_embeddings=6)
-    assert model(torch.ones(1, 6, dtype=torch.long)).logits.shape[1] == 6
-    with pytest.raises(ValueError, match="a row of 7 tokens exceeds max_position_embeddings \\(6\\)"):
-        model(torch.ones(1, 7, dtype=torch.long))

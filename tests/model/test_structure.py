@@ -54,7 +54,7 @@ def test_published_sizes(changes, wanted):
     assert sum(p.numel() for p in model.parameters()) == wanted
 
 
-@pytest.mark.parametrize(("nominal", "width"), [(3072, 2048), (768, 512), (48, 32), (100, 72), (4096, 2736)])
+@pytest.mark.parametrize(("nominal", "width"), [(3072, 2048), (768, 512), (49, 32), (100, 72), (4096, 2736)])
 def test_the_gated_width_is_two_thirds_rounded_up_to_eight(nominal, width):
     assert NeoBERTConfig(intermediate_size=nominal).ffn_width == width
     assert NeoBERTConfig(intermediate_size=nominal, hidden_act="gelu").ffn_width == nominal

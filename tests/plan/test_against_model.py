@@ -32,7 +32,7 @@ def build(model):
         {"rms_norm": False},
         {"hidden_act": "gelu"},
         {"rope": False, "max_position_embeddings": 1024},
-        {"intermediate_size": 500},
+        {"intermediate_size": 505},
     ],
 )
 def test_every_parameter_is_counted(change):

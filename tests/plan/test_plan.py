@@ -19,7 +19,7 @@ from neobert.config.schema import (
     TrainerConfig,
 )
 from neobert.families.table import shape_of
-from neobert.plan import Measured, assumptions_for, build_plan
+from neobert.plan import Measured, assumptions_for, build_plan, round_up
 from neobert.plan.memory import logits_bytes
 
 A100 = assumptions_for("A100", 80, 0.35)
@@ -285,6 +285,13 @@ def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, o
 def test_vocabulary(model, tokenizer, expected):
     plan = plan_with(model=ModelConfig(vocab_size=model), tokenizer=TokenizerConfig(vocab_size=tokenizer))
     assert plan.vocab_size.value == expected
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1000))
+def test_round_up(value, multiple):
+    rounded = round_up(value, multiple)
+    assert rounded % multiple == 0
+    assert 0 <= rounded - value < multiple
 
 
 def test_the_longest_sequence_is_the_collators_or_the_data_sets():
