@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -50,7 +49,7 @@ def test_weights_have_the_names_and_shapes_of_flash_linear_attention():
     assert {name: tuple(each.shape) for name, each in build().model.state_dict().items()} == OF_FLA
 
 
-def test_flash_linear_attention_loads_a_checkpoint(tmp_path: Path):
+def test_flash_linear_attention_loads_a_checkpoint(tmp_path):
     fla = pytest.importorskip("fla.models.nsa", exc_type=ImportError)
     model = build(rope_theta=500.0, tie_word_embeddings=False).model
     write_hf_folder(model, None, tmp_path)
@@ -87,7 +86,7 @@ def test_padding_at_the_end_changes_nothing_and_before_tokens_is_refused():
         model.generate(ids, attention_mask=mask, max_new_tokens=2, eos_token_id=None)
 
 
-def test_a_saved_model_generates_without_a_cache(tmp_path: Path):
+def test_a_saved_model_generates_without_a_cache(tmp_path):
     model = build().model.eval()
     write_hf_folder(model, None, tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path)

@@ -47,12 +47,12 @@ def plan_of(profile: Profile) -> Plan:
     return build_plan(profile.config, assumptions_for(gpu, requires.gpu_memory_gib, profile.expects.mfu))
 
 
-def test_the_list_is_complete_and_sorted() -> None:
+def test_the_list_is_complete_and_sorted():
     assert list_profiles() == tuple(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_profile_is_locked_named_and_kept_in_its_folder(name: str) -> None:
+def test_a_profile_is_locked_named_and_kept_in_its_folder(name):
     profile = load_profile(name)
     assert profile.is_locked
     assert profile.config.profile == profile.name == name
@@ -66,7 +66,7 @@ def test_a_profile_is_locked_named_and_kept_in_its_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_profile_is_a_fixed_point(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_is_a_fixed_point(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # paths of a run file are relative to it
     profile = load_profile(name)
     path = Path("resolved.yaml")
@@ -79,12 +79,12 @@ def test_a_profile_is_a_fixed_point(name: str, tmp_path: Path, monkeypatch: pyte
     assert (run.digest, run.profile) == (loaded.digest, profile)
 
 
-def test_no_two_profiles_share_an_output_directory() -> None:
+def test_no_two_profiles_share_an_output_directory():
     assert len({load_profile(name).config.trainer.output_dir for name in NAMES}) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hardware_processes_and_lengths_agree(name: str) -> None:
+def test_hardware_processes_and_lengths_agree(name):
     profile = load_profile(name)
     config = profile.config
     world_size = config.distributed.nproc_per_node * config.distributed.nnodes
@@ -104,7 +104,7 @@ def test_hardware_processes_and_lengths_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
-def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
+def test_a_production_profile_is_no_toy_and_risks_little(name):
     profile = load_profile(name)
     config, plan = profile.config, plan_of(profile)
     assert profile.kind == "production"
@@ -120,7 +120,7 @@ def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*PRODUCTION, "l40s-dev"])
-def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
+def test_no_profile_recomputes_activations_that_fit(name):
     profile = load_profile(name)
     plan = plan_of(profile)
     assert not profile.config.trainer.gradient_checkpointing
@@ -130,7 +130,7 @@ def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_a_sharded_profile_fits_only_with_freed_blocks(name: str) -> None:
+def test_a_sharded_profile_fits_only_with_freed_blocks(name):
     config, plan = load_profile(name).config, plan_of(load_profile(name))
     assert (config.distributed.mode, config.distributed.reshard_after_forward) == ("fsdp2", None)
     assert plan.reshards.value is True
@@ -141,7 +141,7 @@ MEASURED = ("h100-prod", "h200-prod")
 
 
 @pytest.mark.parametrize("name", [name for name in PRODUCTION if name != "long-context"])  # of any card
-def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
+def test_the_expected_rate_brackets_what_the_plan_predicts(name):
     profile = load_profile(name)
     assert profile.expects.is_estimate == ("never run" in profile.intent) == (name not in MEASURED)
     assert profile.expects.tokens_per_second is not None
@@ -150,18 +150,18 @@ def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PRODUCTION if name not in CONTINUED])
-def test_a_profile_that_starts_from_nothing_sees_enough_text(name: str) -> None:
+def test_a_profile_that_starts_from_nothing_sees_enough_text(name):
     least = 20 if name in DECODERS else 40
     assert plan_of(load_profile(name)).tokens_per_parameter.value > least
 
 
-def test_embeddings_continue_h200_prod() -> None:
+def test_embeddings_continue_h200_prod():
     first, second = load_profile("h200-prod").config, load_profile("contrastive-h200").config
     assert second.model.pretrained_checkpoint == f"{first.trainer.output_dir}/checkpoints/latest"
     assert second.dataset.max_seq_length <= first.dataset.max_seq_length
 
 
-def test_long_context_continues_a100_prod() -> None:
+def test_long_context_continues_a100_prod():
     first, second = load_profile("a100-prod").config, load_profile("long-context").config
     assert second.model.pretrained_checkpoint == f"{first.trainer.output_dir}/checkpoints/latest"
     assert second.dataset.max_seq_length == 4096
@@ -186,7 +186,7 @@ def test_long_context_continues_a100_prod() -> None:
         ("h200-prod", "8xh200-prod", {"trainer.per_device_train_batch_size"}),
     ],
 )
-def test_several_cards_train_batch_for_batch_what_one_does(single: str, several: str, more: set[str]) -> None:
+def test_several_cards_train_batch_for_batch_what_one_does(single, several, more):
     one, many = to_dict(load_profile(single).config), to_dict(load_profile(several).config)
     differing = {
         f"{section}.{key}"
@@ -204,7 +204,7 @@ def test_several_cards_train_batch_for_batch_what_one_does(single: str, several:
 
 
 @pytest.mark.parametrize("name", SMOKE)
-def test_a_smoke_profile_is_short_and_needs_no_network(name: str) -> None:
+def test_a_smoke_profile_is_short_and_needs_no_network(name):
     profile = load_profile(name)
     assert profile.kind == "smoke"
     assert profile.config.dataset.name.startswith("builtin:")
@@ -213,7 +213,7 @@ def test_a_smoke_profile_is_short_and_needs_no_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEVELOPMENT)
-def test_a_development_profile_brings_no_data_and_follows_the_length_of_a_run(name: str) -> None:
+def test_a_development_profile_brings_no_data_and_follows_the_length_of_a_run(name):
     profile = load_profile(name)
     dataset, trainer = profile.config.dataset, profile.config.trainer
     assert profile.kind == "development"
@@ -223,5 +223,5 @@ def test_a_development_profile_brings_no_data_and_follows_the_length_of_a_run(na
     assert trainer.resume_from_checkpoint == "auto"
 
 
-def test_bases_are_no_profiles_to_run() -> None:
+def test_bases_are_no_profiles_to_run():
     assert {path.stem for path in (SHIPPED / "base").glob("*.yaml")} == {"_neobert"}

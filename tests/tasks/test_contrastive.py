@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import spec_of
 from tests.killed_run import killed_before
 from tests.pairs import pairs
+from tests.tasks.conftest import options_of
 from tests.validators.judging import found as judged
 from tests.validators.judging import run_of
 
@@ -39,16 +41,7 @@ def file(tmp_path_factory) -> Path:
     return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", pairs(300, 1))
 
 
-def options(path: Path, section=None, **more):
-    data = {"path": str(path), "cache_dir": str(path.parent / "cache"), "eval_samples": 24}
-    data |= {"long_documents": "truncate"}
-    return {
-        "task": "contrastive",
-        "contrastive": section or {},
-        "dataset": data | more.pop("dataset", {}),
-        "tokenizer": {"vocab_size": 128},
-        **more,
-    }
+options = partial(options_of, "contrastive")
 
 
 # --- rows

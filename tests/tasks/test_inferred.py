@@ -22,7 +22,7 @@ TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -87,7 +87,7 @@ def of(values: Sequence[Any]) -> list[Any]:
         ),
     ],
 )
-def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_columns_and_labels_of_texts(name, columns, expected):
     table = classified(write(name, columns))
     keys = {key.rpartition(".")[2]: value for key, value in table.keys.items()}
     assert keys == {"label_column": "label", **expected}
@@ -106,7 +106,7 @@ def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expecte
         (["1,2,3", "1,2"], True),
     ],
 )
-def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) -> None:
+def test_combinations_of_labels_are_noted(labels, is_noted):
     notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
     assert any("looks like several labels" in note for note in notes) == is_noted
 
@@ -126,7 +126,7 @@ def test_combinations_of_labels_are_noted(labels: list[str], *, is_noted: bool) 
         (["yes", "Yes", "no"], "classes that differ only in case: Yes, yes"),
     ],
 )
-def test_names_of_classes_that_may_be_a_mistake_are_noted(labels: list[str], note: str) -> None:
+def test_names_of_classes_that_may_be_a_mistake_are_noted(labels, note):
     notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
     assert note in notes
     assert note not in classified(write("b.csv", {"text": TEXTS, "label": of(["1,5", "yes", "no"])})).notes
@@ -139,7 +139,7 @@ def test_names_of_classes_that_may_be_a_mistake_are_noted(labels: list[str], not
         ("id-{}", "more than 500 different labels"),
     ],
 )
-def test_too_many_classes_are_refused(form: str, problem: str) -> None:
+def test_too_many_classes_are_refused(form, problem):
     rows = range(600)
     path = write(
         "a.csv", {"text": [f"text of {row}" for row in rows], "label": [form.format(row) for row in rows]}
@@ -158,7 +158,7 @@ def test_too_many_classes_are_refused(form: str, problem: str) -> None:
         ("stars", range(1, 6), 9, "5 classes: 1, 2, 3, 4, 5; for scores: "),
     ],
 )
-def test_whole_numbers_that_repeat_are_classes(name: str, numbers: range, repeats: int, found: str) -> None:
+def test_whole_numbers_that_repeat_are_classes(name, numbers, repeats, found):
     """A table of 77 numbered intents became a regression, and one of many ids too."""
     labels = [*numbers] * repeats
     path = write("a.csv", {"text": [f"text of {row}" for row in range(len(labels))], name: labels})
@@ -173,7 +173,7 @@ def test_whole_numbers_that_repeat_are_classes(name: str, numbers: range, repeat
         ("classes", {"problem": "classes", "label_names": ["1", "2", "5"]}),
     ],
 )
-def test_the_problem_may_be_stated(problem: str, keys: dict[str, Any]) -> None:
+def test_the_problem_may_be_stated(problem, keys):
     path = write("a.csv", {"text": TEXTS, "stars": of([1, 2, 5])})
     found = classified(path, {"classification.problem": problem}).keys
     assert found == {
@@ -181,7 +181,7 @@ def test_the_problem_may_be_stated(problem: str, keys: dict[str, Any]) -> None:
     }
 
 
-def test_columns_may_be_named() -> None:
+def test_columns_may_be_named():
     table = {"body": TEXTS, "title": TEXTS[::-1], "rating": of([1, 2, 3]), "kind": of(["x", "y"])}
     path = write("a.csv", table)
     guessed = classified(path)
@@ -201,7 +201,7 @@ def test_columns_may_be_named() -> None:
         classified(path, {"classification.label_column": "Kind"})
 
 
-def test_columns_of_other_tasks_may_be_named() -> None:
+def test_columns_of_other_tasks_may_be_named():
     path = write("a.jsonl", {"a": TEXTS, "b": TEXTS, "w": of([["x"]]), "v": of([["O"]]), "u": of([["B-p"]])})
     with pytest.raises(ProjectError) as refusal:
         paired(path)
@@ -214,7 +214,7 @@ def test_columns_of_other_tasks_may_be_named() -> None:
     assert requested(path, asks | {"question_answering.answer_column": "w"}).keys.items() >= asks.items()
 
 
-def test_quotes_of_a_tsv_file_may_be_characters() -> None:
+def test_quotes_of_a_tsv_file_may_be_characters():
     texts = [f'"quoted text {number}' for number in range(40)]
     table = classified(write("a.tsv", {"sentence": texts, "label": of([0, 1])}))
     assert table.keys["dataset.tsv_quotes"] is False
@@ -231,7 +231,7 @@ def test_quotes_of_a_tsv_file_may_be_characters() -> None:
         ([0, 2], ["0", "1", "2"]),
     ],
 )
-def test_columns_and_labels_of_words(values: list[Any], names: list[str]) -> None:
+def test_columns_and_labels_of_words(values, names):
     rows = {"id": range(40), "words": [["a"] * len(values)] * 40, "ner_tags": [values] * 40}
     table = tagged(write("a.jsonl", rows))
     assert table.keys == {"token_classification.label_names": names}
@@ -259,7 +259,7 @@ SPANS = [{"text": ["met"], "answer_start": [4]}] * 30 + [{"text": [], "answer_st
         ),
     ],
 )
-def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> None:
+def test_columns_of_questions(columns, keys):
     table = requested(write("a.jsonl", {"question": TEXTS, "id": range(40), **columns}))
     assert table.keys == keys
     assert len(table.lengths) == 40
@@ -285,7 +285,7 @@ def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> 
         ),
     ],
 )
-def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> None:
+def test_an_unclear_table_is_refused(columns, problem):
     path = write("a.jsonl" if None in columns.get("label", ()) else "a.csv", columns)
     with pytest.raises(ProjectError) as refusal:
         classified(path)
@@ -293,7 +293,7 @@ def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> N
     assert refusal.value.hint
 
 
-def test_labels_with_missing_values() -> None:
+def test_labels_with_missing_values():
     missing = {"text": TEXTS, "label": of([0.0, float("nan"), 1.0])}
     for name in ("a.jsonl", "a.parquet"):
         assert classified(write(name, missing)).keys["classification.label_names"] == ["0.0", "1.0"]
@@ -305,14 +305,14 @@ def test_labels_with_missing_values() -> None:
 
 
 @pytest.mark.parametrize("infer", [classified, paired, tagged])
-def test_a_table_may_have_the_name_of_a_text(infer: Any) -> None:
+def test_a_table_may_have_the_name_of_a_text(infer):
     Path("my train.txt").write_text("text\tlabel\n", encoding="utf-8")
     with pytest.raises(ProjectError, match="is plain text without labels") as refusal:
         infer(Path("my train.txt"))
     assert "if tabs separate the fields: cp 'my train.txt' 'my train.tsv'; " in refusal.value.hint
 
 
-def test_words_without_lists_are_refused() -> None:
+def test_words_without_lists_are_refused():
     with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
         tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))
 
@@ -333,13 +333,13 @@ def test_words_without_lists_are_refused() -> None:
         ),
     ],
 )
-def test_columns_of_pairs(columns: dict[str, Any], keys: dict[str, Any], num_texts: int) -> None:
+def test_columns_of_pairs(columns, keys, num_texts):
     table = paired(write("a.jsonl", columns))
     assert {key.rpartition(".")[2]: value for key, value in table.keys.items()} == keys
     assert len(table.lengths) == num_texts
 
 
-def test_negatives_that_the_first_rows_lack_are_found() -> None:
+def test_negatives_that_the_first_rows_lack_are_found():
     rows = [{"query": text, "positive": text} for text in TEXTS]
     most = {f"negative_{number}": "a b" for number in range(1, 65)}
     Path("mined.jsonl").write_text("\n".join(map(json.dumps, [*rows, rows[0] | most])), encoding="utf-8")
@@ -357,7 +357,7 @@ def test_negatives_that_the_first_rows_lack_are_found() -> None:
         ),
     ],
 )
-def test_a_later_row_of_another_form_is_refused_with_its_line(row: dict[str, Any], problem: str) -> None:
+def test_a_later_row_of_another_form_is_refused_with_its_line(row, problem):
     rows = [{"instruction": "a", "output": "b", "input": None}, row]
     Path("chat.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     with pytest.raises(ProjectError, match=problem) as caught:
@@ -365,7 +365,7 @@ def test_a_later_row_of_another_form_is_refused_with_its_line(row: dict[str, Any
     assert caught.value.place == "chat.jsonl:2"
 
 
-def test_a_table_without_pairs_is_refused() -> None:
+def test_a_table_without_pairs_is_refused():
     with pytest.raises(ProjectError, match="no column is known to hold documents: 'other'"):
         paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))
     with pytest.raises(ProjectError, match="the table has no other column") as caught:
@@ -373,7 +373,7 @@ def test_a_table_without_pairs_is_refused() -> None:
     assert caught.value.hint == "add a column of documents"
 
 
-def test_a_saved_dataset_is_read_as_any_table() -> None:
+def test_a_saved_dataset_is_read_as_any_table():
     import datasets
 
     turns = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}]
@@ -385,7 +385,7 @@ def test_a_saved_dataset_is_read_as_any_table() -> None:
         assert conversed(folder).notes[0].startswith("conversations: messages in column 'messages', 40 rows")
 
 
-def test_classes_of_a_saved_dataset_that_are_named_by_other_numbers_have_no_names() -> None:
+def test_classes_of_a_saved_dataset_that_are_named_by_other_numbers_have_no_names():
     """The rows hold 0 to 4, of which 1 was read as the class named 1, which is class 0."""
     import datasets
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from neobert.tasks.multiple_choice.labels import choices_of, index_of
 from neobert.tasks.multiple_choice.objective import LOWEST, by_row
 from neobert.tasks.multiple_choice.rows import choice_fields
 from neobert.tasks.specs import spec_of
+from tests.tasks.conftest import options_of
 
 RIGHT, WRONG = "hums softly", ("barks", "purrs", "sings", "swims away")
 
@@ -41,16 +43,7 @@ def rows(count: int, seed: int) -> list[dict[str, object]]:
     return found
 
 
-def options(path: Path, section=None, **more):
-    data = {"path": str(path), "cache_dir": str(path.parent / "cache"), "eval_samples": 24}
-    data |= {"long_documents": "truncate"}
-    return {
-        "task": "multiple_choice",
-        "multiple_choice": section or {},
-        "dataset": data | more.pop("dataset", {}),
-        "tokenizer": {"vocab_size": 128},
-        **more,
-    }
+options = partial(options_of, "multiple_choice")
 
 
 @pytest.fixture(scope="session")

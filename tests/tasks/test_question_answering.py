@@ -32,6 +32,7 @@ from neobert.tasks.question_answering.labels import Answer
 from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import best_spans, places_of
 from neobert.tasks.specs import metrics_of, spec_of
+from tests.tasks.conftest import options_of
 
 NAMES, TOWNS = ("Mara Jonas", "Lina Vesu", "Tako Remi"), ("Norstad", "Altburg", "Wesmere")
 
@@ -54,14 +55,7 @@ def questions(count: int, seed: int) -> list[dict[str, object]]:
 
 def options(path: Path, section=None, **more):
     section = {"null_threshold": 0.0, "doc_stride": 4} if section is None else section
-    data = {"path": str(path), "cache_dir": str(path.parent / "cache"), "eval_samples": 24}
-    return {
-        "task": "question_answering",
-        "question_answering": section,
-        "dataset": data | more.pop("dataset", {}),
-        "tokenizer": {"vocab_size": 128},
-        **more,
-    }
+    return options_of("question_answering", path, section, **more)
 
 
 @pytest.fixture(scope="session")
