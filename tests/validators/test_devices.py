@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.validators.conftest import RECORDED
 from validators.finding import Status
 from validators.rules.gpu import FATAL_XIDS
 
@@ -66,7 +66,7 @@ def test_devices_that_the_run_does_not_take_are_not_judged(group, code, bad, jud
 
 @pytest.fixture
 def recorded() -> dict[str, Any]:
-    return dict(json.loads((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8")))
+    return dict(json.loads(RECORDED))
 
 
 def test_a_cpu_build_of_torch_is_no_fault_of_a_cpu_profile(judge_situation):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from neobert.plan import Derived
 from neobert.plan.derived import Start
 from profiles.registry import Requirements, resolve_run
-from validators.facts_io import facts_from_json
+from tests.validators.judging import FACTS
 from validators.finding import Severity
 from validators.planning import plan_run
 from validators.remaining import remaining_of, start_of
 from validators.rule import RULES
 
-FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 RUN = resolve_run("a100-prod")
 PLAN = plan_run(RUN)
 GPU = FACTS.gpus[0]
@@ -76,15 +74,11 @@ def test_credentials_are_needed_by_wandb_that_is_online(tracker, changes, count)
     assert len(violations("HST004", replace(FACTS, tracker=facts), run=run)) == count
 
 
-@pytest.mark.parametrize(("used", "count"), [(2000, 0), (2001, 1)])
-def test_memory_in_use(used, count):
+@pytest.mark.parametrize(
+    ("used", "needed", "count"), [(2000, 1.0, 0), (2001, 1.0, 1), (0, 90_000.0, 0), (0, 90_001.0, 1)]
+)
+def test_memory_in_use_and_free_memory(used, needed, count):
     gpu = with_gpu(memory_total_mib=100_000, memory_used_mib=used)
-    assert len(violations("GPU002", gpu, memory_mib=1.0)) == count
-
-
-@pytest.mark.parametrize(("needed", "count"), [(90_000.0, 0), (90_001.0, 1)])
-def test_free_memory(needed, count):
-    gpu = with_gpu(memory_total_mib=100_000, memory_used_mib=0)
     assert len(violations("GPU002", gpu, memory_mib=needed)) == count
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
+from tests.validators.conftest import RECORDED
 from validators.facts import NO_FACTS, Facts, ProbeRecord
 from validators.facts_gpu import GpuFacts
 from validators.facts_host import (
@@ -25,7 +25,6 @@ from validators.facts_host import (
 )
 from validators.facts_io import facts_from_json, facts_to_json
 
-RECORDED = (Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 GROUPS = {

@@ -15,7 +15,6 @@ from tests.validators.judging import (
     with_device,
 )
 from validators.finding import Severity
-from validators.rules.gpu import _bus
 
 A100 = next(card for card in CARDS if card.name == "A100")
 
@@ -36,11 +35,6 @@ def test_a_run_without_a_profile_needs_a_gpu_a_process():
 def test_what_may_be_a_weak_card_only_warns(changes):
     (one,) = found("GPU003", run_of(), replace(FACTS, gpu_health=healthy(changes)))
     assert one.severity is Severity.WARN
-
-
-@pytest.mark.parametrize("place", ["0000:3b:00", "00000000:3B:00.0"])
-def test_a_bus_is_written_in_hexadecimal(place):
-    assert _bus(place) == (0, 59, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tests.validators.judging import (
     FACTS,
     found,
     run_of,
-    with_facts,
     with_part,
 )
 from validators.rule import RULES
@@ -112,17 +111,6 @@ def test_idle_tensor_cores_are_a_matter_of_production_and_gpus(profile, reason):
 def test_bf16_begins_with_ampere(capability, count):
     facts = replace(FACTS, gpus=(replace(FACTS.gpus[0], compute_capability=capability),))
     assert len(found("PRE002", run_of(), facts)) == count
-
-
-@pytest.mark.parametrize(("factor", "count"), [(1 + 0.995e-6, 0), (1 + 1.005e-6, 1)])
-def test_the_rate_is_the_planned_one_to_a_millionth(factor, count):
-    lines = tuple(
-        replace(line, learning_rate=line.learning_rate * factor) for line in FACTS.rehearsal.schedule
-    )
-    assert (
-        len(found("SCH002", run_of("optimizer.lr=2e-3"), with_facts("rehearsal", schedule=lines[:1])))
-        == count
-    )
 
 
 def test_products_in_no_declared_precision_are_none_of_it():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
 from tests.validators.judging import FACTS
-from validators.facts_io import facts_from_json
 from validators.finding import Severity, Status
 from validators.numerics_faults import count_killed
 
@@ -224,10 +222,7 @@ def test_wrong_arithmetic_has_no_waiver(judge_situation):
 
 
 def test_killed_faults_are_counted():
-    text = (Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8")
-    numerics = facts_from_json(text).numerics
-    assert numerics is not None
-    assert count_killed(numerics) == (6, 6)
+    assert count_killed(FACTS.numerics) == (6, 6)
 
 
 def test_numbers_are_judged_on_a_cpu_where_they_were_probed(judge_situation):
