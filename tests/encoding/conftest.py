@@ -14,17 +14,11 @@ from transformers import AutoModel, AutoTokenizer
 
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from tests.export.conftest import tokenizer_dir
+from tests.export.conftest import _one_thread_one_seed, tokenizer_dir
 
-__all__ = ["tokenizer_dir"]
+__all__ = ["_one_thread_one_seed", "tokenizer_dir"]
 
 WORDS = ["the", "model", "reads", "text", "a", "b", "c", "unknown-word"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_one_seed() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -6,20 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from neobert.export import run as export_run
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from tests.model.conftest import _one_thread_one_seed
+
+__all__ = ["_one_thread_one_seed"]
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_one_seed():
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from neobert.objectives import packed_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels
 from neobert.objectives.tokens import TokenObjective
+from tests.objectives.test_tokens import loss_and_gradients
 
 VOCAB, LENGTHS, HEADS = 61, (7, 1, 5, 11), 2
 
@@ -76,13 +77,6 @@ def _plain_formulas(monkeypatch):
     for name, value in plain.items():
         monkeypatch.setattr(packed_encoder, name, value)
     monkeypatch.setattr(packed_encoder.flash4, "rotary_attention", attend)
-
-
-def loss_and_gradients(objective, inputs):
-    objective.zero_grad()
-    loss = objective(**inputs)
-    loss.backward()
-    return loss.detach(), {name: each.grad.clone() for name, each in objective.named_parameters()}
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -80,13 +80,6 @@ def test_auto_prefers_fused_then_triton(on_a_gpu):
     assert "fused needs compute capability 9.x, but this GPU has 8.0" in kernels.reason
 
 
-def test_without_triton_auto_is_torch(on_a_gpu):
-    on_a_gpu("triton")
-    kernels = resolve_step_kernels(config(), "cuda", BF16)
-    assert not kernels.replace_blocks
-    assert "triton needs triton, which is not installed" in kernels.reason
-
-
 @pytest.mark.parametrize(("length", "attention"), [(1024, "triton_packed"), (4096, "flash_attn_4")])
 def test_long_rows_take_flash_attention_4_where_it_is(on_a_gpu, monkeypatch, length, attention):
     on_a_gpu()
@@ -160,7 +153,8 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
     for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
         monkeypatch.setitem(sys.modules, name, None)
     kernels = resolve_step_kernels(config(), "cuda", BF16)
-    assert kernels.attention == "torch_varlen"
+    assert (kernels.replace_blocks, kernels.attention) == (False, "torch_varlen")
+    assert "triton needs triton, which is not installed" in kernels.reason
     assert "auto: supported here" in kernels.reason
     assert "flash-attn, which does not import" in kernels.reason
 

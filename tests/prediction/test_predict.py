@@ -30,9 +30,9 @@ from neobert.model import (
 from neobert.prediction.class_scores import class_scores
 from neobert.prediction.job import run
 from neobert.prediction.request import Request
-from tests.export.conftest import tokenizer_dir
+from tests.export.conftest import _one_thread_one_seed, tokenizer_dir
 
-__all__ = ["tokenizer_dir"]
+__all__ = ["_one_thread_one_seed", "tokenizer_dir"]
 
 WORDS = ["the", "model", "reads", "text", "a", "b", "c", "unknown-word"]
 LABELS = {"id2label": {0: "bad", 1: "fair", 2: "good"}, "label2id": {"bad": 0, "fair": 1, "good": 2}}
@@ -68,12 +68,6 @@ FAMILIES = {
 }  # fmt: skip
 TYPED = ("BERT", "DeBERTa")
 """Families that read the second text of a pair with a type of its own; packed and padded."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_one_seed() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
 
 
 @pytest.fixture
@@ -356,30 +350,29 @@ def test_columns_of_the_input_are_not_replaced(classifier, tmp_path):
         predict(classifier, [{**row, "predicted_prediction": 1}], tmp_path, "b.jsonl")
 
 
+def checkpoint_of_a_run(run_dir, model, config):
+    (run_dir / "checkpoints").mkdir(parents=True)
+    (run_dir / "resolved.json").write_text(json.dumps(config))
+    return Path(model).rename(run_dir / "checkpoints" / "10")
+
+
 def test_columns_are_those_of_the_run(classifier, tmp_path):
     """A checkpoint of a run reads the columns that the run read."""
-    run_dir = tmp_path / "run"
-    (run_dir / "checkpoints").mkdir(parents=True)
-    Path(classifier).rename(run_dir / "checkpoints" / "10")
     config = {"dataset": {"text_column": "question"}, "classification": {"pair_column": "answer"}}
-    (run_dir / "resolved.json").write_text(json.dumps(config))
+    folder = checkpoint_of_a_run(tmp_path / "run", classifier, config)
     rows = [{"question": "the", "text": "model", "answer": "reads"}]
-    found = predict(run_dir / "checkpoints" / "10", rows, tmp_path)
-    requested = predict(
-        run_dir / "checkpoints" / "10", rows, tmp_path, "b.jsonl", column="question", pair_column="answer"
-    )
-    other = predict(run_dir / "checkpoints" / "10", rows, tmp_path, "c.jsonl", column="text")
+    found = predict(folder, rows, tmp_path)
+    requested = predict(folder, rows, tmp_path, "b.jsonl", column="question", pair_column="answer")
+    other = predict(folder, rows, tmp_path, "c.jsonl", column="text")
     assert found == requested != other
 
 
 def test_labelled_rows_are_scored_by_class(classifier, tmp_path):
     """A row whose label the model does not know is not counted."""
-    run_dir = tmp_path / "run"
-    (run_dir / "checkpoints").mkdir(parents=True)
-    folder = Path(classifier).rename(run_dir / "checkpoints" / "10")
     names = ["bad", "fair", "good"]
     section = {"label_column": "verdict", "label_names": names}
-    (run_dir / "resolved.json").write_text(json.dumps({"task": "classification", "classification": section}))
+    config = {"task": "classification", "classification": section}
+    folder = checkpoint_of_a_run(tmp_path / "run", classifier, config)
     rows = predict(folder, [{"text": text} for text in sentences(30)], tmp_path)
     labelled = [{"text": row["text"], "verdict": names[at % 3]} for at, row in enumerate(rows)]
     source = tmp_path / "labelled.jsonl"

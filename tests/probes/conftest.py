@@ -87,19 +87,20 @@ def path(setting: Setting) -> Path:
 Verdict = dict[str, CheckResult]
 
 
+def checks_of(run: ResolvedRun, numerics: dict[str, Any]) -> Verdict:
+    """Hand what the suite found, as JSON, to the rules as the launcher does; return the checks by code."""
+    found = record_of(NumericsFacts, json.loads(json.dumps(numerics, allow_nan=False)))
+    facts = Facts(numerics=found, probes=(ProbeRecord(name="numerics", status="ok"),))
+    _, checks = judge(run, plan_run(run), facts, (Level.GPU,))
+    return {check.id: check for check in checks if check.id.startswith("NUM")}
+
+
 @pytest.fixture
 def verdict_on() -> Callable[..., Verdict]:
-    """Run the suite, hand its JSON to the rules as the launcher does, and return the checks by code."""
+    """Run the suite on a small run, and return the checks by code."""
 
     def measured(config: RunConfig | None = None) -> Verdict:
-        answer = json.loads(
-            json.dumps(run_suite(config or small_config(), "cpu", every=False), allow_nan=False)
-        )
-        facts = Facts(
-            numerics=record_of(NumericsFacts, answer), probes=(ProbeRecord(name="numerics", status="ok"),)
-        )
-        run: ResolvedRun = resolve_run("cpu-demo", [], [])
-        _, checks = judge(run, plan_run(run), facts, (Level.GPU,))
-        return {check.id: check for check in checks if check.id.startswith("NUM")}
+        found = run_suite(config or small_config(), "cpu", every=False)
+        return checks_of(resolve_run("cpu-demo", [], []), found)
 
     return measured

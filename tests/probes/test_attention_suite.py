@@ -18,12 +18,7 @@ from neobert.probes.__main__ import answer
 from profiles.registry import resolve_run
 from tests.families.layouts import PACKED, SMALL
 from tests.merged_documents import two_merged
-from validators.core import judge
-from validators.facts import Facts, ProbeRecord
-from validators.facts_io import record_of
-from validators.facts_numerics import NumericsFacts
-from validators.finding import Level
-from validators.planning import plan_run
+from tests.probes.conftest import checks_of
 
 SIZES = ("model.num_hidden_layers=2", "tokenizer.vocab_size=512", "dataset.max_seq_length=160")
 
@@ -39,14 +34,9 @@ def judged(tmp_path):
         file = tmp_path / "resolved.json"
         file.write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
         try:
-            found = json.loads(json.dumps(answer(file, "cpu", every=False)["numerics"]))
+            return checks_of(run, answer(file, "cpu", every=False)["numerics"])
         finally:
             AcceleratorState._reset_state(reset_partial_state=True)
-        facts = Facts(
-            numerics=record_of(NumericsFacts, found), probes=(ProbeRecord(name="numerics", status="ok"),)
-        )
-        _, checks = judge(run, plan_run(run), facts, (Level.GPU,))
-        return {check.id: check for check in checks}
 
     return of
 

@@ -47,10 +47,6 @@ def test_a_query_that_is_not_utf8_is_read_as_a_file_is(index):
     assert found(index, "text \udcff") == found(index, "text \ufffd")
 
 
-def test_copies_of_a_text_are_found_in_their_order(index):
-    assert [each["row"] for each in found(index, "the model reads", top=2)] == [0, 5]
-
-
 def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, monkeypatch):
     again = replace(request_of, output=str(tmp_path / "again" / Path(request_of.output).name))
     kept = Shards.write
