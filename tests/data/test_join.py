@@ -30,6 +30,7 @@ from neobert.errors import ProjectError
 from neobert.runfiles.part_faults import disagreements, found_parts, missing
 from neobert.runfiles.prepared_parts import PartNumber
 from tests.data.conftest import Configure, same, sentences, write_jsonl
+from tests.refusals import refusal_of
 
 PARTS = 3
 
@@ -172,12 +173,7 @@ def test_the_facts_of_joined_parts(configure_task, tmp_path):
 
 
 def refused(folder: Path, code: str, says: str) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        join(folder)
-    assert caught.value.code == code
-    assert says in caught.value.message
-    assert caught.value.hint
-    return caught.value
+    return refusal_of(join, code, says, folder)
 
 
 def test_what_is_not_joined_is_refused(configure_task, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from neobert.data.store.token_store import MANIFEST
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.prepared_parts import PartNumber
 from tests.data.conftest import configurator, sentences, write_jsonl
+from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,13 +31,7 @@ def text(tmp_path) -> Path:
     return tmp_path / "text"
 
 
-def refused(code: str, says: str, *arguments) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        prepare_part(*arguments)
-    assert caught.value.code == code
-    assert says in caught.value.message
-    assert caught.value.hint
-    return caught.value
+refused = partial(refusal_of, prepare_part)
 
 
 def test_a_part_that_is_there_is_verified_and_not_written_again(configure, text, tmp_path):

@@ -26,18 +26,15 @@ from neobert.data.store.token_store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
 from tests.data.conftest import sentences, write_jsonl
+from tests.refusals import refusal_of
 
 ROOT = Path(__file__).parents[2]
 
 
 def refused(config: RunConfig, code: str, says: str) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        prepare(config)
-    assert caught.value.code == code
-    assert says in caught.value.message
-    assert caught.value.hint
-    assert caught.value.place
-    return caught.value
+    error = refusal_of(prepare, code, says, config)
+    assert error.place
+    return error
 
 
 def segments(text: TokenStore) -> list[list[int]]:

@@ -22,6 +22,7 @@ from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of, rows_of, sentences, write_jsonl
+from tests.refusals import refusal_of
 
 TEXTS = [f"document {number}" for number in range(20)]
 
@@ -35,12 +36,7 @@ def texts(source: TextSource | None) -> list[str] | None:
 
 
 def refused(code: str, says: str, **options: object) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        list(open_corpus(DatasetConfig(**options)))
-    error = caught.value
-    assert error.code == code
-    assert says in error.message
-    assert error.hint
+    error = refusal_of(lambda: list(open_corpus(DatasetConfig(**options))), code, says)
     assert error.place
     return error
 

@@ -19,6 +19,7 @@ from neobert.data.sources.rows import Field, RowFormat
 from neobert.data.sources.text_files import column_of, read_rows
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
+from tests.refusals import refusal_of
 
 
 def read(path: Path, column: str | None = None) -> list[str]:
@@ -26,12 +27,8 @@ def read(path: Path, column: str | None = None) -> list[str]:
 
 
 def refused(path: Path, code: str, says: str, column: str | None = None) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        read(path, column)
-    error = caught.value
-    assert (error.code, bool(error.hint)) == (code, True)
+    error = refusal_of(read, code, says, path, column)
     assert str(path) in error.place
-    assert says in error.message
     return error
 
 

@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.plan.vocabulary import INERT_TOKEN, count_renumbered, token_ids
+from tests.refusals import refusal_of
 
 # Of the 120 asked for, the text yields this many.
 NUM_TOKENS = 83
@@ -36,13 +38,7 @@ def load(path: Path, **options: object) -> TokenizerBundle:
     return load_tokenizer(TokenizerConfig(path=str(path), **options))
 
 
-def refused(code: str, says: str, config: TokenizerConfig) -> ProjectError:
-    with pytest.raises(ProjectError) as caught:
-        load_tokenizer(config)
-    assert caught.value.code == code
-    assert says in caught.value.message
-    assert caught.value.hint
-    return caught.value
+refused = partial(refusal_of, load_tokenizer)
 
 
 def foreign(folder: Path, vocabulary: list[str], special: list[str], name: str = "tokenizer.json") -> Path:

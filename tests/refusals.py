@@ -1,0 +1,19 @@
+"""Refusals, which have a code, say what is wrong, and name a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from neobert.errors import ProjectError
+
+
+def refusal_of(call: Callable[..., Any], code: str, says: str, *arguments: Any) -> ProjectError:
+    """Return what a call raises, whose code and words are these."""
+    with pytest.raises(ProjectError) as caught:
+        call(*arguments)
+    assert (caught.value.code, bool(caught.value.hint)) == (code, True)
+    assert says in caught.value.message
+    return caught.value
