@@ -1,4 +1,4 @@
-"""Tensor descriptors: matrices whose blocks a GPU copies by itself, from Hopper on."""
+"""Tensor descriptors: matrices whose blocks a GPU copies by itself, Hopper and Blackwell in data centres."""
 
 from typing import Any
 
@@ -7,11 +7,12 @@ from torch import Tensor
 
 
 def copies_blocks(x: Tensor) -> bool:
-    """Return whether the device of x copies blocks by itself.
+    """Return whether the device of x copies blocks by itself, into memory that holds those of a program.
 
     Older GPUs load them through registers, one after another, which is slower than programs with pointers.
+    GPUs of capability 12 have 99 KiB of shared memory for a program, and the largest takes 192.
     """
-    return not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] >= 9
+    return not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
 def multiprocessors(x: Tensor) -> int:
