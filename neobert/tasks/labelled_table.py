@@ -101,7 +101,7 @@ class Column:
             self.max_different = max(self.max_different, len(different))
             text = " ".join(map(str, value))
         else:
-            text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
+            text = "" if value is None else str(value).strip()
             self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
             is_label = isinstance(value, LABEL_TYPES) and bool(text)
             if is_label and (text in self.values or len(self.values) <= MAX_REPEATED):

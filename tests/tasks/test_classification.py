@@ -97,17 +97,16 @@ def options(reviews, **more):
     return sections | {"trainer": trainer} | more
 
 
-@pytest.mark.parametrize("value", ["1", 1, 1.0, "1.0", True, " 1"])
+@pytest.mark.parametrize("value", ["1", 1, 1.0, "1.0", True, "True", " 1"])
 def test_a_class_is_its_number_however_it_is_spelled(value):
     assert ClassLabel("key", 2, ())(value, "here") == 1
 
 
 def test_a_class_by_name_is_its_place():
     assert ClassLabel("key", 3, ("no", "maybe", "yes"))("yes", "here") == 2
-    for value in (1, 1.0, Decimal(1), "1.0"):
-        assert ClassLabel("key", 2, ("0", "1"))(value, "here") == ClassLabel("key", 2, ("0.0", "1.0"))(
-            value, ""
-        )
+    for value in (1, 1.0, Decimal(1), "1.0", True, "True"):
+        for names in (("0", "1"), ("0.0", "1.0"), ("False", "True")):
+            assert ClassLabel("key", 2, names)(value, "here") == 1
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def of(values: Sequence[Any]) -> list[Any]:
     [
         ({"text": TEXTS, "label": of([0, 1])}, {"label_names": ["0", "1"]}),
         ({"text": TEXTS, "label": of(["0", "1", "1.0"])}, {"num_labels": 2}),
+        ({"text": TEXTS, "label": of([True, False])}, {"label_names": ["False", "True"]}),
         ({"text": TEXTS, "label": of([0, 1, 2])}, {"label_names": ["0", "1", "2"]}),
         ({"": range(40), "text": TEXTS, "label": of([0, 1])}, {"label_names": ["0", "1"]}),
         ({"text": TEXTS, "label": of([1, 2, 10])}, {"label_names": ["1", "2", "10"]}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.data.sources.rows import kind_text
+from neobert.data.sources.rows import TRUTH_VALUES, kind_text
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
@@ -27,7 +27,7 @@ def score_of(cell: object, place: str, setting: str) -> float:
     if not isinstance(cell, str | int | float):
         raise ProjectError(CODE, f"a score is {kind_text(cell)}, not a number", hint, place)
     try:
-        if abs(number := float(cell)) <= LARGEST_SCORE:
+        if abs(number := float(TRUTH_VALUES.get(str(cell), cell))) <= LARGEST_SCORE:
             return number
     except (ValueError, OverflowError):
         pass

@@ -20,6 +20,8 @@ class UnknownLabelError(ProjectError):
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without one, that names the column of the text."""
+TRUTH_VALUES = {"False": "0", "True": "1"}
+"""Truth values as text, of JSON and parquet and as pandas writes them into CSV, and their numbers."""
 NO_TEXT = "KEY"
 """Placeholder in hints for the key of an object without text."""
 OF_ARRAY = ", object "

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from neobert.data.sources.file_listing import is_saved_dataset
-from neobert.data.sources.rows import CANDIDATES
+from neobert.data.sources.rows import CANDIDATES, TRUTH_VALUES
 from neobert.data.sources.saved_rows import class_names
 from neobert.plurals import counted, listed
 from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, PROBLEM_SETTING, TEXT_CANDIDATES
@@ -91,7 +91,7 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
     has_words = any(each.elements for each in columns)
     words = "pass --task token_classification if words have labels, or " if has_words else ""
-    if len(likely) > 1 and all({*each.values} == {"0", "1"} for each in likely):
+    if len(likely) > 1 and all({*each.values} in ({"0", "1"}, {*TRUTH_VALUES}) for each in likely):
         words = "if a text has several labels, train a run for each column: "
     raise unclear(text, message, f"{words}name the column of the label: --{LABEL_SETTING} NAME")
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
-from neobert.data.sources.rows import UnknownLabelError
+from neobert.data.sources.rows import TRUTH_VALUES, UnknownLabelError
 from neobert.errors import ProjectError
 from neobert.plurals import listed
 
@@ -76,8 +76,6 @@ def _text_of(value: object, place: str, setting: str) -> str | None:
     """Return a label as text; None for a cell that is null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    if isinstance(value, bool):
-        return str(int(value))
     if isinstance(value, str | int | float | Decimal):
         return str(value).strip()
     message = f"the label has type {type(value).__name__}, expected a number or a name"
@@ -85,14 +83,16 @@ def _text_of(value: object, place: str, setting: str) -> str | None:
 
 
 def _spellings(text: str) -> tuple[str, ...]:
-    """Return a label, and for a whole number what it is with and without `.0`."""
-    whole = text.removesuffix(".0")
-    return (text, whole, f"{whole}.0") if whole.removeprefix("-").isdecimal() else (text,)
+    """Return a label, and how another table may have it: a truth value, or a whole number with `.0`."""
+    whole = TRUTH_VALUES.get(text, text).removesuffix(".0")
+    if not whole.removeprefix("-").isdecimal():
+        return (text,)
+    return (text, whole, f"{whole}.0", *(word for word, number in TRUTH_VALUES.items() if number == whole))
 
 
 def _number_of(text: str) -> float | None:
     try:
-        number = float(text)
+        number = float(TRUTH_VALUES.get(text, text))
     except ValueError:
         return None
     return number if math.isfinite(number) else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
+from neobert.data.sources.rows import TRUTH_VALUES
 from neobert.plurals import listed
 from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, NEGATIVE_SETTING, POSITIVE_SETTING, names_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
@@ -76,6 +77,8 @@ def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bo
 
 
 def _rates(column: Column) -> bool:
-    """Return whether numbers rate pairs: 0 and 1, or no numbers of a few classes."""
+    """Return whether values rate pairs: 0 and 1, truth values, or no numbers of a few classes."""
+    if {*column.values} == {*TRUTH_VALUES}:
+        return True
     numbers = column.numbers
     return bool(numbers) and (set(numbers) <= {0, 1} or column.name.lower() not in LABELS or column.is_scored)
