@@ -32,6 +32,7 @@ LARGE_SHARE_LOST = 0.1
 STOPPED, CONTINUED = "Ctrl-C: stopped", "run the same command again to continue with the remaining texts"
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
 
+CLASSES, UNREAD = "classes", "unread_labels"
 STANDARD_INPUT = "-"
 
 SEARCH_MODULE = "neobert.search"
@@ -50,9 +51,10 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
         report = _report_of(MODULES[type(request)], asdict(content))
     if request.output:
-        classes = report.pop("classes", {}) if output_format == "text" else {}
-        deliver_report(report, output_format)
-        log_classes(classes)
+        apart = (CLASSES, UNREAD) if output_format == "text" else ()
+        deliver_report({key: each for key, each in report.items() if key not in apart}, output_format)
+        log_classes(report.get(CLASSES, {}) if apart else {})
+    warn_of_unread_labels(report)
     warn_of_lost_text(report)
     return EXIT_OK
 
@@ -77,6 +79,14 @@ def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
         )
         rows.append([printable(name), f"{each['texts']:,}", *shares, predicted])
     console.write(f"\n{columns(rows)}")
+
+
+def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
+    """Warn about rows that are not scored, because the model's run knows no class of their label."""
+    if unread := report.get(UNREAD):
+        rows = f"{unread['rows']:,} of {counted(report['texts'], 'row')}"
+        console.log(f"warning: {rows} not scored: {printable(unread['first'])}")
+        console.log("  = hint: write labels as the model has its classes, to have these rows scored")
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:

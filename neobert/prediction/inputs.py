@@ -63,7 +63,7 @@ class Inputs:
             yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
 
     def labels(self) -> Iterator[Any]:
-        """Yield the label of each row; None without one that the model's run can read."""
+        """Yield the label of each row: None without one, a `ProjectError` that the model's run cannot read."""
         for place, row in self._placed():
             yield self._label_of(row, place)
 
@@ -72,8 +72,8 @@ class Inputs:
         assert self.label.read is not None
         try:
             return self.label.read(row.get(str(self.label.column)), place)
-        except ProjectError:
-            return None
+        except ProjectError as error:
+            return error
 
     def identity(self) -> list[Any]:
         """Return what determines the items, JSON-serializable."""
@@ -135,8 +135,9 @@ def _config_of_run(folder: Path) -> dict[str, Any] | None:
 def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
     """Return the text fields of a row, with the columns of the run where the file has them."""
     fields = [field for field in row if field.is_text]
-    if fields[0].column not in first:  # the rows to predict need not be those of the run
-        fields[0] = replace(fields[0], column=None)
+    if (of_run := fields[0].column) not in first:  # the rows to predict need not be those of the run
+        named = (of_run, *fields[0].candidates) if of_run else fields[0].candidates
+        fields[0] = replace(fields[0], column=None, candidates=named)
     options = (TEXT_OPTION, PAIR_OPTION)
     named = [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
     return [*named, *fields[len(options) :]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.shards import Shards
+from neobert.errors import ProjectError
 from neobert.prediction.class_scores import class_scores
 from neobert.prediction.inputs import Inputs, open_inputs
 from neobert.prediction.kinds import PREDICTION, Prediction, task_of_model
@@ -62,13 +64,18 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _scores(inputs: Inputs, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
-    """Return the scores of predicted classes; none if no row has a label."""
+    """Return the scores of predicted classes, and the labels that are no class; none if no row has a label."""
     if inputs.label is None or not classes:
         return {}
     predicted = (json.loads(line)[PREDICTION] for line in lines_of_shards(shards))
-    pairs = zip(inputs.labels(), predicted, strict=True)
-    scores = class_scores(((classes[label], each) for label, each in pairs if label is not None), classes)
-    return scores if scores["labelled"] else {}
+    pairs, unread, first = Counter[tuple[str, str]](), 0, ""
+    for label, each in zip(inputs.labels(), predicted, strict=True):
+        if isinstance(label, ProjectError):
+            unread, first = unread + 1, first or f"{label.place}: {label.message}"
+        elif label is not None:
+            pairs[classes[label], each] += 1
+    scores = class_scores(pairs.elements(), classes) if pairs else {}
+    return scores | ({"unread_labels": {"rows": unread, "first": first}} if unread else {})
 
 
 def _inputs(request: Request) -> Inputs:

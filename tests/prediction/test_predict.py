@@ -383,8 +383,32 @@ def test_labelled_rows_are_scored_by_class(classifier, tmp_path):
     assert found["labelled"] == 30
     assert found["accuracy"] == pytest.approx(sum(right) / 30, abs=1e-4)
     assert [found["classes"][name]["recall"] for name in names] == [sum(right[at::3]) / 10 for at in range(3)]
+    assert found["unread_labels"]["rows"] == 1
     source.write_text(json.dumps({"text": "a", "verdict": "odd"}))
     assert "labelled" not in run(Request(str(folder), str(source), str(tmp_path / "unknown.csv")))
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_the_command_names_the_columns_of_the_run_and_labels_that_are_no_class(classifier, tmp_path):
+    folder = tmp_path / "run" / "checkpoints" / "10"
+    folder.parent.mkdir(parents=True)
+    Path(classifier).rename(folder)
+    section = {"label_column": "verdict", "label_names": ["bad", "fair", "good"]}
+    config = {"task": "classification", "classification": section, "dataset": {"text_column": "review"}}
+    (tmp_path / "run" / "resolved.json").write_text(json.dumps(config))
+    source, command = tmp_path / "new.csv", [sys.executable, "-P", "-m", "launcher", "predict", folder]
+    source.write_text("review,verdict\nthe model,Good\na text,bad\n,\n")
+    requested = {"capture_output": True, "text": True}
+    done = subprocess.run([*command, source, "-o", tmp_path / "out.csv"], **requested, check=True)
+    assert (
+        f"1 of 3 rows not scored: {source}:2: label 'Good' is unknown (classes: bad, fair, good)\n"
+        in done.stderr
+    )
+    assert "unread" not in done.stdout
+    source.write_text("comment,verdict\nthe model,good\n")
+    refused = subprocess.run([*command, source, "-o", tmp_path / "out.csv"], **requested, check=False)
+    assert f"{source}:2: none of the columns is named review, text, sentence, content" in refused.stderr
 
 
 def test_scores_of_classes():
