@@ -13,14 +13,24 @@ MAX_BYTES = 1 << 20
 TURNS = """\
 {%- set start = bos_token or cls_token or "" %}
 {%- set end = eos_token or sep_token %}
+{%- if tools %}
+{{- start ~ "tools\\n" ~ tools | map("tojson") | join("\\n") ~ end ~ "\\n" }}
+{%- endif %}
 {%- for message in messages %}
-{{- start ~ message.role ~ "\\n" ~ message.content ~ end ~ "\\n" }}
+{{- start ~ message.role ~ "\\n" ~ (message.content or "") }}
+{%- for call in message.tool_calls or [] %}
+{{- ("\\n" if message.content or not loop.first else "") ~ call | tojson }}
+{%- endfor %}
+{{- end ~ "\\n" }}
 {%- endfor %}
 {%- if add_generation_prompt %}
 {{- start ~ "assistant\\n" }}
 {%- endif %}
 """
-"""Template for tokenizers without one: the role on a line, the content, and the token that ends texts."""
+"""Template for tokenizers without one: the role on a line, the content, and the token that ends texts.
+
+Tools are a message before the first, and calls of tools follow the content, each as JSON on a line.
+"""
 OWN = {"turns": TURNS}
 
 

@@ -17,6 +17,30 @@ dataset: {cache_dir: cache, num_workers: 0}
 tokenizer: {vocab_size: 512, chat_template: think.jinja}
 trainer: {output_dir: run, max_steps: 4}
 """
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"city": {"type": "string"}}}}
+CALLS = [{"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}]
+CALLING = [
+    {"role": "user", "content": "How is Rome?"},
+    {"role": "assistant", "content": "I look.", "tool_calls": CALLS},
+    {"role": "tool", "content": "12"},
+    {"role": "assistant", "tool_calls": CALLS * 2},
+    {"role": "tool", "content": "13"},
+    {"role": "assistant", "content": "It is warm."},
+]
+PREPARED = """\
+  [CLS] tools
+  {tool}[SEP]
+  [CLS] user
+  How is Rome?[SEP]
+  [CLS] assistant
+  [[I look.
+  {call}[SEP]]]
+  [CLS] tool
+  12[SEP]
+  [CLS] assistant
+  [[{call}
+  {call}[SEP]]]
+"""
 LONG = ("--model.max_position_embeddings", "1024")
 THINK = """\
 {% for m in messages %}{{ cls_token ~ m.role ~ "\\n" ~ m.content ~ sep_token }}{% endfor %}
@@ -52,3 +76,15 @@ def test_a_run_whose_hint_is_followed_is_exported_and_talked_to(run_child):
         answered = run_child("chat", "out/hf", "--max-tokens", "2", stdin=prompt)
     assert answered.code == 0, answered.err
     assert "longer" not in answered.err
+
+
+def test_tools_and_their_calls_are_learned_by_a_model_without_a_template(run_child):
+    ends = ({"role": "user", "content": f"Bye {at}."} for at in range(100))  # no two are equal
+    rows = [{"messages": [*CALLING, end], "tools": [TOOL]} for end in ends]
+    Path("talks.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    Path("run.yaml").write_text(RUN_FILE.replace("think.jinja", "turns"), encoding="utf-8")
+    shape = ("--dataset.path", "talks.jsonl", "--dataset.max_seq_length", "1024", *LONG)
+    checked = run_child("preflight", "run.yaml", "--level", "data", *shape)
+    assert "SFT" not in checked.out, checked.out
+    shown = "".join(f"{line.rstrip()}\n" for line in checked.out.splitlines())
+    assert PREPARED.format(tool=json.dumps(TOOL), call=json.dumps(CALLS[0])) in shown

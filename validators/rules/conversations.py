@@ -128,11 +128,11 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## Use instead
     ```yaml
     tokenizer:
-      chat_template: template.jinja     # one that writes message.content
+      chat_template: template.jinja     # one that writes content and tool_calls
     ```
     """
     for message in found(prepared_of(facts), Fault.LOST):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes message.content")
+        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes content and tool_calls")
 
 
 @data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=of_conversations)
