@@ -81,6 +81,12 @@ def lost_share(lengths: Sequence[int], length: int) -> float:
     return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
 
 
+def pieces_of(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
+    """Return the sizes of texts in bytes after those of more than `length` tokens have been split."""
+    most = max(1, int(length * bytes_per_token))
+    return [min(most, left) for size in lengths for left in range(size, 0, -most)]
+
+
 def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
     """Return the mean length of a text in tokens, of which at most `length` are kept."""
     tokens = [min(length, num_bytes / bytes_per_token + SPECIAL_TOKENS) for num_bytes in lengths]

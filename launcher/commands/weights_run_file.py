@@ -16,6 +16,7 @@ from launcher.commands.new_batch import (
     comment_on_length,
     covering_length,
     lost_share,
+    pieces_of,
     rows_of_pieces,
     rows_of_texts,
     rows_per_step,
@@ -153,6 +154,8 @@ def _entries(request: Content) -> Iterator[Entry]:
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
     batch = Batch(rows_per_step(config.trainer))
+    if is_chat and _is_split(request, length):
+        request = replace(request, lengths=pieces_of(request.lengths, length, request.bytes_per_token))
     if request.table is not None:
         texts = request.lengths, length, request.bytes_per_token
         batch = batch_of_table(config, *texts, request.device, is_packed=is_packed)
@@ -221,7 +224,7 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
     """Yield the template of a tokenizer without one, and a recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
-    if lost_share(request.lengths, length) > MAX_LOST:
+    if _is_split(request, length):
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
@@ -232,6 +235,11 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
     yield Entry("scheduler.warmup_percent", 3)
     yield Entry("scheduler.final_lr_ratio", 0.1)
     yield Entry("trainer.gradient_clipping", 1.0)
+
+
+def _is_split(request: Content, length: int) -> bool:
+    """Return whether long conversations are split, because without them too much would be lost."""
+    return lost_share(request.lengths, length) > MAX_LOST
 
 
 def _of_table(request: Content) -> Iterator[Entry]:

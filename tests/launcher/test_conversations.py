@@ -143,6 +143,19 @@ def test_the_length_covers_the_conversations(row, length, is_split, command):
     assert command("lint", "run.yaml", "--strict").code == 0
 
 
+def test_split_conversations_are_read_as_often_as_the_same_turns_in_short_ones(command):
+    write_model(Path("base"), "llama")
+    planned = []
+    for name, turns, number in (("short", 4, 1500), ("long", 400, 15)):
+        write_rows({"messages": TALK * turns}, f"{name}.jsonl", number)
+        assert command("init", "--from", "base", "--text", f"{name}.jsonl", f"{name}.yaml").code == 0
+        config = resolve_run(None, [f"{name}.yaml"]).config
+        rows = config.trainer.per_device_train_batch_size * config.trainer.gradient_accumulation_steps
+        planned.append(config.trainer.max_steps * rows * config.dataset.max_seq_length)
+    assert config.dataset.long_documents == "split"
+    assert 0.6 < planned[1] / planned[0] < 1.1  # short ones begin more often, with tokens of their own
+
+
 def test_supervised_text_is_marked_and_escaped():
     shown = conversation_text(
         [("user\nHi \x1b[31m", False), ("He\tllo\nthere\u200d<end>", True), ("\n", False)]
