@@ -236,7 +236,7 @@ def tarred() -> bytes:
             "a.txt.gz",
             "déjà vu".encode("latin1"),
             "is not UTF-8",
-            "decompress the file, then convert the file, for example: iconv -f LATIN1 -t UTF-8 a.txt >",
+            "decompress the file, then convert the file, for example: iconv -f CP1252 -t UTF-8 a.txt >",
         ),
         (
             "a.txt",
@@ -248,7 +248,7 @@ def tarred() -> bytes:
             "a.txt",
             b"caf\xe9 " * 50,
             "is not UTF-8",
-            "iconv -f LATIN1 -t UTF-8 a.txt > a.utf8 && mv a.utf8 a.txt",
+            "iconv -f CP1252 -t UTF-8 a.txt > a.utf8 && mv a.utf8 a.txt",
         ),
     ],
 )

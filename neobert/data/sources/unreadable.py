@@ -164,7 +164,7 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
     return unreadable(
         where,
         f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
-        _for_content(f"convert the file, for example: {_REPLACE.format(encoding='LATIN1')}", path),
+        _for_content(f"convert the file, for example: {_REPLACE.format(encoding='CP1252')}", path),
     )
 
 
