@@ -63,7 +63,7 @@ class Inputs:
             yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
 
     def labels(self) -> Iterator[Any]:
-        """Yield the label of each row: None without one, a `ProjectError` that the model's run cannot read."""
+        """Yield the label of each row: None without one, a `ProjectError` if it cannot be read."""
         for place, row in self._placed():
             yield self._label_of(row, place)
 
