@@ -136,8 +136,8 @@ def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
     """Return the text fields of a row, with the columns of the run where the file has them."""
     fields = [field for field in row if field.is_text]
     if (of_run := fields[0].column) not in first:  # the rows to predict need not be those of the run
-        named = (of_run, *fields[0].candidates) if of_run else fields[0].candidates
-        fields[0] = replace(fields[0], column=None, candidates=named)
+        names = (of_run, *fields[0].candidates) if of_run else fields[0].candidates
+        fields[0] = replace(fields[0], column=None, candidates=names)
     options = (TEXT_OPTION, PAIR_OPTION)
     named = [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
     return [*named, *fields[len(options) :]]
