@@ -22,6 +22,7 @@ from neobert.config.key_suggestions import (
     suggest_key,
 )
 from neobert.config.migrated_keys import advice_for_key
+from neobert.config.nodes import DEFAULT
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
 from profiles.registry import ResolvedRun
@@ -30,6 +31,7 @@ from validators.rule import RULES
 
 PLAN = "plan."
 SHORTEST_WORD, MAX_FOUND = 3, 8
+IMPLIED = "follows from other keys of the run"
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
@@ -103,7 +105,8 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
     if info.path in values:
         origin = resolved.origin(info.path)
         content["value"] = values[info.path]
-        content["origin"] = {**origin._asdict(), "text": origin_text(origin)}
+        is_implied = origin == DEFAULT and content["value"] != content["default"]
+        content["origin"] = {**origin._asdict(), "text": IMPLIED if is_implied else origin_text(origin)}
     return content
 
 

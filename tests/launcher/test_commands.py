@@ -94,6 +94,8 @@ def test_explain_says_value_origin_and_meaning(command):
     assert shown["origin"]["kind"] == "profile"
     assert shown["description"]
     assert command("explain", "trainer.save_steps", *JSON).json["origin"]["kind"] == "default"
+    implied = command("explain", "dataset.long_documents", "--task=classification").out.split()
+    assert implied[implied.index("origin") + 1] == "follows"
     overridden = command("explain", "trainer.save_steps", "-p", "a100-prod", "--trainer.save_steps=9").out
     assert "command line, argument 1" in overridden
     assert "one of bf16, fp32, no" in command("explain", "trainer.mixed_precision").out
