@@ -15,6 +15,7 @@ from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.generation.folder import chat_folder
 
+REVISION, MAX_NAME_BYTES = "served", 255
 NEEDED = ("fastapi", "uvicorn", "openai")
 
 
@@ -34,8 +35,23 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
     options = ["--host", host, "--port", str(port), *(["--device", device] if device else [])]
     try:
         with TemporaryDirectory(prefix="neobert-serve-") as cache:
-            # The server lists the models of the Hub's cache, and refuses them: it fails without that folder.
+            # The server lists the models of the Hub's cache: here, of one that has the served folder alone.
+            _list_in(Path(cache), folder)
             environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": cache}
             return subprocess.run([*command, *options], env=environment, check=False).returncode
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _list_in(cache: Path, folder: Path) -> None:
+    """Write the entry of a folder, in place of a model's name, into a cache of the Hub.
+
+    A path that cannot be written as an entry's name is not listed: `--` stands for a slash there.
+    """
+    name = f"models--{str(folder).replace('/', '--')}"
+    if "--" in str(folder) or len(os.fsencode(name)) > MAX_NAME_BYTES:
+        return
+    (cache / name / "refs").mkdir(parents=True)
+    (cache / name / "refs" / "main").write_text(REVISION)
+    (cache / name / "snapshots" / REVISION).mkdir(parents=True)
+    (cache / name / "snapshots" / REVISION / "config.json").symlink_to(folder / "config.json")

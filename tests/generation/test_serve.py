@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from launcher.commands import serve
 
-LISTING = "from huggingface_hub import scan_cache_dir; print(len(scan_cache_dir().repos))"
+LISTING = """
+from transformers.cli.serving.model_manager import ModelManager
+print([each["id"] for each in ModelManager.get_gen_models()])
+"""
 """What the server runs for a request of /v1/models."""
 
 
 @pytest.mark.child
-def test_models_are_listed_on_a_machine_without_a_cache_of_the_hub(chatty, tmp_path, monkeypatch, capfd):
-    """The first request of many clients was an error of the server."""
+@pytest.mark.parametrize(("name", "is_listed"), [("chatty", True), ("chatty--two", False)])
+def test_the_served_model_is_listed_alone(name, is_listed, chatty, tmp_path, monkeypatch, capfd):
+    """The first request of many clients was an error of the server, then an empty list."""
+    folder = Path(shutil.copytree(chatty, tmp_path / name))
     started: list[list[str]] = []
     run = subprocess.run
 
@@ -26,6 +33,6 @@ def test_models_are_listed_on_a_machine_without_a_cache_of_the_hub(chatty, tmp_p
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     monkeypatch.setattr(serve, "NEEDED", ())
     monkeypatch.setattr(subprocess, "run", list_models)
-    assert serve.run(chatty, "127.0.0.1", 8000, None) == 0
-    assert started[0][3:] == ["serve", str(chatty), "--host", "127.0.0.1", "--port", "8000"]
-    assert capfd.readouterr().out == "0\n"
+    assert serve.run(folder, "127.0.0.1", 8000, None) == 0
+    assert started[0][3:] == ["serve", str(folder), "--host", "127.0.0.1", "--port", "8000"]
+    assert capfd.readouterr().out == f"{[str(folder)] if is_listed else []}\n"
