@@ -161,16 +161,30 @@ KINDS = {"nsa": "A model with native sparse attention, of flash-linear-attention
 """Names of kinds of models in cards, by model_type, other than transformers'."""
 LIBRARIES = {"nsa": "fla.models"}
 """Modules to import a model from, by its model_type, other than transformers."""
+CHAT = """
+```python
+from transformers import pipeline
+
+chat = pipeline("text-generation", model="PATH_OR_NAME")
+reply = chat([{"role": "user", "content": "one question"}], max_new_tokens=200)
+print(reply[0]["generated_text"][-1]["content"])
+```
+"""
 OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
 """Use of a model by the end of its class."""
 
 
-def model_card(model: PreTrainedModel) -> str:
-    """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
+def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
+    """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model.
+
+    is_chat: a causal model whose tokenizer has a chat template.
+    """
     card = _card_of_task(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
         library = LIBRARIES.get(model.config.model_type, "transformers")
         usage = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model), library=library)
+        if is_chat and library == "transformers":
+            usage = CHAT
         if card is not None:
             usage = card.usage.format(trust="")
         elif template := next(

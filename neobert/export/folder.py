@@ -28,7 +28,7 @@ from neobert.plan.vocabulary import INERT
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.weights_header import WEIGHTS
 
-SETTINGS = "tokenizer_config.json"
+SETTINGS, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 """Setting of a regression model for CrossEncoder, which would otherwise apply a sigmoid to scores."""
 
@@ -66,7 +66,8 @@ def write_hf_folder(
             (folder / name).write_text(code, encoding="utf-8")
     for name, content in (tokenizer_files or {}).items():
         (folder / name).write_bytes(content)
-    (folder / "README.md").write_text(model_card(model), encoding="utf-8")
+    card = model_card(model, is_chat=model.can_generate() and TEMPLATE in (tokenizer_files or {}))
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -52,6 +52,12 @@ def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run, chatty, tmp_pa
     assert model.generation_config.eos_token_id == 1
     template = AutoTokenizer.from_pretrained(folder).chat_template
     assert template == (chatty / "chat_template.jinja").read_text()
+    example = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    said: list[str] = []
+    code = example.replace("PATH_OR_NAME", str(folder)).replace("max_new_tokens=200", "max_new_tokens=2")
+    exec(code, {"print": said.append})
+    assert len(said) == 1
+    assert isinstance(said[0], str)
 
 
 def test_bf16_is_refused_for_a_format_in_fp32(causal_run, tmp_path):
