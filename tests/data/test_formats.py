@@ -102,7 +102,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"text": "x"}', ", object 2", "the text ends where a comma is expected"),
         ("[]]", ", object 1", "where the end is expected"),
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
-        ('{\n "text": "x"\n}', ":1", "is not JSON"),
+        ('{\n "text": "x"\n}', ":1", "begins a value of several lines"),
         ('{"text": ["x", "y"]}', ":1", ""),
         ('{"text":{"0":"x","1":"y"}}', "", "is JSON of columns, not of rows"),
     ],

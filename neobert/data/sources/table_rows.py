@@ -32,6 +32,8 @@ LINES_OF_BEGINNING = 4
 MESSAGES = "messages"
 """Column of a row that is a list without columns: only conversations are written in that form."""
 _ONE_PER_LINE = "write one JSON object per line"
+_INDENTED = {"{": ".", "[": "'.[]'"}
+"""First lines of JSON that is indented, and what jq makes one line each of."""
 _RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
@@ -94,6 +96,12 @@ def _object(line: str, place: str) -> dict[str, Any]:
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
+        if (values := _INDENTED.get(line.strip())) is not None:
+            raise unreadable(
+                place,
+                "begins a value of several lines",
+                f"{_ONE_PER_LINE}: jq -c {values} in.json > out.jsonl",
+            ) from error
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
     if (found := _row_of(row)) is None:
