@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,15 +38,35 @@ def test_text_and_time_are_shown_and_erased(capsys):
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_nothing_is_drawn_over_what_follows(capsys, monkeypatch):
-    monkeypatch.setattr(module, "TICK_S", 0.0)
-    for _ in range(60):
-        with activity("preparing the data"):
-            time.sleep(0.0001)
+def test_nothing_is_drawn_over_what_follows(monkeypatch):
+    """While the line is erased, and marked as erased, the thread is on its way to draw: it waits for both."""
+    drawn, drawing, paint = list[str](), threading.Event(), console.paint
+
+    class SlowEvent(threading.Event):
+        def set(self):
+            time.sleep(0.02)
+            super().set()
+
+    def painted(*arguments, **options):
+        drawing.set()
+        return paint(*arguments, **options)
+
+    def write(text):
+        drawn.append(text)
+        if text == module.ERASE:
+            drawing.clear()
+            assert drawing.wait(5)
+            time.sleep(0.02)
+
+    parts = {"Event": SlowEvent, "Lock": threading.Lock, "Thread": threading.Thread}
+    monkeypatch.setattr(module, "threading", SimpleNamespace(**parts))
+    monkeypatch.setattr(console, "paint", painted)
+    monkeypatch.setattr(sys.stderr, "write", write)
+    with activity("preparing the data"):
+        pass
     time.sleep(0.05)
-    drawn = capsys.readouterr().err.split(module.ERASE)
-    assert [text for text in drawn if text and not text.endswith("\r")] == []
-    assert drawn[-1] == ""
+    assert len(drawn) > 1
+    assert drawn[-1] == module.ERASE
 
 
 @pytest.mark.usefixtures("_terminal")
