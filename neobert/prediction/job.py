@@ -64,7 +64,7 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _scores(inputs: Inputs, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
-    """Return the scores of predicted classes and what labels are no class; empty without a label."""
+    """Return the scores of predicted classes, and the labels of no class; empty without labels."""
     if inputs.label is None or not classes:
         return {}
     predicted = (json.loads(line)[PREDICTION] for line in lines_of_shards(shards))
