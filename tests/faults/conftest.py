@@ -16,6 +16,7 @@ from launcher.process.trainer_process import Topology, trainer_command
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
 from neobert.config.schema import WatchdogConfig
+from tests.faults import machine
 from tests.training.conftest import corpus, exact, finished, make_run, metrics, outcome, run, uninterrupted
 
 __all__ = ["corpus", "exact", "finished", "make_run", "metrics", "outcome", "run", "uninterrupted"]
@@ -34,6 +35,13 @@ STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 1200
+
+
+@pytest.fixture
+def ask(capsys, tmp_path, monkeypatch):
+    """Run a command line in a folder of its own; return its exit code and its report."""
+    monkeypatch.chdir(tmp_path)
+    return machine.launch(capsys)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,6 @@ from validators.facts import ProbeRecord
 from validators.rule import RULES
 
 ASKED = ("preflight", "-p", "a100-prod", "--level", "host,gpu,data", "--output", "out")
-Run = Callable[..., machine.Answer]
-
-
-@pytest.fixture
-def run(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return machine.launch(capsys)
 
 
 def judged_by(group: str) -> set[str]:
@@ -46,15 +38,15 @@ def judged_by(group: str) -> set[str]:
         ("disk", "timeout", "no answer within 10 s"),
     ],
 )
-def test_a_probe_without_an_answer(run, monkeypatch, group, status, reason):
+def test_a_probe_without_an_answer(ask, monkeypatch, group, status, reason):
     facts = machine.altered({})
     machine.become(monkeypatch, facts)
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert (code, report["verdict"]) == (0, "pass"), [f["message"] for f in report["findings"]]
 
     probes = (ProbeRecord(name=group, status=status, reason=reason),)
     machine.become(monkeypatch, replace(facts, probes=probes, **{group: None}))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert (code, report["verdict"]) == (3, "unknown")
     unknown = {check["id"] for check in report["checks"] if check["status"] == "unknown"}
     requested = {check["id"] for check in report["checks"] if check["status"] != "skip"}
@@ -64,7 +56,7 @@ def test_a_probe_without_an_answer(run, monkeypatch, group, status, reason):
 
 
 @pytest.mark.parametrize("how", ["throws", "hangs"])
-def test_a_probe_that_throws_or_hangs(run, monkeypatch, how):
+def test_a_probe_that_throws_or_hangs(ask, monkeypatch, how):
     def misbehave(_: Any) -> Any:
         if how == "throws":
             raise ZeroDivisionError("by nothing")
@@ -74,7 +66,7 @@ def test_a_probe_that_throws_or_hangs(run, monkeypatch, how):
     others = [probe for probe in levels.GPU_PROBES if probe.group != "gpu_health"]
     broken = Probe("gpu_health", misbehave, deadline_s=0.2)
     monkeypatch.setattr(levels, "GPU_PROBES", (*others, broken))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert code == 3
     (check,) = [check for check in report["checks"] if check["id"] == "GPU003"]
     assert check["status"] == "unknown"
@@ -84,25 +76,25 @@ def test_a_probe_that_throws_or_hangs(run, monkeypatch, how):
     assert expected in check["message"]
 
 
-def test_a_rule_that_throws(run, monkeypatch):
+def test_a_rule_that_throws(ask, monkeypatch):
     def broken(*_: Any) -> Any:
         raise KeyError("uuid")
         yield
 
     machine.become(monkeypatch, machine.altered({}))
     monkeypatch.setitem(RULES, "GPU008", replace(RULES["GPU008"], judge=broken))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert code == 3
     (check,) = [check for check in report["checks"] if check["id"] == "GPU008"]
     assert (check["status"], check["required"]) == ("unknown", True)
 
 
-def test_what_a_container_cannot_tell_somebody_may_answer_for(run, monkeypatch, tmp_path):
+def test_what_a_container_cannot_tell_somebody_may_answer_for(ask, monkeypatch, tmp_path):
     """The check says so: it warns, the receipt holds the waiver, and it is no pass."""
     machine.become(monkeypatch, replace(machine.altered({}), gpu_log=None))
     waiver = "{code: GPU004, reason: the node's health check reads the log, expires: 2099-01-01}"
     Path("run.yaml").write_text(f"profile: a100-prod\nwaivers:\n  - {waiver}\n", encoding="utf-8")
-    code, report = run("preflight", "-c", "run.yaml", "--level", "host,gpu,data", "--output", "out")
+    code, report = ask("preflight", "-c", "run.yaml", "--level", "host,gpu,data", "--output", "out")
     assert code == 0
     (check,) = [check for check in report["checks"] if check["id"] == "GPU004"]
     assert check["status"] == "warn"

@@ -16,29 +16,23 @@ FLASH = ("--set", "model.attn_backend=flash_attn_varlen")
 ASKED = ("preflight", "-p", "a100-prod", *FLASH, "--level", "host,gpu", "--output", "out")
 
 
-@pytest.fixture
-def run(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.chdir(tmp_path)
-    return machine.launch(capsys)
-
-
 def failed(report: Any) -> set[str]:
     return {check["id"] for check in report["checks"] if check["status"] == "fail"}
 
 
-def test_not_installed(run, monkeypatch):
+def test_not_installed(ask, monkeypatch):
     machine.become(monkeypatch, machine.altered({}))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert (code, failed(report)) == (0, set())
     packages = {name: v for name, v in machine.altered({}).software.packages.items() if "flash" not in name}
     machine.become(monkeypatch, machine.altered({"software.packages": packages}))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert (code, failed(report)) == (1, {"ATT001"})
 
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_it_does_not_import(run, tmp_path, monkeypatch, subject_here):
+def test_it_does_not_import(ask, tmp_path, monkeypatch, subject_here):
     package = tmp_path / "modules" / "flash_attn"
     package.mkdir(parents=True)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
@@ -50,7 +44,7 @@ def test_it_does_not_import(run, tmp_path, monkeypatch, subject_here):
     assert failed_imports == {"flash_attn": f"ImportError: {BROKEN.split(chr(34))[1]}"}
 
     machine.become(monkeypatch, machine.altered({"imports.failed": failed_imports}))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert (code, failed(report)) == (1, {"HST008"})
 
 

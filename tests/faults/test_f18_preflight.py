@@ -41,15 +41,12 @@ def test_a_real_disk_of_eight_mib(tmp_path):
 @pytest.mark.parametrize(
     ("free_mib", "free_inodes", "expected"), [(14794, 460, 0), (14793, 460, 1), (14794, 459, 1)]
 )
-def test_room_to_the_last_mib_and_inode(free_mib, free_inodes, expected, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_room_to_the_last_mib_and_inode(free_mib, free_inodes, expected, ask, monkeypatch):
     facts = machine.altered({})
     assert facts.disk is not None
     machine.become(
         monkeypatch, replace(facts, disk=replace(facts.disk, free_mib=free_mib, free_inodes=free_inodes))
     )
-    code, report = machine.launch(capsys)(
-        "preflight", "-p", "a100-prod", "--level", "host", "--output", "out"
-    )
+    code, report = ask("preflight", "-p", "a100-prod", "--level", "host", "--output", "out")
     assert code == expected
     assert {finding["code"] for finding in report["findings"]} == ({"CKP004"} if expected else set())

@@ -38,13 +38,11 @@ def test_a_mutant_that_labels_mib_as_gb_is_caught(name, value, monkeypatch):
     assert not is_right(reported())
 
 
-def test_memory_that_is_in_use_already(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = machine.launch(capsys)
+def test_memory_that_is_in_use_already(ask, monkeypatch):
     machine.become(monkeypatch, machine.altered({"gpus.0.memory_used_mib": 21_504}))
-    code, report = run(*ASKED)
+    code, report = ask(*ASKED)
     assert code == 1
     (finding,) = [finding for finding in report["findings"] if finding["code"] == "GPU002"]
     assert "21,504 of 81,920 MiB are already in use" in finding["message"]
     machine.become(monkeypatch, machine.altered({}))
-    assert run(*ASKED)[0] == 0
+    assert ask(*ASKED)[0] == 0
