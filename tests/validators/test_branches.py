@@ -521,6 +521,13 @@ def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation)
     )
 
 
+def test_sharded_weights_need_the_recipe_that_gathers_them_if_there_is_one(judge_situation):
+    sharded = {"config.distributed.mode": "fsdp2", "config.model.kernel_backend": "auto"}
+    hints = [judge_situation(section | sharded).of("PRE007")[0].hint for section in (CONVERTED, ENGINE)]
+    edits = "set torchao.recipe to float8_tensorwise and torchao.enable_fsdp_float8_all_gather to true"
+    assert hints == [f"{edits}, or set distributed.mode to replicated", "set distributed.mode to replicated"]
+
+
 def test_an_emulated_recipe_may_be_slower(judge_situation):
     slower = {"facts.rehearsal.low_precision": BEATS_TORCH}
     assert judge_situation(CONVERTED | slower).of("PRE011")
