@@ -33,7 +33,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "parts on 2": {"ranks": 2, "mode": "fsdp2"},
 }
 CHANGES = (
-    ("parts on 2", "parts on 2"),
     ("parts on 2", "whole on 1"),
     ("whole on 1", "parts on 2"),
     ("parts on 2", "whole on 2"),
@@ -60,6 +59,7 @@ def main(folder: Path) -> None:
     report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
     report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
     report["killed"] = killed_while_joining(folder, corpus)
+    report["evaluated"]["killed"] = evaluated(folder / "killed")
     report["codes"]["bad"] = go(folder / "bad", corpus, "parts on 2", END, spoil_a_weight)
     report["files"]["bad"] = (folder / "bad" / "checkpoints").exists()
     report["codes"]["flipped"] = go(folder / "flipped", corpus, "whole on 2", END, flip_a_bit)
@@ -76,8 +76,8 @@ def refuse_large_files() -> None:
 
 
 def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]:
-    """Kill the rank that joins the rows of the second save, and continue from what is left."""
-    go(folder / "killed", corpus, "parts on 2", CHANGE_AT)
+    """Kill the rank that joins the rows of the second save, and continue in parts from what is left."""
+    shutil.copytree(folder / "parts on 2", folder / "killed", symlinks=True)
     checkpoints = folder / "killed" / "checkpoints"
     codes = go(folder / "killed", corpus, "parts on 2", END, kill_at_the_join, prepared=0)
     left = sorted(path.name.partition("-")[0] for path in checkpoints.iterdir())
@@ -85,7 +85,10 @@ def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]
     step = verify(checkpoints / points_at).step
     resumed = go(folder / "killed", corpus, "parts on 2", END)
     names = sorted(path.name for path in checkpoints.iterdir())
-    return {"codes": codes, "left": left, "latest": step, "resumed": resumed, "after": names}
+    found = losses(folder / "killed")
+    return {
+        "codes": codes, "left": left, "latest": step, "resumed": resumed, "after": names, "losses": found,
+    }  # fmt: skip
 
 
 def kill_at_the_join() -> None:

@@ -21,11 +21,11 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert "optimizer.safetensors" not in found["files"]["parts on 2"]
     assert set(found["files"]["whole on 2"]) >= {"optimizer.safetensors", *ranks}
     undisturbed = found["undisturbed"]
-    for first, second in CHANGES:
-        losses = found[f"{first}, then {second}"]
+    changed = {name: found[name] for name in (f"{first}, then {second}" for first, second in CHANGES)}
+    for name, losses in (changed | {"killed": found["killed"]["losses"]}).items():
         assert list(losses) == list(undisturbed) == [str(step) for step in range(1, END + 1)]
         for step, loss in losses.items():
-            assert loss == pytest.approx(undisturbed[step], rel=1e-5), (first, second, step)
+            assert loss == pytest.approx(undisturbed[step], rel=1e-5), (name, step)
     evaluations = found["evaluated"]
     assert evaluations == pytest.approx(dict.fromkeys(evaluations, evaluations["undisturbed"]), rel=1e-5)
     # The change says something: a fresh optimizer would not have found this loss again.
