@@ -24,6 +24,7 @@ from neobert.plan.size import flops_per_token
 from neobert.prediction.kinds import task_of_model
 from neobert.tasks.next_tokens import NextTokens, check_targets
 from tests.killed_run import killed_before
+from tests.training.conftest import finished_run
 
 LLAMA = {"type": "hf", "architecture": "llama", "num_key_value_heads": 1}
 CAUSAL = {"task": "causal", "model": LLAMA, "trainer": {"metric_for_best_model": "eval/loss"}}
@@ -79,11 +80,7 @@ def test_flops_are_the_plans_and_a_frozen_head_has_no_weight_gradient():
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus):
     """A run without a stop: its folder."""
-    from tests.training.conftest import train, write_run
-
-    run_dir = write_run(tmp_path_factory.mktemp("causal") / "run", corpus, CAUSAL)
-    assert train(run_dir) == 0
-    return run_dir
+    return finished_run(tmp_path_factory.mktemp("causal") / "run", corpus, CAUSAL)
 
 
 def weights_of(folder):

@@ -13,6 +13,7 @@ from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.errors import ProjectError
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import bytes_tokenizer
+from tests.training.conftest import finished_run
 
 TALKS = [
     [
@@ -54,11 +55,7 @@ def options(data, **more):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus, data):
     """A run without a stop: its folder."""
-    from tests.training.conftest import train, write_run
-
-    run_dir = write_run(tmp_path_factory.mktemp("sft") / "run", corpus, options(data))
-    assert train(run_dir) == 0
-    return run_dir
+    return finished_run(tmp_path_factory.mktemp("sft") / "run", corpus, options(data))
 
 
 def losses_of(lines):

@@ -17,6 +17,7 @@ from neobert.config import digest, from_dict, to_dict
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
+from tests.jsonl import write_jsonl
 from tests.killed_run import killed_before
 
 TINY: dict[str, dict[str, Any]] = {
@@ -65,9 +66,13 @@ def write_corpus(folder: Path) -> dict[str, str]:
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     vocabulary = ["".join(words.choices(syllables, k=words.randint(1, 3))) for _ in range(60)]
     documents = [" ".join(words.choices(vocabulary, k=words.randint(3, 40))) for _ in range(150)]
-    lines = (json.dumps({"text": document}) for document in documents)
-    (folder / "text.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return {"path": str(folder / "text.jsonl"), "cache_dir": str(folder / "cache")}
+    return corpus_of(folder, documents)
+
+
+def corpus_of(folder: Path, documents: list[str]) -> dict[str, str]:
+    """Write documents; return the keys of the section that reads them."""
+    text = write_jsonl(folder / "text.jsonl", documents)
+    return {"path": str(text), "cache_dir": str(folder / "cache")}
 
 
 def write_run(run_dir: Path, corpus: dict[str, str], sections: dict[str, Any]) -> Path:
@@ -114,6 +119,12 @@ def train(run_dir: Path) -> int:
         AcceleratorState._reset_state(reset_partial_state=True)
 
 
+def finished_run(run_dir: Path, corpus: dict[str, str], sections: dict[str, Any]) -> Path:
+    """Train a run to its end."""
+    assert train(write_run(run_dir, corpus, sections)) == 0
+    return run_dir
+
+
 @pytest.fixture
 def make_run(tmp_path, corpus):
     """Write a run directory: a tiny config, changed as asked, and a receipt for it."""
@@ -151,9 +162,7 @@ def killed_run(make_run):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, corpus) -> Path:
     """The tiny run that nothing stopped."""
-    run_dir = write_run(tmp_path_factory.mktemp("finished") / "run", corpus, {})
-    train(run_dir)
-    return run_dir
+    return finished_run(tmp_path_factory.mktemp("finished") / "run", corpus, {})
 
 
 @pytest.fixture

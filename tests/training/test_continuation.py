@@ -11,7 +11,7 @@ from launcher.run.summary import conclude, summary_text
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.restore import refuse_other_data
 from tests.killed_run import killed_before
-from tests.training.conftest import read_lines, train, write_run
+from tests.training.conftest import corpus_of, finished_run, read_lines, write_run
 
 PLATEAU = 8
 STABLE = {"scheduler": {"warmup_steps": 2, "decay_steps": 4, "name": "linear", "final_lr_ratio": 0.0}}
@@ -27,10 +27,7 @@ def rows(run_dir):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory, corpus):
     """A finished run with checkpoints at steps 4, 8 and 12, whose decay begins at step 8."""
-
-    run_dir = write_run(tmp_path_factory.mktemp("source") / "first", corpus, SOURCE)
-    assert train(run_dir) == 0
-    return run_dir
+    return finished_run(tmp_path_factory.mktemp("source") / "first", corpus, SOURCE)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +35,7 @@ def other_text(tmp_path_factory):
     """Documents of other words, with half of the letters in common."""
     folder, draw = tmp_path_factory.mktemp("other"), random.Random(11)
     words = ["".join(draw.choices("aeioubdfmnz", k=draw.randint(2, 6))) for _ in range(40)]
-    texts = (" ".join(draw.choices(words, k=draw.randint(3, 40))) for _ in range(150))
-    (folder / "other.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
-    return {"path": str(folder / "other.jsonl"), "cache_dir": str(folder / "cache")}
+    return corpus_of(folder, [" ".join(draw.choices(words, k=draw.randint(3, 40))) for _ in range(150)])
 
 
 @pytest.fixture

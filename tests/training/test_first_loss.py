@@ -11,7 +11,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS
 from neobert.tasks.weights import load_initial_weights
 from neobert.training.guards.first_loss import CODE
-from tests.training.conftest import read_lines, train, write_run
+from tests.training.conftest import corpus_of, finished_run, read_lines, write_run
 
 MODEL = {"hidden_size": 32, "num_hidden_layers": 2, "max_position_embeddings": None}
 PARENT = {
@@ -27,17 +27,14 @@ def corpus(tmp_path_factory):
     """Documents of consecutive words of a circle: a masked one follows from its neighbours."""
     folder = tmp_path_factory.mktemp("circle")
     words = [f"{first}{second}" for first in "bdfgk" for second in "aeiou"]
-    texts = (" ".join(words[(start + each) % len(words)] for each in range(12)) for start in range(300))
-    (folder / "text.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
-    return {"path": str(folder / "text.jsonl"), "cache_dir": str(folder / "cache")}
+    texts = [" ".join(words[(start + each) % len(words)] for each in range(12)) for start in range(300)]
+    return corpus_of(folder, texts)
 
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory, corpus):
     """A run that has learned the circle, on rows of 16 tokens."""
-    run_dir = write_run(tmp_path_factory.mktemp("parent") / "first", corpus, PARENT)
-    assert train(run_dir) == 0
-    return run_dir
+    return finished_run(tmp_path_factory.mktemp("parent") / "first", corpus, PARENT)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from neobert.metric_names import SOURCE_LOSS
 from neobert.training.guards.forgetting import FORGETTING, LIMIT, forgetting_watch
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import TrainState
-from tests.training.conftest import read_lines, train, write_run
+from tests.training.conftest import finished_run, read_lines, write_run
 
 FIRST = {"trainer": {"save_steps": 12, "eval_steps": 12}}
 
@@ -20,8 +20,7 @@ FIRST = {"trainer": {"save_steps": 12, "eval_steps": 12}}
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory, corpus):
     """The last checkpoint of a run on the corpus."""
-    run_dir = write_run(tmp_path_factory.mktemp("weights") / "first", corpus, FIRST)
-    assert train(run_dir) == 0
+    run_dir = finished_run(tmp_path_factory.mktemp("weights") / "first", corpus, FIRST)
     return str(run_dir / "checkpoints" / "12")
 
 
