@@ -79,6 +79,13 @@ def test_hints_name_what_is_not_set_yet():
     assert "are lost: 9 of 9" in found("SFT008", run_of(SFT), lost)[0].message
     raised = "raise dataset.max_seq_length"
     assert hints == [f"{raised}, or set dataset.long_documents to split", raised]
+    full = (
+        "model.pretrained_checkpoint=base",
+        "model.max_position_embeddings=512",
+        "dataset.max_seq_length=512",
+    )
+    (whole,) = found("SFT008", run_of(SFT, "dataset.long_documents=split", *full), lost)
+    assert whole.hint == f"start from a model of more than 512 positions, and {raised}"
     other = with_prepared(is_other_template=True)
     own = [
         found("SFT010", run_of(SFT, *more), other)[0].hint

@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
 from validators.rule import Violations, data_rule, needed
-from validators.rules.data_prepared import NOTHING_SUPERVISED, prepared_of
+from validators.rules.data_prepared import NOTHING_SUPERVISED, longer_rows, prepared_of
 from validators.tasks import of_conversations
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def targets_lost_to_length(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     if lost and (share := lost / (lost + kept)) > FEW_LOST:
         message = f"{percent(share)} of the supervised tokens are lost: {lost:,} of {lost + kept:,}"
         is_cut = run.config.dataset.long_documents != "split"
-        hint = f"raise {LENGTH}{', or set dataset.long_documents to split' if is_cut else ''}"
+        hint = f"{longer_rows(run, plan)}{', or set dataset.long_documents to split' if is_cut else ''}"
         yield Violation(LENGTH, message, hint, Severity.WARN if share <= MANY_LOST else None)
 
 

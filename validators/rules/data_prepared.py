@@ -240,14 +240,14 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(key, message, hint)
     if prepared.truncation_share > MAX_LOST:
         message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
-        yield Violation("dataset.long_documents", message, _way_to_keep(run))
+        yield Violation("dataset.long_documents", message, _way_to_keep(run, plan))
     for name, number in prepared.rows_without.items():
         rows = counted(prepared.documents, "training row")
         message = f"{number:,} of {rows} left out: no {name}"
         yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
         message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
-        keep = _way_to_keep(run)
+        keep = _way_to_keep(run, plan)
         shorter = "lower dataset.min_length"
         if "dataset.min_length" in spec_of(run.config).unread:
             hint = keep
@@ -274,10 +274,18 @@ def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple
     return rows, f"raise {rows}: larger microbatches are packed more densely"
 
 
-def _way_to_keep(run: ResolvedRun) -> str:
+def _way_to_keep(run: ResolvedRun, plan: Plan) -> str:
     if spec_of(run.config).labels_texts or run.config.dataset.long_documents == "split":
-        return "raise dataset.max_seq_length"
+        return longer_rows(run, plan)
     return "set dataset.long_documents to split"
+
+
+def longer_rows(run: ResolvedRun, plan: Plan) -> str:
+    """Return the hint for texts that are cut: longer rows, or weights that were trained on such rows."""
+    most = plan.shape.max_positions
+    if run.config.model.pretrained_checkpoint is None or plan.max_length.value < most:
+        return "raise dataset.max_seq_length"
+    return f"start from a model of more than {most:,} positions, and raise dataset.max_seq_length"
 
 
 def _lengths(prepared: PreparedFacts) -> str:
