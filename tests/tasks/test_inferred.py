@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from neobert.data.sources.pair_columns import score_of
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
@@ -395,3 +396,10 @@ def test_classes_of_a_saved_dataset_that_are_named_by_other_numbers_have_no_name
     rows = {"text": TEXTS, "label": of([0, 1, 2, 3, 4])}
     datasets.Dataset.from_dict(rows, features=features).save_to_disk("stars")
     assert classified(Path("stars")).keys["classification.num_labels"] == 5
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_truth_values_rate_pairs(name: str) -> None:
+    table = paired(write(name, {"query": TEXTS, "positive": TEXTS[::-1], "label": of([True, False])}))
+    assert table.keys["contrastive.score_column"] == "label"
+    assert [score_of(cell, "here", "key") for cell in (True, "True", False, "False")] == [1, 1, 0, 0]
