@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from neobert.config.corpora import TOKENIZER_OF_THE_IDS, corpora_of, is_on_hub
 from neobert.config.schema import RunConfig
-from neobert.families.table import family_of, requested_rows
+from neobert.families.table import family_of, named_weights, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.runfiles.part_faults import (
@@ -283,7 +283,7 @@ def _way_to_keep(run: ResolvedRun, plan: Plan) -> str:
 def longer_rows(run: ResolvedRun, plan: Plan) -> str:
     """Return the hint for texts that are cut: longer rows, or weights that were trained on such rows."""
     most = plan.shape.max_positions
-    if run.config.model.pretrained_checkpoint is None or plan.max_length.value < most:
+    if not named_weights(run.config)[0] or plan.max_length.value < most:
         return "raise dataset.max_seq_length"
     return f"start from a model of more than {most:,} positions, and raise dataset.max_seq_length"
 
