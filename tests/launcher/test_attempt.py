@@ -46,7 +46,7 @@ def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
 def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_again(
     environment, is_lost, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     lost = take_over(tmp_path, FIRST)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -32,7 +32,7 @@ from validators.finding import Level
 
 
 def test_a_launch_that_waits_for_another_names_it_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     with claimed(tmp_path), pytest.raises(ProjectError, match="another command still uses"):
         claimed(tmp_path).__enter__()
     write_manifest(tmp_path, {"hostname": socket.gethostname()}, {})
@@ -40,14 +40,14 @@ def test_a_launch_that_waits_for_another_names_it_once(tmp_path, monkeypatch, ca
     with claimed(tmp_path), pytest.raises(ProjectError, match=f"process {os.getpid()} still uses"):
         claimed(tmp_path).__enter__()
     out, err = capsys.readouterr()
-    wait = f"uses {tmp_path}: waiting up to 0.3 s for it to end"
+    wait = f"uses {tmp_path}: waiting up to 0.1 s for it to end"
     assert not out
     assert err.splitlines() == [f"another command {wait}", f"process {os.getpid()} {wait}"]
 
 
 @pytest.mark.child
 def test_a_child_that_keeps_the_descriptor_keeps_the_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     with claimed(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
     with pytest.raises(ProjectError, match="still uses"), claimed(tmp_path):
