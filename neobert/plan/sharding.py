@@ -20,7 +20,7 @@ class StateBytes(NamedTuple):
 
     Attributes:
         exchange: gradients of one block and their messages, during the backward pass.
-        last_exchange: the same of the embeddings and the head, after the activations are gone.
+        last_exchange: the same of the embeddings and the head, after activations and their weights are gone.
     """
 
     weights: float
@@ -67,5 +67,6 @@ def state_bytes(config: RunConfig, shape: ModelShape, kernels: str, *, reshards:
         return StateBytes(weights, trained * FP32_BYTES)
     # A gradient, the message in fp32 that is sent, and the one before it.
     exchange = min(blocks, trained) / shape.num_layers * (gathered + 2 * FP32_BYTES)
-    last = 0 if shape.adapter_parameters else ends * 2 * FP32_BYTES
+    # Those of embeddings and head: their gathered weights are freed before the message is made.
+    last = 0 if shape.adapter_parameters else ends * FP32_BYTES
     return StateBytes(weights, trained * FP32_BYTES * share, exchange, last)

@@ -78,7 +78,7 @@ def test_state_of_a_rank_that_frees_blocks(run_of, name, ranks):
         own = (blocks + ends) * 4 / ranks
         weights = own + 3 * blocks / layers * 2 + ends * (4 + 2)  # three blocks in bf16
         held = (memory.activations_mib + memory.logits_mib) * 2**20
-        gradients = own + max(blocks / layers * (2 + 4 + 4), ends * 8 - held)
+        gradients = own + max(blocks / layers * (2 + 4 + 4), ends * 4 - held)
     assert memory.weights_mib == pytest.approx(weights / 2**20)
     assert memory.gradients_mib == pytest.approx(gradients / 2**20)
     assert memory.optimizer_mib == pytest.approx((blocks + ends) * 8 / ranks / 2**20)
