@@ -163,6 +163,7 @@ OF_THE_LOOP = (
     _single("Share of steps that waited for the host", PERCENT, "perf/host_bound_share"),
 )
 AFTER_MEMORY = (
+    _single("Peak of GPU memory", "% of the GPU", "memory/peak_percent"),
     Panel("Pauses between steps", "ms", _times(PAUSES)),
     _single("Weight norm", "", "train/weight_norm"),
     _single("Largest attention logit", "", "train/max_attention_logit"),
