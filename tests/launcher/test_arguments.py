@@ -90,6 +90,7 @@ def test_torchrun_gets_the_rest(command):
     )
     words = answer.json["command"]
     assert words[words.index("--max-restarts") + 1] == "1"
+    assert "--" not in words
 
 
 @pytest.mark.child

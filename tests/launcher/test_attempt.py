@@ -41,13 +41,19 @@ def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "is_lost"), [(AGAIN, True), (FIRST, False), (AGAIN | {"SLURM_JOB_ID": "18"}, False)]
+    ("recorded", "environment", "is_lost"),
+    [
+        (FIRST, AGAIN, True),
+        (FIRST, FIRST, False),
+        (AGAIN, FIRST, False),
+        (FIRST, AGAIN | {"SLURM_JOB_ID": "18"}, False),
+    ],
 )
 def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_again(
-    environment, is_lost, tmp_path, monkeypatch
+    recorded, environment, is_lost, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
-    lost = take_over(tmp_path, FIRST)
+    lost = take_over(tmp_path, recorded)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     descriptor = os.open(tmp_path, os.O_RDONLY)
