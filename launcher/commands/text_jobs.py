@@ -51,9 +51,10 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
         report = _report_of(MODULES[type(request)], asdict(content))
     if request.output:
-        apart = (CLASSES, UNREAD) if output_format == "text" else ()
-        deliver_report({key: each for key, each in report.items() if key not in apart}, output_format)
-        log_classes(report.get(CLASSES, {}) if apart else {})
+        is_text = output_format == "text"
+        hidden = (CLASSES, UNREAD) if is_text else ()  # as text, a table and a warning after the report
+        deliver_report({key: each for key, each in report.items() if key not in hidden}, output_format)
+        log_classes(report.get(CLASSES, {}) if is_text else {})
     warn_of_unread_labels(report)
     warn_of_lost_text(report)
     return EXIT_OK
