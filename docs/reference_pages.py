@@ -179,6 +179,7 @@ def measurements_page() -> str:
         "",
         "Each figure of these pages is recorded with device, versions, commit and command.",
         "The code that an old file measures still exists, but its speed today was not measured.",
+        "A program that this checkout lacks is in its history: `git log -- PROGRAM`.",
         "*Cut short*: rounds or runs are missing.",
         "",
         "| measurement | value | device | torch, transformers | commit | date | command |",
