@@ -56,21 +56,28 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch):
     assert "finished at step" in answer.out
 
 
-def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(launch, monkeypatch):
+@pytest.mark.parametrize(
+    ("other", "checks", "ending"),
+    [("finish", 2, "this run is already finished"), ("fail", 3, "finished at step")],
+)
+def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(
+    launch, monkeypatch, other, checks, ending
+):
     """A sweep that was started twice waited for the run, and then failed because the run was there."""
-    right, nested = train._examine, []
+    right, checked = train._examine, []
 
     def examine(*arguments: Any) -> Any:
         examination = right(*arguments)
-        if not nested:
-            nested.append("begun")
-            nested.append(launch(*TRAIN, fake="finish").code)
+        checked.append(examination)
+        if len(checked) == 1:
+            launch(*TRAIN, fake=other)
+            monkeypatch.setenv("FAKE_TRAINER", "finish")
         return examination
 
     monkeypatch.setattr(train, "_examine", examine)
-    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
-    assert (answer.code, nested) == (0, ["begun", 0]), answer.err + answer.out
-    assert "this run is already finished" in answer.out
+    answer = launch(*TRAIN, "--resume", "auto", fake="finish").passed()
+    assert len(checked) == checks, "an unfinished run is checked again"
+    assert ending in answer.out
 
 
 def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(launch, monkeypatch):
