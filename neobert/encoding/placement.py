@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from neobert.encoding.freed_memory import map_large_tensors
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.checkpoint.model_files import model_digests
 
@@ -51,5 +52,6 @@ def device_of(rank: int, size: int, device: str | None) -> str:
     if placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
     os.environ.setdefault(PROGRAMS_ENV, PROGRAMS)
+    map_large_tensors()
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     return "cpu"

@@ -434,3 +434,31 @@ def test_memory_does_not_grow_with_the_lengths_of_runs():
         pytest.skip("this processor's operators are not those of oneDNN")
     assert shown.stdout.count("create:cache_miss") == 80
     assert "create:cache_hit" not in shown.stdout
+
+
+FREED = """
+import sys
+import psutil
+import torch
+from neobert.encoding.freed_memory import return_freed_memory
+from neobert.encoding.placement import device_of
+
+device_of(0, 1, "cpu")
+process = psutil.Process()
+largest = torch.zeros(30 << 18)
+del largest  # which by itself raises the size from which memory is mapped
+for num_mib, then in ((10, lambda: None), (2, return_freed_memory)):
+    held, between = zip(*[(torch.zeros(num_mib << 18), torch.zeros(20_000)) for _ in range(64)])
+    used = process.memory_info().rss
+    del held
+    then()
+    print((used - process.memory_info().rss) / (64 * num_mib << 20), file=sys.stderr)
+"""
+
+
+@pytest.mark.child
+def test_freed_tensors_are_returned_to_the_system():
+    """Of 10 MiB at once, smaller ones when a shard is written: the heap would keep them for other lengths."""
+    shown = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert all(float(line) > 0.9 for line in shown.stderr.splitlines()), shown.stderr
+    assert len(shown.stderr.splitlines()) == 2
