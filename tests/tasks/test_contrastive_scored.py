@@ -89,8 +89,10 @@ def test_scores_that_do_not_fit_are_named(tmp_path, row, message, hint):
     assert hint in refused.value.hint
 
 
-def test_a_column_of_scores_that_is_not_read_is_named(tmp_path, caplog):
-    path = write(tmp_path / "unread.jsonl", scored_pairs(2, 0))
+@pytest.mark.parametrize("score", [{}, {"score": False}, {"score": "True"}], ids=str)
+def test_a_column_of_scores_that_is_not_read_is_named(tmp_path, caplog, score):
+    """Numbers, or truth values: without them, bad pairs are learned as good ones."""
+    path = write(tmp_path / "unread.jsonl", [{**row, **score} for row in scored_pairs(2, 0)])
     read(path)
     read(path)
     (message,) = caplog.messages

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from neobert.data.sources.pair_columns import CODE, SCORES, score_of
+from neobert.data.sources.rows import TRUTH_VALUES
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 
@@ -63,6 +64,6 @@ def _warn_once(column: str, place: str) -> None:
 
 def _is_number(cell: object) -> bool:
     try:
-        return not isinstance(cell, bool) and math.isfinite(float(cell))  # type: ignore[arg-type]
+        return math.isfinite(float(TRUTH_VALUES.get(str(cell), cell)))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
