@@ -73,7 +73,7 @@ def _text(dataset: DatasetConfig) -> Text:
         return _local_text(paths_of(dataset))
     name = dataset.name or ""
     if not is_on_hub(dataset):
-        return _named(name, is_there=bool(name), otherwise="neither dataset.path nor dataset.name is set")
+        return _named(name, is_there=bool(name), otherwise="")
     is_there = is_available("datasets", name, os.environ)
     return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the Hub")
 

@@ -180,6 +180,13 @@ def test_an_empty_file_that_a_pattern_matches_does_not_fail_preflight(lint, comm
     assert "empty.txt is empty" in command("preflight", tmp_path / "run.yaml", "--level", "static,host").out
 
 
+@pytest.mark.child  # git, and preparation of the data
+def test_data_that_is_not_set_is_one_failure(command):
+    answer = command("preflight", "-p", "cpu", "--level", "static,host,data", "--json")
+    codes = [each["code"] for each in answer.json["findings"] if each["severity"] == "fail"]
+    assert [code for code in codes if code.startswith("DAT")] == ["DAT013"]
+
+
 def test_an_empty_path_and_a_list_in_one_text_are_named(lint):
     for path in ("", []):
         code, findings, _ = lint(path)

@@ -52,7 +52,9 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     data = needed(facts.data)
     dataset = run.config.dataset
     path = "dataset.mixture" if dataset.mixture else "dataset.path" if dataset.path else "dataset.name"
-    if not data.exists:
+    if not data.source:
+        pass  # DAT013 says that no data is set
+    elif not data.exists:
         message = f"{data.source} not found{f': {data.reason}' if data.reason else ''}"
         yield Violation(path, message, f"set {path} to an existing file, folder or dataset")
     elif _has_files(dataset) and not data.size_bytes and not data.reason:
