@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from functools import reduce
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
@@ -12,7 +14,7 @@ from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import origin_text, result_json, show_value
-from neobert.config import KeyInfo, all_keys, to_dict
+from neobert.config import KeyInfo, RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.key_suggestions import (
     advice_for_near_name,
@@ -99,7 +101,8 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
     content: dict[str, Any] = {"key": info.path, "description": info.description, "type": info.type}
     if info.path not in all_keys():
         return {**content, "keys": [key for key in values if key.startswith(f"{info.path}.")]}
-    content |= {"default": to_plain(info.default), "choices": list(info.choices)}
+    default = _default_in(resolved.config, info) if info.path in values else info.default
+    content |= {"default": to_plain(default), "choices": list(info.choices)}
     if info.tags:
         content["section_types"] = list(info.tags)
     if info.path in values:
@@ -108,6 +111,13 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
         is_implied = origin == DEFAULT and content["value"] != content["default"]
         content["origin"] = {**origin._asdict(), "text": IMPLIED if is_implied else origin_text(origin)}
     return content
+
+
+def _default_in(config: RunConfig, info: KeyInfo) -> object:
+    """Return the default of a key in the section type that the run uses; other types may have another."""
+    *sections, name = info.path.split(".")
+    own = next(item for item in fields(reduce(getattr, sections, config)) if item.name == name)
+    return info.default if own.default is MISSING else own.default
 
 
 def _deliver(content: dict[str, Any], output_format: str) -> None:

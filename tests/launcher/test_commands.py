@@ -96,6 +96,8 @@ def test_explain_says_value_origin_and_meaning(command):
     assert command("explain", "trainer.save_steps", *JSON).json["origin"]["kind"] == "default"
     implied = command("explain", "dataset.long_documents", "--task=classification").out.split()
     assert implied[implied.index("origin") + 1] == "follows"
+    of_its_type = command("explain", "model.norm_eps", "-p", "nsa-smoke", *JSON).json
+    assert (of_its_type["default"], of_its_type["origin"]["text"]) == (of_its_type["value"], "default")
     overridden = command("explain", "trainer.save_steps", "-p", "a100-prod", "--trainer.save_steps=9").out
     assert "command line, argument 1" in overridden
     assert "one of bf16, fp32, no" in command("explain", "trainer.mixed_precision").out
