@@ -18,6 +18,7 @@ from torch import Tensor
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.declared import read_declared
 from neobert.encoding.finite import require_finite
+from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel, load_model
 from neobert.encoding.placement import placement
 from neobert.encoding.prompts import Prompts
@@ -193,6 +194,7 @@ class Encoder:
             order.append(indices)
             parts.append(self._embed([sequences[index] for index in indices], unpooled))
             on_progress(len(indices))
+            return_freed_memory(self.model.device)
         return np.concatenate(order), torch.cat(parts)
 
     @torch.no_grad()

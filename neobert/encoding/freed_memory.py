@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 
+import torch
+
 MMAP_THRESHOLD, MAPPED_BYTES = -3, 8 << 20
 """glibc's number of the size from which an allocation is a mapping of its own, which is returned when it is
 freed, and this project's value. By itself glibc raises that size to the largest allocation that was freed:
@@ -20,7 +22,8 @@ def map_large_tensors() -> None:
         ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
 
 
-def return_freed_memory() -> None:
-    """Return the free pages of the heap to the system."""
-    with suppress(*OTHER_LIBRARY):
-        ctypes.CDLL(None).malloc_trim(0)
+def return_freed_memory(device: torch.device) -> None:
+    """Return the free pages of the heap to the system, where tensors of the CPU were in them."""
+    if device.type == "cpu":
+        with suppress(*OTHER_LIBRARY):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from neobert.atomic_write import NO_ROOM, write_atomically, write_problem
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.freed_memory import return_freed_memory
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
@@ -114,7 +113,6 @@ class Shards:
             model.counts = TextCounts()
             self.write(number, compute(group, progress.advance), model.counts)
             done.add(model.counts)
-            return_freed_memory()
         return number + 1, done
 
     def has(self, number: int) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TEXTS_PER_CHUNK, TOKENS_PER_RUN
 from neobert.encoding.finite import not_finite
+from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel
 from neobert.encoding.runs import Run, Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
@@ -92,6 +93,7 @@ class Predictor(ABC, Generic[Model]):
                 raise not_finite("the model's outputs are NaN or infinite", self.folder)
             yield places, values
             on_progress(len(places))
+            return_freed_memory(device)
 
 
 def length_limit(requested: int | None, positions: int, folder: Path) -> int:

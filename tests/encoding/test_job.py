@@ -448,7 +448,7 @@ device_of(0, 1, "cpu")
 process = psutil.Process()
 largest = torch.zeros(30 << 18)
 del largest  # which by itself raises the size from which memory is mapped
-for num_mib, then in ((10, lambda: None), (2, return_freed_memory)):
+for num_mib, then in ((10, lambda: None), (2, lambda: return_freed_memory(torch.device("cpu")))):
     held, between = zip(*[(torch.zeros(num_mib << 18), torch.zeros(20_000)) for _ in range(64)])
     used = process.memory_info().rss
     del held
@@ -460,7 +460,7 @@ for num_mib, then in ((10, lambda: None), (2, return_freed_memory)):
 @pytest.mark.child
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_freed_tensors_are_returned_to_the_system():
-    """Of 10 MiB at once, smaller ones when a shard is written: the heap would keep them for other lengths."""
+    """Of 10 MiB at once, smaller ones after a run: the heap would keep them for other lengths."""
     shown = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     assert all(float(line) > 0.9 for line in shown.stderr.splitlines()), shown.stderr
     assert len(shown.stderr.splitlines()) == 2
