@@ -3,16 +3,17 @@
     python benchmarks/low_precision.py WORK_DIR [--ranks 2] [--steps 300] [--recipes NAME ...]
         [--seconds 600] [--output DIR]
 
-Every run is this trainer without a preflight and without evaluations, from the same weights on the same text.
-One GPU: a NeoBERT of width 2,048 with 24 blocks, packed rows of 512, 4,096 tokens a step, in bf16, in each
-recipe, and in the first recipe for the second third of the steps only, resumed twice; two at the same time.
+Every run is this trainer without a preflight and without evaluations, from the same weights on the same text,
+on torch's modules, and is ended after its last step.
+One GPU: a NeoBERT of width 2,048 with 24 blocks, packed rows of 512, 4,096 tokens a step, in bf16 and in each
+recipe. Two more runs in bf16 show what rounding alone changes: uncompiled, and on the kernels that
+`kernel_backend: auto` chooses. Three at the same time.
 Two GPUs: a Llama of the same width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in
 bf16 and then in `float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text
 is in the folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own
-documentation. Figure: the largest relative difference of the loss, averaged over 10 steps. After `--seconds`,
-and the first of two after half of them, runs are killed, and compared as far as they came. Needs the extra
-`torchao` and 30 GiB of disk; about 6 minutes on one H100, the first recipe after half of them, and 3 on two
-(estimates: it has not run there).
+documentation. Figure: the largest relative difference of a recipe's loss, averaged over 10 steps. After
+`--seconds`, and the first of two after half of them, runs are killed, and compared as far as they came. Needs
+the extra `torchao`; about 5 minutes on one H100, 3 with one recipe, and 3 on two (an estimate).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, NamedTuple
 
 from loss_parity import WINDOW, smoothed, text_and_tokenizer
@@ -36,121 +36,118 @@ from measurement import write_measurement
 from unchecked_run import write_run
 
 from launcher.process.child_start import dying_with_parent
+from launcher.process.process_tree import kill_tree
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
-from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
+from neobert.runfiles.run_dir import METRICS, RESOLVED
 from profiles.registry import resolve_run
 
-BF16, SWITCHED, TARGET = "bf16", "switched", 0.01
+BF16, TARGET = "bf16", 0.01
 ENCODER = {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "intermediate_size": 8064}
 DECODER = ENCODER | {"type": "hf", "architecture": "llama", "num_hidden_layers": 4, "intermediate_size": 8192}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 GATHERS = {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True}
+POLL_S = 0.2
 SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of a value by NCCL's number of its type."""
 GATHERED = re.compile(r"AllGather: opCount \w+ .*? count (\d+) datatype (\d+)")
 
 
-class Part(NamedTuple):
-    """Steps of a run up to a number, in a recipe; an empty recipe is bf16."""
+class Arm(NamedTuple):
+    """A run: its recipe, empty for bf16, its kernels, and whether it is compiled."""
 
-    recipe: str
-    until: int
-
-
-def arms_of(recipes: list[str], steps: int, ranks: int) -> dict[str, list[Part]]:
-    """Return the parts of every run, by name."""
-    arms = {BF16: [Part("", steps)]} | {recipe: [Part(recipe, steps)] for recipe in recipes}
-    if ranks == 1 and recipes:
-        arms[SWITCHED] = [Part("", steps // 3), Part(recipes[0], 2 * steps // 3), Part("", steps)]
-    return arms
+    recipe: str = ""
+    kernels: str = "torch"
+    is_compiled: bool = True
 
 
-def sections(part: Part, steps: int, ranks: int, *, is_small: bool) -> dict[str, Any]:
-    """Return the run file of a part."""
+def arms_of(recipes: list[str], ranks: int) -> dict[str, Arm]:
+    """Return the runs by name, in the order in which they start."""
+    first, *others = recipes
+    arms = {BF16: Arm(), first: Arm(first)}
+    if ranks == 1:
+        arms |= {"bf16, uncompiled": Arm(is_compiled=False), "bf16, auto": Arm(kernels="auto")}
+    return arms | {recipe: Arm(recipe) for recipe in others}
+
+
+def sections(arm: Arm, steps: int, ranks: int, *, is_small: bool) -> dict[str, Any]:
+    """Return a run file."""
     (text, words), is_alone = text_and_tokenizer(), ranks == 1
-    shape = ENCODER if is_alone else DECODER
-    device = {"kernel_backend": "auto"} if is_alone else {}
+    shape = ENCODER | {"kernel_backend": arm.kernels} if is_alone else DECODER
     found: dict[str, Any] = {
         "profile": "cpu" if is_small else "gpu",
         "pretraining": None,
         "task": "pretrain" if is_alone else "causal",
-        "model": shape | device | (SMALL if is_small else {}),
+        "model": shape | (SMALL if is_small else {}),
         "dataset": text | {"max_seq_length": 512 if is_alone else 1024, "validation_split": None},
         "tokenizer": words,
         "optimizer": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
         "scheduler": {"name": "cosine", "warmup_steps": steps // 10, "total_steps": steps},
         "trainer": {
             "output_dir": "run",
-            "resume_from_checkpoint": "auto",
-            "max_steps": part.until,
+            "max_steps": steps,
             "per_device_train_batch_size": 2 if is_small else 8,
             "gradient_accumulation_steps": 1,
             "mixed_precision": "bf16",
-            "torch_compile": not is_small,
+            "torch_compile": arm.is_compiled and not is_small,
             "logging_steps": 1,
             "eval_steps": 0,
             "save_steps": 0,
-            "save_total_limit": 2,
         },
     }
-    if part.recipe:
-        found["torchao"] = {"enable": True, "recipe": part.recipe} | ({} if is_alone else GATHERS)
+    if arm.recipe:
+        found["torchao"] = {"enable": True, "recipe": arm.recipe} | ({} if is_alone else GATHERS)
     if not is_alone:
         found["distributed"] = {"mode": "fsdp2", "nproc_per_node": ranks}
     return found
 
 
 def train(
-    work: Path, steps: int, ranks: int, until_s: float, arm: tuple[str, list[Part]], *, is_small: bool
+    work: Path, steps: int, ranks: int, until_s: float, name: str, arm: Arm, *, is_small: bool
 ) -> dict[str, Any]:
     """Train a run until a monotonic time; return losses by step, and the bytes a rank sends to all-gathers.
 
     Raises ValueError with the end of the log of a run that failed.
     """
-    name, parts = arm
     folder = work / name
     run_file = folder / "run.json"
     (folder / "logs").mkdir(parents=True)
     began_s = time.monotonic()
-    for part in parts:
-        run_file.write_text(json.dumps(sections(part, steps, ranks, is_small=is_small)), encoding="utf-8")
-        write_run(folder, resolve_run(None, [run_file], []).config)
-        if is_late := ended_late(folder, ranks, until_s):
-            break
-    rmtree(folder / CHECKPOINTS, ignore_errors=True)  # so that the runs after it find room
+    run_file.write_text(json.dumps(sections(arm, steps, ranks, is_small=is_small)), encoding="utf-8")
+    write_run(folder, resolve_run(None, [run_file], []).config)
+    run_steps(folder, steps, ranks, until_s)
     losses = losses_of(folder / METRICS)
     logs = sorted(folder.glob("nccl.*"), key=lambda file: file.stat().st_size)
     sent = gathered(logs[-1].read_text("utf-8", "replace")) if logs and losses else {}
     return {
-        "is_late": is_late,
         "seconds": round(time.monotonic() - began_s),
         "losses": losses,
         "gathered_bytes_per_step": {size: number / len(losses) for size, number in sent.items()},
     }
 
 
-def ended_late(folder: Path, ranks: int, until_s: float) -> bool:
-    """Train until a monotonic time; return whether the run was killed then."""
+def run_steps(folder: Path, steps: int, ranks: int, until_s: float) -> None:
+    """Train until a monotonic time or the last step, without the checkpoint that follows it."""
     command = trainer_command(folder / RESOLVED, folder / "logs", Topology(nproc_per_node=ranks))
     nccl = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL", "NCCL_DEBUG_FILE": str(folder / "nccl.%p")}
     environment = child_environment(folder / "error.json", ranks, nccl)
-    limit_s = max(1, until_s - time.monotonic())
-    with (folder / "output.log").open("a", encoding="utf-8") as output:
-        run = partial(subprocess.run, command, env=environment, stdout=output, stderr=output)
-        try:
-            done = run(timeout=limit_s, preexec_fn=dying_with_parent(signal.SIGTERM))
-        except subprocess.TimeoutExpired:
-            return True
-    if done.returncode:
+    dying, metrics = dying_with_parent(signal.SIGTERM), folder / METRICS
+    with (folder / "output.log").open("wb") as output:
+        child = subprocess.Popen(command, env=environment, stdout=output, stderr=output, preexec_fn=dying)
+        while child.poll() is None and time.monotonic() < until_s:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= steps:
+                break
+            time.sleep(POLL_S)
+        code = child.poll()
+        kill_tree(child)
+    if code:
         logs = [folder / "output.log", *(folder / "logs").iterdir()]
         end = "\n".join(log.read_text("utf-8", "replace")[-3000:] for log in logs)
-        raise ValueError(f"{folder.name} ended with exit code {done.returncode}:\n{end}")
-    return False
+        raise ValueError(f"{folder.name} ended with exit code {code}:\n{end}")
 
 
 def losses_of(metrics: Path) -> list[float]:
-    """Return the loss of each step so far. Raises ValueError if a step is missing or repeated."""
-    lines = metrics.read_text("utf-8").splitlines() if metrics.exists() else []
+    """Return the loss of each step of whole lines. Raises ValueError if one is missing or repeated."""
+    lines = metrics.read_text("utf-8").split("\n")[:-1] if metrics.exists() else []
     rows = [row for row in map(json.loads, lines) if row.get("train/loss") is not None]
     if [row["step"] for row in rows] != [*range(1, len(rows) + 1)]:
         raise ValueError(f"{metrics}: a step is missing, or is there twice")
@@ -185,15 +182,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder of the JSON file")
     chosen = parser.parse_args()
     both = ["float8_rowwise", "float8_tensorwise"] if chosen.ranks == 1 else ["float8_tensorwise"]
-    arms = arms_of(chosen.recipes or both, chosen.steps, chosen.ranks)
+    arms = arms_of(chosen.recipes or both, chosen.ranks)
     began_s = time.monotonic()
     run = partial(train, chosen.work.resolve(), chosen.steps, chosen.ranks, is_small=chosen.small)
     sides: dict[str, dict[str, Any]] = {}
-    with ThreadPoolExecutor(2 if chosen.ranks == 1 else 1) as pool:
+    with ThreadPoolExecutor(3 if chosen.ranks == 1 else 1) as pool:
         names = {}
-        for number, arm in enumerate(arms.items(), start=1):
+        for number, (name, arm) in enumerate(arms.items(), start=1):
             share = 1 if chosen.ranks == 1 else number / len(arms)
-            names[pool.submit(run, began_s + share * chosen.seconds, arm)] = arm[0]
+            names[pool.submit(run, began_s + share * chosen.seconds, name, arm)] = name
         for ended in as_completed(names):
             sides[names[ended]] = found_or_error(ended)
             report(sides, arms, chosen)
@@ -204,10 +201,10 @@ def found_or_error(ended: Future[dict[str, Any]]) -> dict[str, Any]:
     try:
         return ended.result()
     except ValueError as error:
-        return {"error": str(error), "losses": [], "is_late": False}
+        return {"error": str(error), "losses": []}
 
 
-def report(sides: dict[str, dict[str, Any]], arms: dict[str, list[Part]], chosen: argparse.Namespace) -> None:
+def report(sides: dict[str, dict[str, Any]], arms: dict[str, Arm], chosen: argparse.Namespace) -> None:
     """Print and write what is known once a run has ended."""
     base = sides.get(BF16, {"losses": []})["losses"]
     differences = {name: largest_difference(side["losses"], base) for name, side in sides.items()}
@@ -222,7 +219,7 @@ def report(sides: dict[str, dict[str, Any]], arms: dict[str, list[Part]], chosen
         lengths = [len(sides[name]["losses"]) if name in sides else 0 for name in arms]
         write_measurement(
             chosen.output / f"low-precision-{chosen.ranks}gpu.json",
-            max(known.values(), default=None),
+            max((known[name] for name in known if arms[name].recipe), default=None),
             f"relative difference, {WINDOW} steps",
             TARGET,
             detail,

@@ -13,9 +13,7 @@ import low_precision
 import pytest
 import recipe_speed
 from low_precision import (
-    BF16,
-    SWITCHED,
-    Part,
+    Arm,
     arms_of,
     gathered,
     largest_difference,
@@ -37,20 +35,23 @@ def test_the_run_files_are_valid_and_differ_in_the_recipe_alone(ranks, is_small,
     read = {}
     for name in ("", recipe):
         file = tmp_path / f"{name}.yaml"
-        file.write_text(json.dumps(sections(Part(name, 200), 300, ranks, is_small=is_small)))
+        file.write_text(json.dumps(sections(Arm(name), 300, ranks, is_small=is_small)))
         read[name] = resolve_run(None, [file], []).config
     assert read[recipe].torchao.enable
     assert read[recipe].torchao.enable_fsdp_float8_all_gather is (ranks > 1)
     off = read[""].torchao
     assert replace(read[recipe], torchao=off) == read[""]
-    assert read[""].scheduler.total_steps == 300, "the rates of the parts are those of the whole run"
 
 
-def test_a_switched_run_is_in_bf16_before_and_after():
-    arms = arms_of(["a", "b"], 300, 1)
-    assert arms[SWITCHED] == [Part("", 100), Part("a", 200), Part("", 300)]
-    assert arms[BF16] == [Part("", 300)]
-    assert [*arms_of(["a"], 300, 2)] == [BF16, "a"]
+def test_recipes_are_compared_with_bf16_on_their_own_kernels():
+    """The kernels of `auto` round elsewhere, which changes the loss too."""
+    arms = arms_of(["a", "b"], 1)
+    assert [*arms] == ["bf16", "a", "bf16, uncompiled", "bf16, auto", "b"]
+    assert arms["a"] == arms["bf16"]._replace(recipe="a")
+    found = [sections(arm, 9, 1, is_small=False) for arm in arms.values()]
+    assert [each["model"]["kernel_backend"] for each in found] == ["torch", "torch", "torch", "auto", "torch"]
+    assert [each["trainer"]["torch_compile"] for each in found] == [True, True, False, True, True]
+    assert [*arms_of(["a"], 2)] == ["bf16", "a"]
 
 
 def test_bytes_of_all_gathers_are_counted_by_type():
@@ -73,24 +74,25 @@ def test_a_difference_is_the_largest_of_averages_over_ten_steps():
 
 LOGS = """
 import json, pathlib, sys, time
-lines = [json.dumps({"step": step, "train/loss": 2.0}) for step in (1, 2)]
-pathlib.Path(sys.argv[1], "metrics.jsonl").write_text("\\n".join(lines))
+lines = [json.dumps({"step": step, "train/loss": 2.0}) + "\\n" for step in (1, 2)]
+pathlib.Path(sys.argv[1], "metrics.jsonl").write_text("".join(lines) + '{"step": 3, "tr')
 """
 
 
 @pytest.mark.child
-def test_a_run_that_is_late_keeps_its_steps_and_one_that_fails_says_why(tmp_path, monkeypatch):
-    def run(name: str, end: str) -> dict:
+def test_a_run_ends_with_its_last_step_or_its_time_and_one_that_fails_says_why(tmp_path, monkeypatch):
+    def run(name: str, end: str, steps: int, seconds: float) -> dict:
         def command(resolved: Path, *_) -> list[str]:
             return [sys.executable, "-c", LOGS + end, str(resolved.parent)]
 
         monkeypatch.setattr(low_precision, "trainer_command", command)
-        return train(tmp_path, 9, 1, time.monotonic(), (name, [Part("", 9)]), is_small=True)
+        until_s = time.monotonic() + seconds
+        return train(tmp_path, steps, 1, until_s, name, Arm(), is_small=True)
 
-    late = run("late", "time.sleep(60)")
-    assert (late["is_late"], late["losses"]) == (True, [2.0, 2.0])
+    assert run("whole", "time.sleep(60)", steps=2, seconds=50)["losses"] == [2.0, 2.0]
+    assert run("late", "time.sleep(60)", steps=9, seconds=2)["losses"] == [2.0, 2.0]
     with pytest.raises(ValueError, match="failing ended with exit code 3:\nno GPU"):
-        run("failing", "print('no GPU', flush=True); raise SystemExit(3)")
+        run("failing", "print('no GPU', flush=True); raise SystemExit(3)", steps=9, seconds=50)
 
 
 def test_a_step_may_not_be_missing(tmp_path):
