@@ -33,9 +33,9 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
     }
     chosen = [found[layer] for layer in conversion.convertible(list(found))]
     if not chosen:
-        key = conversion.key("filter_fqns")
-        message = f"{conversion.library.name}.{conversion.name} converts none of {len(found)} linear layers"
-        raise ProjectError("PRE008", message, conversion.remove, key)
+        message = f"{conversion.name} converts none of {len(found)} linear layers of the blocks"
+        hint = f"shorten {conversion.key('filter_fqns')}, or {conversion.remove}"
+        raise ProjectError("PRE008", message, hint)
     for number, (block, name, module) in enumerate(chosen):
         layer_seed = stream_key(_ROUNDING_STREAM, seed, number)
         block.set_submodule(name, converted(conversion, module, layer_seed))

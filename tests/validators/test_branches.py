@@ -232,9 +232,14 @@ ROWS: list[Row] = [
      "facts.software.torch_cuda", "12.8", "12.9", "; fp8_block needs 12.9"),
     ("PRE005", ENGINE, CAPABILITY, [8, 0], [8, 9], "fp8_current needs 8.9"),
     ("PRE005", QUARTET, CAPABILITY, [10, 0], [12, 0], "quartet_ii needs 12.0 to below 13.0"),
-    ("PRE007", TENSORWISE | {"config.distributed.mode": "fsdp2"}, GATHERS, False, True, "sharded weights"),
+    ("PRE007", TENSORWISE | {"config.distributed.mode": "fsdp2"}, GATHERS, False, True,
+     "float8_tensorwise with sharded weights needs torchao.enable_fsdp_float8_all_gather"),
     ("PRE007", TENSORWISE, GATHERS, True, False, "needs sharded weights"),
     ("CFG013", CONVERTED, GATHERS, True, False, "float8_rowwise does not read"),
+    ("CFG013", TENSORWISE, "config.torchao.precompute_float8_dynamic_scale_for_fsdp", True, False,
+     "enable_fsdp_float8_all_gather is false"),
+    ("CFG013", CONVERTED, "config.torchao.filter_fqns", ["wo", "decoder"], ["wo"],
+     "decoder in torchao.filter_fqns has no effect: the linear layers of the blocks are qkv, wo, ffn.w12"),
     ("PRE007", QUARTET, "profile", "cpu-demo", "gpu", "quartet_ii needs a GPU"),
     ("PRE009", QUARTET | {"config.trainer.per_device_train_batch_size": 1},
      "config.dataset.max_seq_length", 960, 896, "quartet_ii needs a multiple of 128 tokens"),
@@ -502,7 +507,8 @@ def test_gpt2_has_nothing_to_convert_and_no_filter_to_shorten(judge_situation):
     small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
     model = {"type": "hf", "architecture": "gpt2"} | small
     (finding,) = judge_situation(CONVERTED | {"config.task": "causal", "config.model": model}).of("PRE008")
-    assert finding.message == "float8_rowwise converts 0 of 0 linear layers of the blocks"
+    assert finding.message == "the blocks of gpt2 have no linear layers that float8_rowwise can convert"
+    assert finding.path == "torchao.enable"
     assert finding.hint == "set torchao.enable to false"
 
 

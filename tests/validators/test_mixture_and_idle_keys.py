@@ -150,3 +150,11 @@ def test_uncommitted_changes_name_their_base(sha, base):
     facts = with_facts("git", is_repository=True, is_dirty=True, diff_saved=False, sha=sha)
     [finding] = found("HST002", run_of(), facts)
     assert finding.message == f"uncommitted changes on {base} are not stored"
+
+
+def test_a_section_of_low_precision_without_its_switch_is_idle():
+    """It reads as if it were on, also with the values that are the default; one that is off is meant."""
+    (one,) = found("CFG013", run_of("torchao.recipe=float8_rowwise", "torchao.filter_fqns=[wo]"))
+    assert one.message == "section torchao has no effect: torchao.enable is not set"
+    for switch in ("true", "false"):
+        assert found("CFG013", run_of(f"torchao.enable={switch}", "torchao.filter_fqns=[wo]")) == []

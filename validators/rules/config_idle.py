@@ -13,7 +13,9 @@ from neobert.config.corpora import is_on_hub
 from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
-from neobert.precision.libraries import conversions_of
+from neobert.plurals import listed
+from neobert.precision.libraries import LIBRARIES, conversions_of
+from neobert.precision.library import layers_of
 from neobert.tasks.specs import spec_of
 from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
@@ -32,6 +34,7 @@ DEFAULTS = RunConfig()
 READ_BEFORE = frozenset({"task", "dataset.num_proc"})
 READ_ON_A_GPU = frozenset({"trainer.tf32"})
 DECLARED = ("file", "override")
+SCALES = "precompute_float8_dynamic_scale_for_fsdp"
 ROW_LENGTH = "dataset.max_seq_length"
 
 
@@ -48,8 +51,9 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
     `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
-    next to a percentage, keys of `adapter` without `adapter.type`, `model.block_counts` if rows have no more
-    blocks than that, so that every token attends to all of them, and keys that the task does not read.
+    next to a percentage, keys of `adapter` without `adapter.type`, a section of low precision without
+    `enable`, a text of `filter_fqns` that is in the name of no layer, `model.block_counts` if rows have no
+    more blocks than that, so that every token attends to all of them, and keys that the task does not read.
     Values of a shipped profile are left out in runs that build on it.
 
     ## Why is this bad?
@@ -78,7 +82,32 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if is_set and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
+    yield from _not_enabled(run)
+    yield from _unmatched_filters(run.config, plan)
     yield from _dense_rows(run.config, plan)
+
+
+def _not_enabled(run: ResolvedRun) -> Violations:
+    """Yield sections of low precision that are written without `enable`; one that is false is meant."""
+    for name in LIBRARIES:
+        enable = f"{name}.enable"
+        keys = [key for key in all_keys() if key.startswith(f"{name}.")]
+        written = [key for key in keys if run.origin(key).kind != "default"]
+        if written and enable not in written:
+            message = f"section {name} has no effect: {enable} is not set"
+            yield Violation(written[0], message, f"set {enable} to true, or remove section {name}")
+
+
+def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
+    names = [*dict.fromkeys(each.name for each in layers_of(plan.shape))]
+    for conversion in conversions_of(config):
+        path, texts = conversion.key("filter_fqns"), conversion.section.filter_fqns
+        matched = [text for text in texts if any(text in name for name in names)]
+        idle = [text for text in texts if text not in matched]
+        if names and idle:
+            reason = f"the linear layers of the blocks are {listed(names, 9)}"
+            message = f"{listed(idle)} in {path} has no effect: {reason}"
+            yield Violation(path, message, f"set {path} to [{', '.join(matched)}]")
 
 
 def _dense_rows(config: RunConfig, plan: Plan) -> Violations:
@@ -117,10 +146,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
     obstacles = cuda_graphs.obstacles(config) if trainer.cuda_graphs else ()
     yield from (("trainer.cuda_graphs", *obstacle) for obstacle in obstacles)
-    for conversion in conversions_of(config):
-        for name, reader in conversion.unread():
-            reason = f"{conversion.name} does not read {name}"
-            yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
+    yield from _of_low_precision(config)
     yield from _of_percentages(config)
     yield from _of_no_adapter(config)
     if dataset.revision is not None and not is_on_hub(dataset):
@@ -145,6 +171,17 @@ def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     elif steps and length >= longest:
         reason = f"no document is longer than {longest:,} tokens"
         yield path, reason, f"lower {pieces.LENGTH} below {longest:,}"
+
+
+def _of_low_precision(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    for conversion in conversions_of(config):
+        for name, reader in conversion.unread():
+            reason = f"{conversion.name} does not read {name}"
+            yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
+        if SCALES in conversion.recipe.reads and getattr(conversion.section, SCALES):
+            gathers = conversion.key(conversion.library.gathers_key)
+            if not conversion.gathers_low:
+                yield conversion.key(SCALES), f"{gathers} is false", f"set {gathers} to true"
 
 
 def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:

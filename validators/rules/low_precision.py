@@ -141,7 +141,10 @@ def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
     if is_sharded and not conversion.gathers_low:
         message, hint = f"{conversion.name} does not support sharded weights", f"set {mode} to replicated"
         readers = [name for name, row in conversion.library.recipes.items() if gathers in row.reads]
-        if readers:
+        if conversion.name in readers:
+            message = f"{conversion.name} with sharded weights needs {conversion.key(gathers)}"
+            hint = f"set {conversion.key(gathers)} to true, or {hint}"
+        elif readers:
             edits = f"set {conversion.key('recipe')} to {readers[0]} and {conversion.key(gathers)} to true"
             hint = f"{edits}, or {hint}"
         yield Violation(mode, message, hint)
@@ -176,9 +179,14 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     ```
     """
     layers, conversion = [*layers_of(plan.shape)], enabled_in(run)
+    name, remove = conversion.name, conversion.remove
+    if not layers:
+        message = f"the blocks of {plan.shape.architecture} have no linear layers that {name} can convert"
+        yield Violation(conversion.key("enable"), message, remove)
+        return
     converted, key = len(conversion.convertible(layers)), conversion.key("filter_fqns")
-    message = f"{conversion.name} converts {converted} of {len(layers)} linear layers of the blocks"
-    hint = f"shorten {key}, or {conversion.remove}" if conversion.section.filter_fqns else conversion.remove
+    message = f"{name} converts {converted} of {len(layers)} linear layers of the blocks"
+    hint = f"shorten {key}, or {remove}" if conversion.section.filter_fqns else remove
     if not converted:
         yield Violation(key, message, hint)
     elif 2 * converted < len(layers):
