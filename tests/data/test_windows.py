@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neobert.config.schema import DataCollatorConfig, RunConfig, TrainerConfig
+from neobert.config.schema import DataCollatorConfig, RunConfig
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import batch_shape
 from neobert.data.batches.windows import (
-    NEWEST_PACKER,
-    PACKERS,
     Cursor,
     FixedWindows,
     PreparedWindows,
     microbatch_places,
-    training_shape,
 )
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
@@ -76,32 +73,9 @@ def test_long_documents_are_spread_over_the_window():
     assert abs(np.mean(longest[:120]) - np.mean(longest[120:])) < 0.15 * np.mean(longest)
 
 
-def test_a_run_that_started_with_the_first_packer_keeps_it():
-    saved = {"epoch": 0, "window": 1, "index": 5, "stream": None}
-    cursor = Cursor.from_dict(saved)
-    assert (cursor.packer, Cursor().packer) == (1, NEWEST_PACKER)
-    load = SOURCE.load(cursor)
-    examples = load.examples
-    expected = PACKERS[1](LENGTHS[examples], ONE_ROW.capacity, ONE_ROW.max_examples)
-    assert np.array_equal(load.plan.documents, expected.documents)
-    assert load.plan.fill < 0.9
-    assert {after.packer for _, after in walk(cursor, len(load) + 3)} == {1}
-
-
-def test_runs_of_earlier_packers_keep_their_slots():
-    halves = np.where(np.random.default_rng(0).random(3000) < 0.5, 36, 1024)
-    offsets = np.concatenate(([0], np.cumsum(halves)))
-    text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.of(halves))
-    config = RunConfig(trainer=TrainerConfig(per_device_train_batch_size=1))
-    slots = {packer: training_shape(config, text, packer).value.max_examples for packer in PACKERS}
-    assert slots == {1: 8, 2: 8, 3: 24, 4: 24}
-
-
-@pytest.mark.parametrize("packer", [5, "2", None, [2]])
+@pytest.mark.parametrize("packer", [2, 5, "3", None, [3]])
 def test_an_unknown_packer_is_refused(packer):
-    with pytest.raises(
-        ProjectError, match=r"packing algorithm .*this version supports 1, 2, 3, 4"
-    ) as refused:
+    with pytest.raises(ProjectError, match=r"packing algorithm .*this version supports 3, 4") as refused:
         Cursor.from_dict({"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": packer})
     assert refused.value.code == "CKP007"
 

@@ -6,12 +6,11 @@ end of the order, and packs the rest of the reserve in the same way. All gaps ar
 and reserve sorted in decreasing order, the greedy match of gap k is `k + max(first_j - j, j <= k)`, where
 `first_j` is the first document that fits gap j.
 
-If a bin holds few documents, this leaves gaps, because there are too few short documents. `pack_densely` then
+If a bin holds few documents, this leaves gaps, because there are too few short documents. `pack_evenly` then
 uses best fit, longest first. It does so only in this case, because best fit puts documents of similar length
-together, while random mixing makes microbatches similar to each other.
-
-Best fit concentrates long documents and leaves bins of short ones that exceed the document limit of a bin.
-`pack_evenly` therefore also tries to spread the long documents over all bins.
+together, while random mixing makes microbatches similar to each other. Best fit concentrates long documents
+and leaves bins of short ones that exceed the document limit of a bin, so `pack_evenly` also tries to spread
+the long documents over all bins.
 
 Shapes: N documents, B bins.
 """
@@ -95,19 +94,6 @@ def pack(
     if keep_order:
         return _plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
     return _plan(_pack_levels(pending, sizes, capacity, limit), sizes, capacity)
-
-
-def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
-    """Pack with `pack` and, unless its bins are full, also by best fit; return the plan with fewer bins.
-
-    A pure function of its arguments. Raises ValueError if a document is empty or longer than a bin.
-    """
-    in_order = pack(lengths, capacity, max_segments)
-    if is_full(in_order):
-        return in_order
-    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
-    best_fit = _pack_best_fit(sizes, capacity, len(sizes) if max_segments is None else max_segments)
-    return best_fit if best_fit.num_bins < in_order.num_bins else in_order
 
 
 def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
-from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, pack_evenly
+from neobert.data.batches.packing import Packer, PackPlan, pack, pack_evenly
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape, with_cuts, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
@@ -34,10 +34,10 @@ from neobert.plan.pieces import piece_length
 WINDOW_EXAMPLES = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 # A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
-PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly, 4: pack_evenly}
+PACKERS: dict[int, Packer] = {3: pack_evenly, 4: pack_evenly}
 NEWEST_PACKER = 4
-# Runs of earlier packers keep their number of slots, and their padded rows, too.
-FIRST_WITH_ENOUGH_SLOTS, FIRST_WITH_SIMILAR_ROWS = 3, 4
+# Version 0.2.0 wrote packer 3; its runs keep their padded rows, too.
+FIRST_WITH_SIMILAR_ROWS = 4
 SORTED_TOGETHER, FEWEST_GROUPS = 50, 8
 """Microbatches of padded rows whose examples are sorted by length together, and the least number of such
 groups in a window: with few, the same examples would be in one microbatch in every epoch."""
@@ -71,10 +71,9 @@ class Cursor:
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
         """Build a cursor from the result of `to_dict`.
 
-        A cursor without `packer` is from a version with only packer 1. Raises ProjectError CKP007 for a
-        packer that this version does not support.
+        Raises ProjectError CKP007 for a packer that this version does not support.
         """
-        packer = data.get("packer", 1)
+        packer = data.get("packer")
         if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
             raise ProjectError(
                 "CKP007",
@@ -84,7 +83,7 @@ class Cursor:
                 "trainer_state/state.json",
             )
         counted = data.get("corpus_tokens")
-        return cls(**data | {"packer": packer, "corpus_tokens": None if counted is None else tuple(counted)})
+        return cls(**data | {"corpus_tokens": None if counted is None else tuple(counted)})
 
     def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
         """Return a cursor at the start of another window of the same run."""
@@ -149,7 +148,7 @@ def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_P
     """Derive the microbatch shape for a training text and a packer of `PACKERS`."""
     shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
-    if packer >= FIRST_WITH_ENOUGH_SLOTS and not keeps_order and shape.value.is_packed:
+    if not keeps_order and shape.value.is_packed:
         shape = with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
     return with_cuts(shape, piece_length(config))
 
