@@ -5,7 +5,7 @@ D hidden, E width of the embeddings, F feed-forward width, V vocabulary.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from neobert.families.attention import AttentionSpec
 from neobert.families.hf.architecture import attention_layers, kept
@@ -24,34 +24,24 @@ OF_BERT = (
 """Linear layers of a block: queries, keys, values and output of attention, and both of the feed-forward."""
 
 
-class Sizes(NamedTuple):
-    """Sizes of the blocks."""
-
-    hidden: int
-    layers: int
-    heads: int
-    width: int
-
-
-def bert_sizes(settings: Settings) -> Sizes:
-    """Read the sizes by the names of BERT's settings, with its defaults."""
-    return Sizes(
-        settings.size("hidden_size", 768),
-        settings.size("num_hidden_layers", 12),
-        settings.size("num_attention_heads", 12),
-        settings.size("intermediate_size", 3072),
-    )
+SIZES_OF_BERT = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+"""Settings of D, the number of blocks, the number of heads, and F, with their defaults."""
 
 
 def post_norm_shape(
     settings: Settings,
-    sizes: Sizes,
-    names: tuple[str, str, str, str, str, str],
-    *,
-    architecture: str,
     vocab_size: int,
     max_positions: int,
+    *,
+    architecture: str,
     tables: int,
+    sizes: Mapping[str, int] = SIZES_OF_BERT,
+    names: tuple[str, str, str, str, str, str] = OF_BERT,
     embedding_size: int | None = None,
     has_own_bias: bool = True,
     num_dropouts: int = 2,
@@ -68,7 +58,7 @@ def post_norm_shape(
     """
     if settings.flag("is_decoder", False):
         raise settings.wrong("is_decoder", "false: the model must attend in both directions")
-    hidden, layers, heads, width = sizes
+    hidden, layers, heads, width = (settings.size(name, default) for name, default in sizes.items())
     embedded = embedding_size or hidden
     attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads)
     linear_layers = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath
-from neobert.families.hf.post_norm import OF_BERT, bert_sizes, post_norm_shape
+from neobert.families.hf.post_norm import post_norm_shape
 from neobert.families.hf.settings import Settings
 from neobert.families.shape import ModelShape
 
@@ -12,11 +12,9 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     """Return the shape of a BERT."""
     return post_norm_shape(
         settings,
-        bert_sizes(settings),
-        OF_BERT,
+        vocab_size,
+        positions,
         architecture="bert",
-        vocab_size=vocab_size,
-        max_positions=positions,
         tables=positions + settings.size("type_vocab_size", 2),
     )
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath
-from neobert.families.hf.post_norm import Sizes, post_norm_shape
+from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, HeadPath
+from neobert.families.hf.architectures.bert import BERT
+from neobert.families.hf.post_norm import post_norm_shape
 from neobert.families.hf.settings import Settings
 from neobert.families.linear import PROJECTION, Layout, Linear
 from neobert.families.shape import ModelShape
@@ -21,6 +22,7 @@ LAYERS = (
     "intermediate.dense",
     "output.dense",
 )
+SIZES = {"hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24, "intermediate_size": 6144}
 TERMS = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
 """Projections of positions, by the scores that they are for."""
 
@@ -31,21 +33,15 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
         raise settings.wrong("conv_kernel_size", "0: the convolution of the first block is not supported")
     if not settings.flag("legacy", True):
         raise settings.wrong("legacy", "true: the newer head for masked words is not supported")
-    sizes = Sizes(
-        settings.size("hidden_size", 1536),
-        settings.size("num_hidden_layers", 24),
-        settings.size("num_attention_heads", 24),
-        settings.size("intermediate_size", 6144),
-    )
     has_positions = settings.flag("position_biased_input", True)
     found = post_norm_shape(
         settings,
-        sizes,
-        LAYERS,
+        vocab_size,
+        positions,
         architecture="deberta-v2",
-        vocab_size=vocab_size,
-        max_positions=positions,
         tables=(positions if has_positions else 0) + settings.size("type_vocab_size", 0, least=0),
+        sizes=SIZES,
+        names=LAYERS,
     )
     return _with_relative_positions(found, settings) if settings.flag("relative_attention", False) else found
 
@@ -92,18 +88,15 @@ def _span(settings: Settings, positions: int) -> int:
     return most if type(most) is int and most > 0 else positions
 
 
-DEBERTA_V2 = Architecture(
+DEBERTA_V2 = BERT._replace(
     shape=shape,
     prefix="deberta.",
-    blocks="encoder.layer",
-    embedding="embeddings.word_embeddings",
+    positions="",  # some checkpoints have none
     heads={
         MASKED: HeadPath("cls.predictions.decoder", ("cls.predictions.transform",)),
         TEXTS: HeadPath("classifier", ("pooler.dense", "=pooler_hidden_act", "dropout")),
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
-    attention_dropout=("attention_probs_dropout_prob", 0.1),
-    dropout=("hidden_dropout_prob", 0.1),
     packs=False,
     without_masked_head="that of a published DeBERTa-v3 is not one which transformers loads",
 )

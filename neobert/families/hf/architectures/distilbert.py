@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath
-from neobert.families.hf.post_norm import Sizes, post_norm_shape
+from neobert.families.hf.post_norm import post_norm_shape
 from neobert.families.hf.settings import Settings
 from neobert.families.shape import ModelShape
 
@@ -15,24 +15,19 @@ LAYERS = (
     "ffn.lin1",
     "ffn.lin2",
 )
+SIZES = {"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     """Return the shape of a DistilBERT."""
-    sizes = Sizes(
-        settings.size("dim", 768),
-        settings.size("n_layers", 6),
-        settings.size("n_heads", 12),
-        settings.size("hidden_dim", 3072),
-    )
     return post_norm_shape(
         settings,
-        sizes,
-        LAYERS,
+        vocab_size,
+        positions,
         architecture="distilbert",
-        vocab_size=vocab_size,
-        max_positions=positions,
         tables=positions,
+        sizes=SIZES,
+        names=LAYERS,
         has_own_bias=False,
         num_dropouts=1,
         dropout="dropout",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath, Padding
-from neobert.families.hf.post_norm import OF_BERT, bert_sizes, post_norm_shape
+from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, HeadPath, Padding
+from neobert.families.hf.architectures.bert import BERT
+from neobert.families.hf.post_norm import post_norm_shape
 from neobert.families.hf.settings import Settings
 from neobert.families.shape import ModelShape
 
@@ -15,11 +16,9 @@ def shape(settings: Settings, vocab_size: int, positions: int, *, architecture: 
     unused = 1 + settings.size("pad_token_id", PADDING.token_id, least=0)
     return post_norm_shape(
         settings,
-        bert_sizes(settings),
-        OF_BERT,
+        vocab_size,
+        positions,
         architecture=architecture,
-        vocab_size=vocab_size,
-        max_positions=positions,
         tables=unused + positions + settings.size("type_vocab_size", 2),
     )
 
@@ -31,16 +30,6 @@ HEADS = {
     TOKENS: HeadPath("classifier", ("dropout",)),
 }
 ROBERTA, XLM_ROBERTA, CAMEMBERT = (
-    Architecture(
-        shape=partial(shape, architecture=name),
-        prefix="roberta.",
-        blocks="encoder.layer",
-        embedding="embeddings.word_embeddings",
-        positions="embeddings.position_embeddings",
-        heads=HEADS,
-        attention_dropout=("attention_probs_dropout_prob", 0.1),
-        dropout=("hidden_dropout_prob", 0.1),
-        padding=PADDING,
-    )
+    BERT._replace(shape=partial(shape, architecture=name), prefix="roberta.", heads=HEADS, padding=PADDING)
     for name in ("roberta", "xlm-roberta", "camembert")
 )
