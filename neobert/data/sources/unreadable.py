@@ -30,23 +30,6 @@ _OTHER_TEXT = (
     "is not read: its suffix is not one of a text format",
     "if it is plain text: cp {name} {stem}.txt",
 )
-_SQLITE = (
-    "is an SQLite database",
-    "write a table to a file, with its name in place of TABLE: "
-    "sqlite3 -header -csv {name} 'SELECT * FROM TABLE' > {stem}.csv",
-)
-_MBOX = (
-    "is a mailbox",
-    "write its messages to a file: python -c 'import sys, json, mailbox; "
-    '[print(json.dumps({{"text": part.get_payload(decode=True).decode("utf-8", "replace")}})) '
-    "for mail in mailbox.mbox(sys.argv[1]) for part in mail.walk() "
-    """if part.get_content_type() == "text/plain"]' {name} > {stem}.jsonl""",
-)
-_NOTEBOOK = (
-    "is a Jupyter notebook",
-    'write its cells to a file: jq -c \'{{text: ([.cells[].source | if type == "array" then add else . end] '
-    '| join("\\n\\n"))}}\' {name} > {stem}.jsonl',
-)
 _PICKLE = (
     "may run code when it is opened",
     "on a machine where you trust the file, save the text as .jsonl or .parquet",
@@ -78,7 +61,6 @@ _MARKS = {
     ),
     b"ARROW1": _ARROW,
     b"\xff\xff\xff\xff": _ARROW,
-    b"SQLite format 3\x00": _SQLITE,
     b"PK\x03\x04": _ZIP,
     b"%PDF-": _DOCUMENT,
 }
@@ -93,9 +75,6 @@ _KINDS = {
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
     **dict.fromkeys((".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), _SQLITE),
-    ".mbox": _MBOX,
-    ".ipynb": _NOTEBOOK,
     ".lz4": ("is lz4", "unpack the file: lz4 -d {name}"),
     ".7z": (
         "is a 7-Zip archive",
