@@ -234,8 +234,8 @@ def test_slabs_hold_what_they_are_asked_for_without_overlap():
     assert all(each.data_ptr() % each.dtype.itemsize == 0 for each in views.values())
 
 
-@pytest.mark.parametrize(("shards", "most"), [(2, 1.09), (4, 1.09), (7, 1.06)])
-def test_slabs_of_a_large_model_lose_little_memory(shards, most):
+@pytest.mark.parametrize("shards", [2, 4, 7])
+def test_slabs_of_a_large_model_lose_little_memory(shards):
     """Qwen2.5-7B: each allocation is a power of two already, to which pinned ones are rounded up."""
     width, inner, head = 3584, 18_944, 128
     block = [(width, width)] * 2 + [(4 * head, width)] * 2 + [(inner, width)] * 3 + [(width,)] * 4
@@ -246,7 +246,7 @@ def test_slabs_of_a_large_model_lose_little_memory(shards, most):
         views = list(dict(_views(layout, is_pinned=False)).values())
     slabs = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in views}
     assert all(size & (size - 1) == 0 for size in slabs.values())
-    assert sum(slabs.values()) < most * sum(each.nbytes for each in views)
+    assert sum(slabs.values()) < 1.001 * sum(each.nbytes for each in views)
 
 
 def test_a_writer_raises_what_its_job_raised_and_only_once():

@@ -29,8 +29,7 @@ AVERAGED = "weight/"
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 SLAB_BYTES = 4 * 2**30
-"""Largest slab. A tensor that does not fit into what is left of one begins another: with slabs of 256 MiB, a
-fifth of the memory was lost for a model of 7 G parameters on four ranks."""
+"""Largest slab. Small ones leave memory unused behind large tensors."""
 ALIGNMENT_BYTES = 64
 Layout = dict[str, Description]
 
@@ -194,18 +193,20 @@ class Snapshot:
 
 
 def _views(layout: Layout, *, is_pinned: bool) -> Iterator[tuple[str, Tensor]]:
-    """Allocate the tensors inside large slabs of memory."""
+    """Allocate the tensors in slabs of memory: the largest first, each in the first slab that has room."""
     sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in layout.items()}
     remaining = sum(map(_aligned, sizes.values()))
-    slab, used = torch.empty(0, dtype=torch.uint8), 0
-    for name, (shape, dtype) in layout.items():
-        num_bytes = sizes[name]
-        if used + num_bytes > slab.numel():
-            size = _slab_bytes(remaining, num_bytes)
-            slab, used = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned), 0
-        yield name, slab[used : used + num_bytes].view(dtype).view(shape)
-        used += _aligned(num_bytes)
-        remaining -= _aligned(num_bytes)
+    rooms: list[Tensor] = []
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        num_bytes, taken = sizes[name], _aligned(sizes[name])
+        index = next((index for index, room in enumerate(rooms) if len(room) >= num_bytes), len(rooms))
+        if index == len(rooms):
+            size = _slab_bytes(max(0, remaining - sum(map(len, rooms))), num_bytes)
+            rooms.append(torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned))
+        shape, dtype = layout[name]
+        yield name, rooms[index][:num_bytes].view(dtype).view(shape)
+        rooms[index] = rooms[index][taken:]
+        remaining -= taken
 
 
 def _slab_bytes(remaining: int, first: int) -> int:
@@ -213,7 +214,7 @@ def _slab_bytes(remaining: int, first: int) -> int:
 
     torch rounds pinned allocations up to a power of two.
     """
-    filled, needed = 1 << (remaining.bit_length() - 1), 1 << (first - 1).bit_length()
+    filled, needed = 1 << max(0, remaining.bit_length() - 1), 1 << (first - 1).bit_length()
     return max(min(filled, SLAB_BYTES), needed)
 
 
