@@ -134,7 +134,7 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> Mapping[str, Tensor]:
 
     found = {name.replace(BASE, "."): partial(value, name) for name in weights if not is_factor(name)}
     if isinstance(weights, LazyWeights):
-        return LazyWeights(found)
+        return LazyWeights(found, {name.replace(BASE, "."): size for name, size in weights.sizes.items()})
     return {name: compute() for name, compute in found.items()}
 
 
@@ -164,7 +164,7 @@ class AdapterTask(Task):
         frozen = {name: partial(weights.__getitem__, name) for name in weights if name not in trained}
         if isinstance(weights, LazyWeights):
             (folder / STATE_DIR / FROZEN).mkdir()
-            write_lazily(LazyWeights(frozen), folder / STATE_DIR / FROZEN)
+            write_lazily(LazyWeights(frozen, weights.sizes), folder / STATE_DIR / FROZEN)
         else:
             _write(folder / STATE_DIR / FROZEN_FILE, {name: read() for name, read in frozen.items()})
 

@@ -18,10 +18,15 @@ METADATA = {"format": "pt"}
 
 
 class LazyWeights(Mapping[str, Tensor]):
-    """Weights by name. Each is computed at every access."""
+    """Weights by name. Each is computed at every access.
 
-    def __init__(self, compute: Mapping[str, Callable[[], Tensor]]) -> None:
+    Attributes:
+        sizes: bytes of each weight, known before it is computed.
+    """
+
+    def __init__(self, compute: Mapping[str, Callable[[], Tensor]], sizes: Mapping[str, int]) -> None:
         self._compute = compute
+        self.sizes = {name: sizes[name] for name in compute}
 
     def __getitem__(self, name: str) -> Tensor:
         return self._compute[name]()
@@ -40,11 +45,9 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     """
     written: list[list[str]] = []
     total_size = 0
-    for number, group in enumerate(groups_of(weights)):
-        save_file(group, _partial(folder, number), METADATA)
-        written.append(list(group))
-        total_size += sum(each.nbytes for each in group.values())
-        group.clear()  # before the next group is read
+    for number, names in enumerate(groups_of(weights.sizes)):
+        total_size += _write({name: weights[name] for name in names}, _partial(folder, number))
+        written.append(names)
     if len(written) == 1:
         _partial(folder, 0).rename(folder / WEIGHTS)
         return
@@ -57,19 +60,27 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def groups_of(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Yield the weights in groups of at most `FILE_BYTES`, or of one weight that is larger."""
-    group: dict[str, Tensor] = {}
-    size = 0
-    for name in weights:
-        each = weights[name].contiguous()
-        if group and size + each.nbytes > FILE_BYTES:
+def groups_of(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield the names of weights in groups of at most `FILE_BYTES`, or of one weight that is larger.
+
+    `sizes`: bytes of each weight.
+    """
+    group: list[str] = []
+    filled = 0
+    for name, size in sizes.items():
+        if group and filled + size > FILE_BYTES:
             yield group
-            group, size = {}, 0
-        group[name] = each
-        size += each.nbytes
+            group, filled = [], 0
+        group.append(name)
+        filled += size
     if group:
         yield group
+
+
+def _write(group: Mapping[str, Tensor], path: Path) -> int:
+    """Write weights to a file; return their bytes."""
+    save_file({name: each.contiguous() for name, each in group.items()}, path, METADATA)
+    return sum(each.nbytes for each in group.values())
 
 
 def _partial(folder: Path, number: int) -> Path:

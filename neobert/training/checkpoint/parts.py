@@ -28,8 +28,10 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
     problem = None
     try:
         (folder / PARTS).mkdir(exist_ok=True)
-        for number, each in enumerate(groups_of(weights)):
-            save_file(each, folder / PARTS / f"{rank:05}-{number:05}.safetensors")
+        sizes = {name: each.nbytes for name, each in weights.items()}
+        for number, names in enumerate(groups_of(sizes)):
+            rows = {name: weights[name].contiguous() for name in names}
+            save_file(rows, folder / PARTS / f"{rank:05}-{number:05}.safetensors")
     except (OSError, SafetensorError) as error:
         problem = str(error)
     problems: list[Any] = [None] * dist.get_world_size(group)
@@ -42,11 +44,13 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
 def joined_parts(folder: Path, names: Sequence[str]) -> LazyWeights:
     """Return the full weights of the parts in a folder, in this order; each is read when it is used."""
     holders: dict[str, list[Any]] = {name: [] for name in names}
+    sizes = dict.fromkeys(names, 0)
     for path in sorted((folder / PARTS).iterdir()):  # in the order of the ranks, and so of the rows
-        file = safe_open(path, framework="pt")
-        for name in file.keys():  # type: ignore[no-untyped-call]  # noqa: SIM118  (not a mapping)
+        file: Any = safe_open(path, framework="pt")
+        for name in file.keys():  # noqa: SIM118  (not a mapping)
             holders[name].append(file)
-    return LazyWeights({name: partial(_join, name, files) for name, files in holders.items()})
+            sizes[name] += file.get_tensor(name).nbytes  # mapped, and not read yet
+    return LazyWeights({name: partial(_join, name, files) for name, files in holders.items()}, sizes)
 
 
 def _join(name: str, files: Sequence[Any]) -> Tensor:
