@@ -35,6 +35,8 @@ MAX_CLASSES, MAX_NUMBERED = 500, 20
 """Most classes, and most whole numbers, of a column that may hold something else."""
 MAX_REPEATED = 10_000
 """Most classes of a column whose values repeat."""
+NO_TEXT = hash("")
+"""Digest of an empty value."""
 LABEL_TYPES = (str, int, float, Decimal)
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
@@ -69,6 +71,7 @@ class Column:
 
     Attributes:
         lengths: size of each value as text.
+        digests: hash of each value as text, of this process.
         values: number of rows by value that may be a label, up to one more than `MAX_REPEATED` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
@@ -81,6 +84,7 @@ class Column:
 
     name: str
     lengths: list[int] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
     values: Counter[str] = field(default_factory=Counter)
     num_texts: int = 0
     elements: Counter[str | int] = field(default_factory=Counter)
@@ -114,6 +118,7 @@ class Column:
                 self.sample, self.stride = self.sample[::2], 2 * self.stride
                 self.sample_characters = sum(map(len, self.sample))
         self.lengths.append(len(text.encode("utf-8", "replace")))
+        self.digests.append(hash(text))
 
     def _is_large(self) -> bool:
         return len(self.sample) > SAMPLE_TEXTS or self.sample_characters > SAMPLE_CHARACTERS
@@ -239,7 +244,7 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
             _refuse_no_header(values, place)
         for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
             if name not in columns and (num_rows == 0 or len(columns) < MAX_COLUMNS):
-                columns[name] = Column(name, lengths=[0] * num_rows, num_empty=num_rows)
+                columns[name] = Column(name, [0] * num_rows, [NO_TEXT] * num_rows, num_empty=num_rows)
         for name, column in columns.items():
             column.add(values.get(name))
             num_characters += column.lengths[-1]

@@ -125,7 +125,20 @@ def test_combinations_of_labels_are_noted(labels, is_noted):
             ["$1,250.00", "$90"],
             "'$1,250.00' is read as a name: a score has a decimal point, and no comma or unit",
         ),
-        (["yes", "Yes", "no"], "classes that differ only in case: Yes, yes"),
+        (["yes", "Yes", "no"], "classes that differ only in case or encoding: Yes, yes"),
+        (
+            ["caf\u00e9", "cafe\u0301", "tea"],
+            "classes that differ only in case or encoding: cafe\u0301, caf\u00e9",
+        ),
+        (
+            ["a", "NA", "b", "None"],
+            "read as names of classes: NA, None; leave the field of a missing label empty",
+        ),
+        (
+            ["a", "label"],
+            "the column 'label' is named like one of its labels: if the table has no header line, write one, "
+            "such as text and label",
+        ),
     ],
 )
 def test_names_of_classes_that_may_be_a_mistake_are_noted(labels, note):
@@ -293,6 +306,20 @@ def test_an_unclear_table_is_refused(columns, problem):
         classified(path)
     assert problem in str(refusal.value)
     assert refusal.value.hint
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_texts_with_several_labels_are_noted(name):
+    labels = of(["a", "b"])
+    texts = ["same words", "same words ", *TEXTS[2:]]
+    assert (
+        "1 text with several labels; first: rows 1 and 2, the header not counted"
+        in classified(write(name, {"text": texts, "label": labels})).notes
+    )
+    pairs = {"sentence1": texts, "sentence2": TEXTS, "label": labels}
+    assert not any("several labels" in note for note in classified(write(f"b{name}", pairs)).notes)
+    scores = {"text": texts, "label": of([0.5, 0.25, 0.75])}
+    assert not any("several labels" in note for note in classified(write(f"c{name}", scores)).notes)
 
 
 def test_labels_with_missing_values():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, PROBL
 from neobert.tasks.labelled_table import (
     MAX_CLASSES,
     MAX_NUMBERED,
+    NO_TEXT,
     NONE_NAMED,
     TEXT_SETTING,
     Column,
@@ -48,6 +50,8 @@ SEPARATORS = (";", "|", ",")
 WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9]+(?:[.,'][0-9]{3})*(?:[.,][0-9]*)?(?: ?[%$€£¥])?")
 """A number as it is written for readers: `0,5`, `45%`, `$1,250.00`."""
 PLAIN_NUMBER = frozenset("+-.0123456789")
+MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
+"""Texts that programs write for a missing value, in lower case."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -66,10 +70,12 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     keys |= _problem(label, text, named.get(PROBLEM_SETTING))
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
     names = keys.get("classification.label_names", ())
-    notes += _combined_note(names) + _case_note(names)
+    texts = [first] if second is None else [first, second]
+    notes += [*_combined_note(names), *_name_notes(label, names)]
+    if names:
+        notes += _several_labels_note(texts, label)
     if stated is None and (others := _other_labels(columns, label)):
         notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
-    texts = [first] if second is None else [first, second]
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
     return LabelledTable(
         keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(*texts)
@@ -209,11 +215,36 @@ def _written_note(names: Sequence[str]) -> str:
     return f"{quoted(written[0])} is read as a name: a score has a decimal point, and no comma or unit"
 
 
-def _case_note(names: Sequence[str]) -> list[str]:
-    """Return a note if names of classes differ only in case."""
-    counts = Counter(name.casefold() for name in names)
-    alike = [name for name in names if counts[name.casefold()] > 1]
-    return [f"classes that differ only in case: {listed_names(alike)}"] if alike else []
+def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
+    """Yield notes on classes that may be one class, a missing value, or a sign that the header is missing."""
+    spelled = {name: unicodedata.normalize("NFKC", name).casefold() for name in names}
+    counts = Counter(spelled.values())
+    if alike := [name for name in names if counts[spelled[name]] > 1]:
+        yield f"classes that differ only in case or encoding: {listed_names(alike)}"
+    if missing := [name for name in names if name.lower() in MISSING]:
+        yield f"read as names of classes: {listed_names(missing)}; leave the field of a missing label empty"
+    if label.name in label.values:
+        yield (
+            f"the column {quoted(label.name)} is named like one of its labels: if the table has no header "
+            "line, write one, such as text and label"
+        )
+
+
+def _several_labels_note(texts: Sequence[Column], label: Column) -> list[str]:
+    """Return a note if rows with the same text have different labels."""
+    labelled: dict[tuple[int, ...], tuple[int, int]] = {}
+    disputed: dict[tuple[int, ...], tuple[int, int]] = {}
+    of_rows = zip(*(each.digests for each in texts), strict=True)
+    for row, (text, name) in enumerate(zip(of_rows, label.digests, strict=True), start=1):
+        if name != NO_TEXT and any(digest != NO_TEXT for digest in text):
+            earlier, first_name = labelled.setdefault(text, (row, name))
+            if name != first_name:
+                disputed.setdefault(text, (earlier, row))
+    if not disputed:
+        return []
+    first, other = next(iter(disputed.values()))
+    texts_with = f"{counted(len(disputed), 'text')} with several labels"
+    return [f"{texts_with}; first: rows {first:,} and {other:,}, the header not counted"]
 
 
 def _labels_note(label: Column, keys: Keys) -> str:
