@@ -1,0 +1,81 @@
+"""Data rules: prepared parts of a text that are to be joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neobert.plan import Plan
+from neobert.plurals import counted
+from neobert.runfiles.part_faults import (
+    DISAGREE,
+    ONE_RUN_FILE,
+    UNFINISHED,
+    finish,
+    join_command,
+    missing_text,
+)
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, needed, rule
+
+
+@rule(UNFINISHED, "unfinished-parts", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
+def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Parts of prepared data that are missing or not joined.
+
+    ## What it does
+    Looks for the folders of `data prepare --part K/N` in the folder of prepared data. Fails if a part is
+    missing, was interrupted, or if the parts were not joined.
+
+    ## Why is this bad?
+    Without the join, the run has no prepared data, and would tokenize the whole text again, on one machine.
+
+    ## Example
+    ```text
+    prepared/: part-1-of-3, part-3-of-3
+    ```
+
+    ## Use instead
+    ```text
+    neobert-launch data prepare run.yaml --part 2/3 --output prepared
+    neobert-launch data join prepared
+    ```
+    """
+    data = needed(facts.data)
+    if not data.unjoined_parts or data.part_faults:
+        return
+    folder = run.config.dataset.cache_dir or "DIR"
+    if data.missing_parts:
+        message = f"{folder}: {missing_text(data.missing_parts)}"
+        yield Violation("dataset.cache_dir", message, finish(data.missing_parts, Path(folder)))
+    else:
+        message = f"{folder} holds {counted(data.unjoined_parts, 'part')} of a text, not joined"
+        yield Violation("dataset.cache_dir", message, f"run {join_command(Path(folder))}")
+
+
+@rule(DISAGREE, "parts-disagree", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
+def _parts_disagree(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Parts of prepared data that are not parts of one text.
+
+    ## What it does
+    Compares the manifests of the parts in the folder of prepared data before they are joined, as `data join`
+    does: the settings and the tokenizer that each was prepared with, and the blocks of the text (files, or
+    row groups of Parquet files), each of which must be in one part.
+
+    ## Why is this bad?
+    Joined, they would train a model on two tokenizers, on documents that are repeated, or on a text with
+    holes.
+
+    ## Example
+    ```text
+    part-2-of-3 differs from part-1-of-3 in max_length
+    ```
+
+    ## Use instead
+    ```text
+    prepare all parts with one run file, into a new folder
+    ```
+    """
+    for fault in needed(facts.data).part_faults:
+        yield Violation("dataset.cache_dir", fault, ONE_RUN_FILE)
