@@ -7,8 +7,8 @@
 
 The shapes are those of Qwen2.5-3B and 7B with random weights; FOLDER has their tokenizer (vocab.json and
 merges.txt do). The text is made up: documents of 150 words in the median, of 30,500 invented words, packed
-into rows of 4,096 tokens, a row a microbatch, with recomputation. The profile is `gpu`; the plan is that of
-a node of H100.
+into rows of 4,096 tokens, two of them a microbatch (7b: one), with recomputation. The profile is `gpu`; the
+plan is that of a node of H100.
 
 The first session runs until it has `--saves` checkpoints, and `--steps` steps after the last one; then all
 its processes are killed. Each further session continues from that checkpoint for `--steps` steps, on the same
@@ -70,7 +70,9 @@ SHAPES = {
 """The last one is a Llama, whose tokenizer is trained on the text."""
 TEXT_WORDS = {"3b": 1_500_000, "7b": 1_500_000, "toy": 20_000}
 ROW_TOKENS = {"3b": 4096, "7b": 4096, "toy": 128}
-MICROBATCHES = {"3b": 4, "7b": 2, "toy": 2}
+ROWS = {"3b": 2, "7b": 1, "toy": 1}
+"""Of a microbatch. With one row of the first shape, a GPU waits for its host in forward passes."""
+MICROBATCHES = {"3b": 2, "7b": 2, "toy": 2}
 """Of a rank in a step."""
 RUN, PLAN = "run.yaml", "plan.yaml"
 PROFILE, PLANNED = ("gpu", "qwen-7b-4xh100") if torch.cuda.is_available() else ("cpu", "cpu")
@@ -91,14 +93,17 @@ class Layout(NamedTuple):
         replicas = copies[0] if copies else 1
         return cls(shards * replicas, replicas)
 
-    def keys(self, microbatches: int) -> dict[str, Any]:
-        """Return the keys of a session whose ranks have this number of microbatches in a step, together."""
+    def keys(self, microbatches: int, rows: int = 1) -> dict[str, Any]:
+        """Return the keys of a session whose ranks have this number of microbatches in a step, together.
+
+        `rows`: of a microbatch.
+        """
         return {
             "distributed.mode": "fsdp2" if self.ranks > 1 else "replicated",
             "distributed.nproc_per_node": self.ranks,
             "distributed.replicas": self.replicas,
             "trainer.gradient_accumulation_steps": microbatches // self.ranks,
-            "trainer.global_batch_size": microbatches,
+            "trainer.global_batch_size": microbatches * rows,
         }
 
 
@@ -124,7 +129,7 @@ def write_run_file(work: Path, shape: str, tokenizer: Path | None) -> Path:
         "optimizer": {"name": "adamw", "lr": 3e-4},
         "scheduler": {"warmup_steps": 20},
         "trainer": {
-            "per_device_train_batch_size": 1,
+            "per_device_train_batch_size": ROWS[shape],
             "gradient_checkpointing": True,
             "mixed_precision": "bf16" if on_gpu else "no",
             "save_total_limit": 2,
@@ -313,15 +318,16 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     run_file = write_run_file(work, chosen.shape, chosen.tokenizer and chosen.tokenizer.resolve())
     layouts, per_rank = [Layout.of(each) for each in chosen.sessions], MICROBATCHES[chosen.shape]
+    rows = ROWS[chosen.shape]
     total, more = per_rank * layouts[0].ranks, dict(each.split("=", 1) for each in chosen.set)
     every = {"trainer.save_steps": chosen.save_steps}
     sessions = {
-        f"{number} on {text}": (work / name, layout.keys(total) | every | more)
+        f"{number} on {text}": (work / name, layout.keys(total, rows) | every | more)
         for number, (text, layout) in enumerate(zip(chosen.sessions, layouts, strict=True), 1)
     }
     if chosen.alone:
         none = {"trainer.save_steps": 0}
-        sessions["alone"] = (work / "alone", Layout(1).keys(per_rank) | none | more)
+        sessions["alone"] = (work / "alone", Layout(1).keys(per_rank, rows) | none | more)
     found: dict[str, Any] = {"run_file": json.loads(run_file.read_text("utf-8")), "sessions": {}}
     asides: dict[str, Future[Any]] = {}
 
