@@ -1,6 +1,6 @@
 """Description of a transformers architecture, as data. Imports no torch.
 
-One file under `architectures/` describes one architecture, or several that differ in numbers only.
+One file under `architectures/` describes one architecture, or the generations of one.
 """
 
 from __future__ import annotations

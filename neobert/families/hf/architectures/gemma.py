@@ -1,18 +1,26 @@
-"""Gemma: the blocks of a Llama with heads of their own size, after scaled embeddings."""
+"""Gemma 1 to 3: the blocks of a Llama with heads of their own size, after scaled embeddings.
+
+Gemma 2 and 3 have windows in most blocks, and norms after each part too. Of Gemma 3, this is the text model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from neobert.families.hf.architecture import CAUSAL, HeadPath
 from neobert.families.hf.blocks import (
     ATTENTION,
     Blocks,
     Sizes,
+    Stored,
     causal_attention,
     gated_layers,
     model_of_blocks,
+    own_scale,
 )
 from neobert.families.hf.settings import Settings
+from neobert.families.hf.windows import causal_window, sliding_layers
 
 
 def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
@@ -28,4 +36,30 @@ def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
     )
 
 
+def describe_second(settings: Settings, sizes: Sizes) -> Blocks:
+    """Describe the blocks of Gemma 2: windows in every second one, soft caps on scores and logits."""
+    softcap = settings.number_or_none("attn_logit_softcapping", 50.0)
+    blocks = _with_windows(settings, sizes, range(0, sizes.layers, 2), softcap=softcap)
+    return blocks._replace(stored=Stored(wide_hidden=11))
+
+
+def describe_third(settings: Settings, sizes: Sizes) -> Blocks:
+    """Describe the blocks of Gemma 3: windows in five of six, norms of queries and keys."""
+    every = settings.size("sliding_window_pattern", settings.size("_sliding_window_pattern", 6))
+    blocks = _with_windows(settings, sizes, (each for each in range(sizes.layers) if (each + 1) % every))
+    stored = Stored(wide_hidden=11, wide_queries=2, wide_keys=2)
+    return blocks._replace(of_heads=2 * sizes.head_size, stored=stored)
+
+
+def _with_windows(settings: Settings, sizes: Sizes, local: Iterable[int], **attention: Any) -> Blocks:
+    """Describe blocks of which those of `local` have windows by default, with norms after each part too."""
+    window = causal_window(settings, sliding_layers(settings, sizes.layers, local), 4096)
+    scale = own_scale(sizes, settings.size("query_pre_attn_scalar", 256) ** -0.5)
+    return describe(settings, sizes, window=window, scale=scale, **attention)._replace(norms=4)
+
+
+HEADS = {CAUSAL: HeadPath("lm_head", softcap="final_logit_softcapping")}
+SIZES = Sizes(2304, 26, 8, 4, 256, 9216)
 GEMMA = model_of_blocks("gemma", Sizes(3072, 28, 16, 16, 256, 24_576), describe)
+GEMMA2 = model_of_blocks("gemma2", SIZES, describe_second, heads=HEADS, has_sdpa=False)
+GEMMA3 = model_of_blocks("gemma3_text", SIZES, describe_third, heads=HEADS)
