@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
-from neobert.runfiles.json_values import is_count, is_number, is_texts
+from neobert.runfiles.json_values import LARGEST
+from neobert.runfiles.typed_json import read_as
+from neobert.schema_fields import ge, lt
 
 STATE_DIR = "trainer_state"
 STATE = "state.json"
@@ -16,7 +19,48 @@ CONFIG = "resolved.json"
 DATA_FINGERPRINT, TOKENIZER_DIGEST = "data fingerprint", "tokenizer digest"
 """Names under `identity` in state.json of the text and the tokenizer of a run."""
 
-IsKind = Callable[[Any], bool]
+Count = Annotated[int, ge(0), lt(LARGEST)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossOfWindow:
+    """Summed loss since the last line of metrics, and the number of its targets."""
+
+    num_targets: Count
+    loss_sum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Provenance of a continued checkpoint, see `neobert.runfiles.continuation`."""
+
+    checkpoint: str
+    step: Count
+    tokens_total: Count
+    files_sha256: str
+    dataset: dict[str, Any]
+    tokenizer: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """Content of state.json. Version 0.2.0 wrote no `plugins`; the keys of a cursor are those of `Cursor`."""
+
+    schema_version: Count
+    step: Count
+    cursor: dict[str, Count | dict[str, Any] | list[Count] | None]
+    tokens_total: Count
+    loss_window: LossOfWindow
+    mean_loss: float | None
+    row: dict[str, Any] | None
+    trained_s: float
+    learning_rate: float
+    identity: dict[str, str]
+    source: Source | None
+    world_size: Count
+    num_threads: Count
+    versions: dict[str, str]
+    plugins: Any = None
 
 
 def read_state(folder: Path, step: int) -> dict[str, Any]:
@@ -24,11 +68,10 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
 
     Raises `ProjectError` CKP007 if the step differs or a value has the wrong type.
     """
-    state = _read_object(folder, STATE)
-    wrong = [key for key, is_kind in STATE_KINDS.items() if not is_kind(state.get(key))]
-    if wrong:
-        reason = f"{STATE_DIR}/{STATE} has no valid {', '.join(wrong)}"
-        raise broken(folder, reason)
+    try:
+        state = asdict(read_as(SavedState, _read_object(folder, STATE)))
+    except ValueError as error:
+        raise broken(folder, f"{STATE_DIR}/{STATE}: {printable(str(error))}") from None
     if state["step"] != step:
         raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}")
     return state
@@ -49,56 +92,3 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise broken(folder, f"{STATE_DIR}/{name} is not a JSON object")
     return content
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or is_number(value)
-
-
-def _is_object_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, dict)
-
-
-def _is_loss_window(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"num_targets", "loss_sum"}
-        and is_count(value["num_targets"])
-        and is_number(value["loss_sum"])
-    )
-
-
-def _is_source_or_none(value: Any) -> bool:
-    """Return whether a value is None or the provenance of a continued checkpoint."""
-    return value is None or (
-        isinstance(value, dict)
-        and all(is_count(value.get(name)) for name in ("step", "tokens_total"))
-        and all(isinstance(value.get(name), dict) for name in ("dataset", "tokenizer"))
-    )
-
-
-def _is_cursor(value: Any) -> bool:
-    """Return whether a value is a data cursor. Counts added by later versions may be missing."""
-    if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
-        return False
-    counts = [count for key, count in value.items() if key not in ("stream", "corpus_tokens")]
-    corpus_tokens = value.get("corpus_tokens", [])
-    is_whole = _is_object_or_none(value["stream"]) and isinstance(corpus_tokens, list)
-    return is_whole and all(map(is_count, [*counts, *corpus_tokens]))
-
-
-STATE_KINDS: Mapping[str, IsKind] = {
-    "step": is_count,
-    "cursor": _is_cursor,
-    "tokens_total": is_count,
-    "loss_window": _is_loss_window,
-    "mean_loss": _is_number_or_none,
-    "row": _is_object_or_none,
-    "trained_s": is_number,
-    "learning_rate": is_number,
-    "identity": is_texts,
-    "world_size": is_count,
-    "num_threads": is_count,
-    "versions": is_texts,
-    "source": _is_source_or_none,
-}
