@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +18,6 @@ from launcher.commands.starter_file import SIZES, Starter, content_of
 from neobert.config.document import load_document
 from neobert.config.nodes import plain
 from neobert.data.sources.corpus import open_corpus
-from neobert.encoding.texts import open_texts
 from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.section import CLASSIFICATION
 from profiles.registry import resolve_run
@@ -85,8 +82,7 @@ def test_paths_are_relative_to_the_file(text, command):
         (["--text", "my notes"], "extract its text into a .txt or .jsonl file"),
         (["--text", "my notes/a.rtf"], "my notes/a.rtf: is a formatted document"),
         (["--text", "latin.txt"], "latin.txt:1: is not UTF-8"),
-        (["--text", "chat.jsonl"], "jq -c '{text: ([.messages[].content | strings]"),
-        (["--text", "keys.jsonl"], """jq -c '{text: (."user-post"."0")}'"""),
+        (["--text", "chat.jsonl"], "write the text to a column of its own"),
         (["--text", "*.rst"], "*.rst: matches no file"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
@@ -102,7 +98,6 @@ def test_a_refusal_writes_nothing(arguments, problem, text, command):
     Path("hidden", ".notes.txt").write_text("not read")
     Path("latin.txt").write_bytes(b"caf\xe9")
     Path("chat.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
-    Path("keys.jsonl").write_text('{"user-post": {"0": "Hi there"}}')
     Path("my notes").mkdir()
     Path("my notes", "a.rtf").write_text("# A title")
     before = sorted(os.listdir())
@@ -238,19 +233,6 @@ def test_damaged_splits_of_a_saved_dataset_are_named(tmp_path, command, splits, 
     (saved / "dataset_dict.json").write_text(splits)
     damaged = command("init", tmp_path / "run.yaml", "--text", saved, "--task", "classification")
     assert f"error: {saved}: is not a complete dataset of save_to_disk: {problem}" in damaged.err
-
-
-@pytest.mark.child
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-def test_the_command_of_a_refusal_makes_the_file_readable(text, command):
-    Path("a.json").write_text(json.dumps({"text": ["one text", "another"]}))
-    refused = command("init", "--text", "a.json")
-    assert "holds a list" in refused.err
-    way = refused.err.partition("hint: ")[2].partition(": ")[2].strip().replace("in.json", "a.json")
-    subprocess.run(way, shell=True, check=True)
-    made = Path(way.rpartition("> ")[2])
-    assert command("init", "--text", made).code == 0
-    assert list(open_texts(made, None, "train")) == ["one text", "another"]
 
 
 def test_conversations_need_a_model_that_predicts_the_next_token(text, command):

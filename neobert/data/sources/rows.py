@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +21,10 @@ TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without one, that names the column of the text."""
 TRUTH_VALUES = {"False": "0", "True": "1"}
 """Truth values as text, of JSON and parquet and as pandas writes them into CSV, and their numbers."""
-NO_TEXT = "KEY"
-"""Placeholder in hints for the key of an object without text."""
-OF_ARRAY = ", object "
-"""In the location of a row of a JSON array."""
-FIRST_OF_JSON = ".json:1"
-"""End of the location of an object that is usually a whole file."""
+NESTED = (
+    "write the text to a column of its own, since nested text is not read "
+    "(of JSON, for example: jq -c '{text: .body.content}' in.jsonl > out.jsonl)"
+)
 
 
 def choose_column(
@@ -70,51 +67,15 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
         return ""
     if isinstance(value, str):
         return value
-    hint = _way_to_text(column, value, place) or f"set {setting} to a column of strings"
+    hint = NESTED if isinstance(value, list | dict) else f"set {setting} to a column of strings"
     raise ProjectError("DAT011", f"column {column!r} holds {kind_text(value)}, not text", hint, place)
 
 
-def _way_to_text(column: str, value: object, place: str) -> str:
-    """Return the hint for a column with nested text; empty for other values.
-
-    A tuple represents nested text of a format that jq does not read.
-    """
-    edit = "write the text to a column of its own, since nested text is not read"
-    if isinstance(value, tuple):
-        return edit
-    if isinstance(value, Mapping):
-        source = f"{_in_jq(column)}{_in_jq(_key_of_text(value))}"
-    elif isinstance(value, list):
-        if place.endswith(FIRST_OF_JSON) and all(isinstance(each, str) for each in value):
-            texts = f"{_in_jq(column)}[] | {{text: .}}"
-            return f"write one text per line, for example: jq -c '{texts}' in.json > out.jsonl"
-        turn = next((each for each in value if isinstance(each, Mapping)), None)
-        each = f"{_in_jq(column)}[]" + ("" if turn is None else _in_jq(_key_of_text(turn)))
-        source = f'[{each} | strings] | join("\\n\\n")'
-    else:
-        return ""
-    rows, name = (".[] | ", "in.json") if OF_ARRAY in place else ("", "in.jsonl")
-    return f"{edit}, for example: jq -c '{rows}{{text: ({source})}}' {name} > out.jsonl"
-
-
-def _in_jq(key: str) -> str:
-    """Return how jq reads a key, in quotes unless it is a word: `.body`, `."user-text"`."""
-    return f".{key}" if key.isascii() and key.isidentifier() else f".{json.dumps(key, ensure_ascii=False)}"
-
-
-def _key_of_text(value: Mapping[str, object]) -> str:
-    """Return the key of an object that holds its text: a usual name, else the key of the longest string."""
-    texts = {key: each for key, each in value.items() if isinstance(each, str)}
-    usual = next((each for each in CANDIDATES if each in texts), None)
-    return usual or max(texts, key=lambda key: len(texts[key]), default=NO_TEXT)
-
-
 def column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
-    """Return DAT011; for a text, the hint names the columns of strings, and a command for nested text."""
+    """Return DAT011; for a text, the hint names the columns of strings, and the way out of nested text."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
-        found = (_way_to_text(name, value, place) for name, value in columns.items())
-        ways = [way for way in found if way and NO_TEXT not in way][:1]
+        ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())
         names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
     if not columns:
         ways = ["correct or remove the row"]

@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, NamedTuple
 from neobert.config.text_formats import CONLL, PARQUET
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
-from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat, kind_text
+from neobert.data.sources.rows import Row, RowFormat, kind_text
 from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
@@ -121,9 +121,9 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
     try:
         for row in array_objects((piece.text for piece in pieces), MAX_LINE_CHARACTERS):
             number += 1
-            yield f"{path}{OF_ARRAY}{number}", row
+            yield f"{path}, object {number}", row
     except (ValueError, RecursionError) as error:
-        place = f"{path}{OF_ARRAY}{number + 1}"
+        place = f"{path}, object {number + 1}"
         raise unreadable(place, f"is not JSON: {error}", "write an array of JSON objects") from error
 
 
@@ -294,7 +294,7 @@ def _columns(table: Any, path: Path, rows: RowFormat) -> dict[str, str]:
 
 
 def _example(kind: str) -> object:
-    """Return a value for hints by the type of a column: a text, a tuple for nested values, or a number."""
+    """Return a value for hints by the type of a column: a text, a nested value, or a number."""
     if "<" in kind and not kind.startswith("dictionary"):
         return ()
     return "" if "string" in kind else 0
