@@ -196,12 +196,14 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
 
 
 def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: bool) -> Best | None:
-    """Return the best evaluation by a metric, the earliest of equal ones; None if no value is finite."""
+    """Return the best evaluation by a metric, of equal ones that with the lower loss; None without one."""
     sign = -1 if is_higher_better else 1
     known = [line for line in evaluations if math.isfinite(line.get(metric.name, math.nan))]
     if not known:
         return None
-    line = min(known, key=lambda line: (sign * line[metric.name], line["step"]))
+    line = min(
+        known, key=lambda line: (sign * line[metric.name], line.get(EVAL_LOSS, math.inf), line["step"])
+    )
     return Best(metric.name, line[metric.name], line["step"])
 
 

@@ -303,6 +303,15 @@ def test_rows_fit_the_terminal(columns, make, command, monkeypatch):
     assert ("best" in shown[0]) == (columns >= 80)
 
 
+def test_of_equal_accuracies_the_best_has_the_lower_loss(make):
+    config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/accuracy"}}
+    losses = {2: 0.9, 4: 0.1, 6: 0.1}
+    rows = [{"step": step, "eval/accuracy": 1.0, "eval/loss": loss} for step, loss in losses.items()]
+    found = read_status(make("a", config=config, rows=rows), NOW).best
+    assert found is not None
+    assert found.step == 4, "as retention.best_step"
+
+
 def test_the_best_of_a_long_history_is_found(make):
     folder = make("a", config={**CONFIG, "trainer": {"metric_for_best_model": "eval/loss"}})
     rows = [{"step": step, "train/loss": 1.0, "padding": 0.5, "x": 10**15} for step in range(30_000)]

@@ -141,6 +141,14 @@ def test_more_of_an_accuracy_is_better_unless_said_otherwise(tmp_path):
     assert retention.best_step(tmp_path, "eval/loss", None) is None
 
 
+def test_of_equal_accuracies_the_lower_loss_is_better(tmp_path):
+    for step, loss in ((1, 0.9), (2, 0.1), (3, 0.1)):
+        save(tmp_path, step, **{"eval/accuracy": 1.0, "eval/loss": loss})
+    save(tmp_path, 4, **{"eval/accuracy": 0.9, "eval/loss": 0.01})
+    save(tmp_path, 5, **{"eval/accuracy": 1.0})
+    assert retention.best_step(tmp_path, "eval/accuracy", None) == 2
+
+
 def test_a_checkpoint_whose_manifest_is_gone_is_not_judged(tmp_path):
     save(tmp_path, 1, **{"eval/loss": 1.0})
     save(tmp_path, 2, **{"eval/loss": 2.0})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
+from neobert.metric_names import EVAL_LOSS
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
@@ -64,13 +65,20 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
 
 
 def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
-    """Return the step of the checkpoint with the best metric (the earliest if equal); None without one."""
+    """Return the step of the checkpoint with the best metric; None without one.
+
+    Of equal ones it is that with the lower loss, as in `best_of`: few examples are soon all right.
+    """
     if greater_is_better is None:
         greater_is_better = metric_named(metric).is_higher_better
     sign = -1.0 if greater_is_better else 1.0
-    values = {step: _value(root / str(step), metric) for step in checkpoint_steps(root)}
-    judged = {step: sign * value for step, value in values.items() if math.isfinite(value)}
-    return min(judged, key=lambda step: (judged[step], step)) if judged else None
+    judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
+    known = [step for step, values in judged.items() if math.isfinite(values.get(metric, math.nan))]
+    return min(
+        known,
+        key=lambda step: (sign * judged[step][metric], judged[step].get(EVAL_LOSS, math.inf), step),
+        default=None,
+    )
 
 
 def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
@@ -91,11 +99,11 @@ def bound_superseded(root: Path) -> list[str]:
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
 
-def _value(folder: Path, metric: str) -> float:
+def _metrics(folder: Path) -> Mapping[str, float]:
     try:
-        return float(read_manifest(folder).metrics.get(metric, math.nan))
+        return read_manifest(folder).metrics
     except (ProjectError, PermissionError):
-        return math.nan
+        return {}
 
 
 def _is_removed(folder: Path) -> bool:
