@@ -49,7 +49,8 @@ MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
 MAX_TOKENS = {"cpu": 256, "gpu": 512}
 ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
-FEW_TEXTS = 2000
+FEW_EXAMPLES = 2000
+"""Of a table: below, a fifth of them is held out for the metrics."""
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
 """Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
 CHAT_FACTOR = 8
@@ -148,7 +149,8 @@ def _entries(request: Content) -> Iterator[Entry]:
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0
-    if request.table is not None and len(request.lengths) < FEW_TEXTS and not request.has_evaluation:
+    few = FEW_EXAMPLES * spec_of(config).texts(config)
+    if request.table is not None and len(request.lengths) < few and not request.has_evaluation:
         held_out = MORE_HELD_OUT
         yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"

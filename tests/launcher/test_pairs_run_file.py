@@ -61,6 +61,12 @@ def test_a_step_of_many_negatives_is_several_microbatches(command):
     assert trainer.per_device_train_batch_size * 32 <= 8192 < FEWEST_PAIRS * 14 * 32 * 4
 
 
+@pytest.mark.parametrize(("count", "share"), [(1200, 0.2), (2400, 0.05)])
+def test_a_fifth_of_a_small_table_is_held_out(count, share, command):
+    write_pairs(count, negatives=2)  # the examples count, and each has four texts
+    assert made(command, "run.yaml").dataset.validation_split == share
+
+
 def test_columns_are_found_in_any_case(command):
     rows = (
         {key.title(): text for key, text in (row | {"negative": "stones"}).items()} for row in pairs(60, 1)
