@@ -62,15 +62,19 @@ def read_declared(folder: Path) -> Declared:
             f"set the same pooling in config.json and {modules['Pooling']}/config.json",
             str(folder),
         )
-    limits = read_json(folder / "sentence_bert_config.json", may_lack=True)
-    length = limits.get("max_seq_length")
     return Declared(
         pooling=pooled or (None if own is None else str(own)),
         normalizes="Normalize" in modules,
-        max_length=length if isinstance(length, int) and length > 0 else None,
+        max_length=declared_length(folder),
         prompts=read_prompts(folder),
         pools_prompt=settings is None or settings.get("include_prompt") is not False,
     )
+
+
+def declared_length(folder: Path) -> int | None:
+    """Return the length in tokens at which a folder of sentence-transformers has its texts cut."""
+    length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def _modules(folder: Path) -> dict[str, str]:

@@ -193,6 +193,9 @@ BERT = {
 }
 
 
+LIMIT = "sentence_bert_config.json"
+
+
 def read_by_sentence_transformers(folder: Path, width: int | None, texts: list[str]) -> np.ndarray:
     """Return the first components of vectors, all without a width."""
     from sentence_transformers import SentenceTransformer
@@ -232,6 +235,24 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
     for width in (None, *more.get("matryoshka_dims", ())):
         found = read_by_sentence_transformers(checkpoint, width, reference.texts)
         np.testing.assert_allclose(found, expected[:, :width], atol=1e-5)
+
+
+def test_short_pairs_do_not_shorten_what_a_model_reads(make_run, file, run):
+    def limit(name, model, length):
+        sections = options(file, model=model, dataset={"max_seq_length": length})
+        folder = make_run(name, **sections, trainer={"max_steps": 2, "save_steps": 2})
+        assert run(folder) == 0
+        return json.loads((folder / "checkpoints" / "2" / LIMIT).read_text())["max_seq_length"], folder
+
+    of_random_weights, first = limit("first", BERT, 32)
+    assert of_random_weights == 32
+    weights = {"type": "hf", "pretrained_checkpoint": str(first / "checkpoints" / "2")}
+    (first / "checkpoints" / "2" / "checkpoint.json").unlink()  # its digests end with the edit
+    declared = first / "checkpoints" / "2" / LIMIT
+    declared.write_text('{"max_seq_length": 16}')
+    assert limit("declared", weights, 8)[0] == 16
+    declared.unlink()
+    assert limit("undeclared", weights, 8)[0] == 32, "the positions of the model"
 
 
 @pytest.mark.parametrize("kind", ["one source", "two sources", "dropout and masks"])

@@ -10,11 +10,14 @@ from pathlib import Path
 from torch import Tensor
 
 from neobert.config.schedules import MaskingRates, masking_rates
+from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
+from neobert.encoding.declared import declared_length
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
 from neobert.objectives import token_objective_for
+from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.masked_lm import MaskedTerm, MixedEmbedder, MixedMetrics
 from neobert.tasks.contrastive.metrics import PairMetrics
@@ -57,10 +60,22 @@ def build(run: TaskInputs) -> EmbeddingTask:
     # Other programs read a text as it was trained on.
     own["tokenizer_files"] = with_plain_texts(task.tokenizer_files)
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
-    files = EmbeddingFiles(
-        section.pooling, task.model.config.hidden_size, segment_length(config), prompts, normalizes=True
-    )
+    width, longest = task.model.config.hidden_size, _longest_text(config, run.backbone.max_length)
+    files = EmbeddingFiles(section.pooling, width, longest, prompts, normalizes=True)
     return EmbeddingTask(**own, files=files)
+
+
+def _longest_text(config: RunConfig, positions: int) -> int:
+    """Return the length in tokens at which readers of the checkpoint cut a text.
+
+    A model that is tuned on short pairs still reads texts as long as before: those that its weights declare,
+    else all that its `positions` allow. One from random weights has learned the rows of the run.
+    """
+    longest, weights = segment_length(config), config.model.pretrained_checkpoint
+    if weights is None:
+        return longest
+    declared = declared_length(folder_of_weights(Path(weights))) or positions
+    return max(longest, min(declared, positions))
 
 
 def objective_of(run: TaskInputs) -> Embedder:
