@@ -25,7 +25,6 @@ DOTTED_OPTION = re.compile(
 )
 WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
 """Options of other trainers for the weights to start from, which is --from here."""
-FORMER_OPTIONS = ("--data", "--prompts")
 KEY_TO_WRITE = re.compile(r"write (\w+\.\w+)(?:$|; )")
 """Advice for a name of another trainer that names one key, whose value has the same unit."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
@@ -188,29 +187,6 @@ class ConfigCommand(TyperCommand):
     def _options_with_value(self) -> set[str]:
         spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)
         return {variant for opt in spelled for variant in (opt, opt.replace("-", "_").replace("__", "--", 1))}
-
-
-class DataCommand(TyperCommand):
-    """Command whose last argument may be given as an option, under the name that it had as one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move the values of the former options to the end, then parse as usual."""
-        tokens, data = deque(args), list[str]()
-        others = []
-        while tokens:
-            name, is_assigned, value = (token := tokens.popleft()).partition("=")
-            if name not in FORMER_OPTIONS:
-                others.append(token)
-            elif is_assigned or tokens:
-                data.append(value if is_assigned else tokens.popleft())
-        try:
-            rest: list[str] = super().parse_args(ctx, [*others, *data])
-        except UsageError as error:
-            # The option gave the last argument, which is parsed as the first: that one is missing.
-            if data and type(error).__name__ == "MissingParameter":
-                error.param = next(each for each in self.params if each.param_type_name == "argument")
-            raise
-        return rest
 
 
 class PathsCommand(ConfigCommand):

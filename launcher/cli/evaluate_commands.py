@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.cli import config_options, options, use_options
-from launcher.cli.arguments import DataCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ app.add_typer(evaluate_app, rich_help_panel="Use")
 
 @evaluate_app.command(
     "glue",
-    cls=DataCommand,
     epilog=f"Example: {PROGRAM} evaluate glue runs/demo glue --tasks cola,rte --seeds 3 -o glue-demo",
 )
 def _evaluate_glue(
@@ -60,9 +58,7 @@ def _evaluate_glue(
     end(evaluate_glue.run(request, output_format))
 
 
-@evaluate_app.command(
-    "blimp", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate blimp runs/demo blimp.jsonl.gz"
-)
+@evaluate_app.command("blimp", epilog=f"Example: {PROGRAM} evaluate blimp runs/demo blimp.jsonl.gz")
 def _evaluate_blimp(
     folder: use_options.ModelFolder,
     data: use_options.BlimpData,
@@ -142,7 +138,6 @@ def _evaluate_passkey(
 
 @evaluate_app.command(
     "generation",
-    cls=DataCommand,
     epilog=f"Example: {PROGRAM} evaluate generation runs/demo prompts.txt",
 )
 def _evaluate_generation(
@@ -187,9 +182,7 @@ def _embedding_model(
     )
 
 
-@evaluate_app.command(
-    "similarity", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate similarity runs/demo sts-test.tsv"
-)
+@evaluate_app.command("similarity", epilog=f"Example: {PROGRAM} evaluate similarity runs/demo sts-test.tsv")
 @options.with_options_of(_embedding_model)
 def _evaluate_similarity(
     model: EmbeddingModel,
@@ -210,9 +203,7 @@ def _evaluate_similarity(
     end(evaluation.run_similarity(model, data, names, output, output_format))
 
 
-@evaluate_app.command(
-    "retrieval", cls=DataCommand, epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo cranfield"
-)
+@evaluate_app.command("retrieval", epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo cranfield")
 @options.with_options_of(_embedding_model)
 def _evaluate_retrieval(
     model: EmbeddingModel,

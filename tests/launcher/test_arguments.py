@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.cli.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, normalise
-from launcher.cli.evaluate_commands import evaluate_app
 from neobert.config import all_keys
 
 WITH_VALUE = {"--profile", "-p", "--config", "-c", "--set", "--output"}
@@ -22,15 +18,6 @@ VALUES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 def test_every_spelling_agrees(key, value):
     spellings = ([f"--{key}", value], [f"--{key}={value}"], [f"{key}={value}"], ["--set", f"{key}={value}"])
     assert {tuple(normalise(spelling, WITH_VALUE)) for spelling in spellings} == {("--set", f"{key}={value}")}
-
-
-@pytest.mark.parametrize(
-    "text", ["model pairs.jsonl", "--data pairs.jsonl model", "model --data=pairs.jsonl"]
-)
-def test_the_data_of_an_evaluation_may_be_an_option(text):
-    command = dict(vars(typer.main.get_command(evaluate_app))["commands"])["blimp"]
-    given = command.make_context("blimp", text.split()).params
-    assert (given["folder"], given["data"]) == (Path("model"), Path("pairs.jsonl"))
 
 
 def test_the_order_stays():

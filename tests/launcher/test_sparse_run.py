@@ -71,7 +71,7 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_ch
     assert "perplexity" in scored.out
     Path("prompts.txt").write_text(words[39][:60], encoding="utf-8")
     written = command(
-        *("evaluate", "generation", "run", "--prompts", "prompts.txt", "--max-tokens", "3", "-o", "written")
+        *("evaluate", "generation", "run", "prompts.txt", "--max-tokens", "3", "-o", "written")
     ).passed()
     assert "3.0 tokens on average" in written.out
     state = command("status", "run")
