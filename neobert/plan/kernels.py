@@ -110,7 +110,8 @@ def _low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: fl
     if lacking and not recipe.is_emulated:
         text += f", not supported on {lacking[0]}"
     elif not recipe.is_emulated:
-        text += f", at most {1 / (1 - share * (1 - 1 / recipe.rate)):.2f} times as fast"
+        gain = 1 / (1 - share * (1 - 1 / recipe.rate))
+        text += f", at most {gain:.2f} times as fast if rounding took no time"
         reason += f"; {share:.0%} of the FLOPs, at {recipe.rate:g} times the peak of bf16"
     note = "" if recipe.was_run else ", never run by this project"
     return Derived(text + note, reason)

@@ -10,6 +10,7 @@ import pytest
 from neobert.config.schema import TrainerConfig
 from neobert.plan import build_plan
 from neobert.plan.hardware import assumptions_for
+from neobert.precision.libraries import LIBRARIES
 from neobert.precision.table import RECIPES
 from profiles.registry import resolve_run
 
@@ -46,3 +47,15 @@ def test_the_plan_promises_nothing_on_a_gpu_without_the_products(recipe, gpu):
     text = build_plan(config, assumptions_for(gpu, None, 0.4)).low_precision.value
     assert f"110 of 112 linear layers, not supported on {gpu}" in text
     assert "times as fast" not in text
+
+
+@pytest.mark.parametrize("gpu", ["H100", "B200"])
+def test_the_plan_says_which_recipes_were_never_run(gpu):
+    """On the GPUs that this project has, two."""
+    run = {"torchao": {"float8_rowwise", "float8_tensorwise", "mxfp8_emulated"}}
+    for section, library in LIBRARIES.items():
+        for recipe in library.recipes:
+            overrides = ["model.kernel_backend=auto", f"{section}.enable=true", f"{section}.recipe={recipe}"]
+            config = resolve_run("h100-prod", [], overrides).config
+            text = build_plan(config, assumptions_for(gpu, None, 0.4)).low_precision.value
+            assert ("never run by this project" in text) == (recipe not in run.get(section, ())), recipe

@@ -18,8 +18,8 @@ TORCHAO = Library(
     about="Low-precision matrix products by torchao.",
     section=TorchaoConfig,
     recipes={
-        "float8_rowwise": LowRecipe(HOPPER, 16, FLOAT8),
-        "float8_tensorwise": LowRecipe(ADA, 16, FLOAT8, reads=SHARDED),
+        "float8_rowwise": LowRecipe(HOPPER, 16, FLOAT8, was_run=True),
+        "float8_tensorwise": LowRecipe(ADA, 16, FLOAT8, reads=SHARDED, was_run=True),
         "float8_rowwise_with_gw_hp": LowRecipe(HOPPER, 16, FLOAT8),
         "mxfp8_rceil": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
         "mxfp8_rceil_wgrad_with_hp": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
