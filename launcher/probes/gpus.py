@@ -14,12 +14,9 @@ from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedErr
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLogFacts, GpuProcessFacts, XidFacts
 
 TIMEOUT_S = 8.0
-FIELDS = ("index", "uuid", "name", "compute_cap", "memory.total", "memory.used", "driver_version")
-SMI = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 NVML = (sys.executable, "-P", "-m", f"{__package__}.nvml_child")
 NO_GPU = "no NVIDIA GPU on this machine"
 NONE_VISIBLE = "no GPU is visible (see CUDA_VISIBLE_DEVICES)"
-NO_BINDINGS = "nvidia-ml-py is not installed: pip install nvidia-ml-py"
 LOG_TIMEOUT_S = 4.0
 # journald keeps what the kernel's ring has overwritten.
 READERS = (
@@ -48,25 +45,18 @@ Device = TypeVar("Device", bound=Named)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
-    """Return the visible GPUs, from NVML, or from nvidia-smi if the Python bindings of NVML are missing."""
-    answered = _from_nvml("devices")
-    devices = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
-    return visible(devices, os.environ)
+    """Return the visible GPUs."""
+    return visible([_device(each) for each in _from_nvml("devices")], os.environ)
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
-    """Read GPU health from NVML, the only complete source."""
-    answered = _from_nvml("health")
-    if answered is None:
-        raise UnsupportedError(NO_BINDINGS)
-    return visible([_health(each) for each in answered], os.environ)
+    """Return the health of the visible GPUs."""
+    return visible([_health(each) for each in _from_nvml("health")], os.environ)
 
 
-def _from_nvml(what: str) -> list[dict[str, Any]] | None:
-    """Return one mapping per device; None if the Python bindings of NVML are missing."""
+def _from_nvml(what: str) -> list[dict[str, Any]]:
+    """Return one mapping per device."""
     answer = json_of((*NVML, what), TIMEOUT_S)
-    if answer["bindings"] is False:
-        return None
     if answer["error"]:
         raise UnsupportedError(f"{NO_GPU} ({answer['error']})")
     return list(answer["devices"])
@@ -86,37 +76,6 @@ def _device(answer: dict[str, Any]) -> GpuFacts:
 def _health(answer: dict[str, Any]) -> GpuHealthFacts:
     reasons = answer["throttle_reasons"]
     return GpuHealthFacts(**{**answer, "throttle_reasons": None if reasons is None else tuple(reasons)})
-
-
-def _from_smi() -> str:
-    try:
-        return output_of(SMI, TIMEOUT_S)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{NO_GPU} ({error})") from None
-    except IncompleteError as error:
-        raise UnsupportedError(str(error)) from None
-
-
-def parse_smi(text: str) -> tuple[GpuFacts, ...]:
-    """Parse the CSV of nvidia-smi, without header and units; memory is in MiB."""
-    lines = [line for line in text.splitlines() if line.strip() and "No devices" not in line]
-    return tuple(_parse_line([cell.strip() for cell in line.split(",")], line) for line in lines)
-
-
-def _parse_line(cells: list[str], line: str) -> GpuFacts:
-    if len(cells) != len(FIELDS):
-        raise IncompleteError(f"nvidia-smi reported: {line.strip()}")
-    index, uuid, name, capability, total, used, driver = cells
-    major, minor = capability.split(".")
-    return GpuFacts(
-        index=int(index),
-        uuid=uuid,
-        name=name,
-        compute_capability=(int(major), int(minor)),
-        memory_total_mib=int(total),
-        memory_used_mib=int(used),
-        driver_version=driver,
-    )
 
 
 def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -24,12 +23,7 @@ RECOVERY_ACTIONS = (
 
 
 def read(what: str) -> dict[str, Any]:
-    """Return the readings, as JSON values.
-
-    `bindings`: whether nvidia-ml-py is installed; `error`: the error of NVML; `devices`: one mapping each.
-    """
-    if importlib.util.find_spec("pynvml") is None:
-        return {"bindings": False, "error": "", "devices": []}
+    """Return the readings as JSON values: `error`, that of NVML, and `devices`, one mapping each."""
     nvml = importlib.import_module("pynvml")
     describe = {"devices": device_of, "health": health_of}[what]
     try:
@@ -37,8 +31,8 @@ def read(what: str) -> dict[str, Any]:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         devices = [{"index": index} | describe(nvml, handle) for index, handle in enumerate(handles)]
     except nvml.NVMLError as error:
-        return {"bindings": True, "error": str(error), "devices": []}
-    return {"bindings": True, "error": "", "devices": devices}
+        return {"error": str(error), "devices": []}
+    return {"error": "", "devices": devices}
 
 
 def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
