@@ -41,8 +41,8 @@ def _init(
     """Write a first run file for your own text.
 
     With --from, the run continues a model or fine-tunes it: rates, lengths and padding are those of its
-    weights and your text. For a task with labels, columns and labels are inferred from the file. On a
-    terminal, prompts for options that are not given. Comments explain the values to change first.
+    weights and your text. For a task with labels, columns and labels are inferred from the file. Comments
+    explain the values to change first.
     """
     from launcher.commands import init
 

@@ -191,6 +191,6 @@ def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
 app = make_group(
     PROGRAM,
     "Train encoders and decoders, with preflight checks of config, machine and data.",
-    epilog=f"Start with: {PROGRAM} init; or {PROGRAM} train --profile cpu-demo",
+    epilog=f"Start with: {PROGRAM} init --text FILE; or {PROGRAM} train --profile cpu-demo",
     add_completion=True,
 )

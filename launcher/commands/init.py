@@ -1,14 +1,13 @@
-"""`init`: write a first run file, from options or prompts."""
+"""`init`: write a first run file."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any
 
 from launcher.commands.from_weights import Request as WeightsRequest
 from launcher.commands.from_weights import (
@@ -20,7 +19,7 @@ from launcher.commands.from_weights import (
     write_run_file,
 )
 from launcher.commands.previewed_text import preview_text, warn_of_one_document, warn_of_text
-from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
+from launcher.commands.starter_file import Device, SizeName, Starter, content_of
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.overrides import parse_overrides
@@ -35,9 +34,6 @@ from validators.planning import plan_run
 
 YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
-
-T = TypeVar("T", bound=str)
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class Request:
 def run(request: Request, output_format: str) -> int:
     """Write the run file and print the next commands."""
     _check_file(request.file)
-    notes = _write(request, is_interactive=sys.stdin.isatty() and output_format == "text")
+    notes = _write(request)
     resolved = resolve_run(None, [request.file])
     warn_of_one_document(str(resolved.config.dataset.path or ""))
     plan = plan_run(resolved)
@@ -120,7 +116,7 @@ def _check_file(file: Path) -> None:
         )
 
 
-def _write(request: Request, *, is_interactive: bool) -> Sequence[str]:
+def _write(request: Request) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
     if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
@@ -131,14 +127,13 @@ def _write(request: Request, *, is_interactive: bool) -> Sequence[str]:
         )
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
-        starter = _starter(request, is_interactive=is_interactive)
-        write_run_file(request.file, content_of(starter, request.file.name))
+        write_run_file(request.file, content_of(_starter(request), request.file.name))
         return () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
     named = named_in(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
         raise _usage("usage", message, "leave out --size")
-    text, dataset = _text(request, is_interactive=is_interactive)
+    text, dataset = _text(request)
     device = request.device or default_device()
     return write_from_weights(
         WeightsRequest(
@@ -147,36 +142,27 @@ def _write(request: Request, *, is_interactive: bool) -> Sequence[str]:
     )
 
 
-def _text(request: Request, *, is_interactive: bool) -> tuple[Path | None, str | None]:
+def _text(request: Request) -> tuple[Path | None, str | None]:
     """Return the path of the text or the name of a dataset, of which one is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
     if text is None and dataset is None:
-        if not is_interactive:
-            hint = f"add --text FILE or --dataset NAME; --dataset {BUILTIN} needs no text of your own"
-            raise _usage(
-                "usage", "neither --text nor --dataset is given, and standard input is not a terminal", hint
-            )
-        return _ask_text()
+        hint = f"add --text FILE or --dataset NAME; --dataset {BUILTIN} needs no text of your own"
+        raise _usage("usage", "neither --text nor --dataset is given", hint)
     return text, dataset
 
 
-def _starter(request: Request, *, is_interactive: bool) -> Starter:
-    text, dataset = _text(request, is_interactive=is_interactive)
+def _starter(request: Request) -> Starter:
+    text, dataset = _text(request)
     found = None if text is None else preview_text(text)
-    device = request.device or _choose("device", DEVICES, default_device(), is_interactive=is_interactive)
-    sizes = {
-        name: f"{size.num_hidden_layers} x {size.hidden_size}, {size.gloss}" for name, size in SIZES.items()
-    }
-    default_size: SizeName = "tiny" if device == "cpu" else "small"
-    size = request.size or _choose("size", sizes, default_size, is_interactive=is_interactive)
+    device = request.device or default_device()
     if found is not None:
         warn_of_text(found, request.file)
     return Starter(
         text=_relative(text, request.file) if text is not None else "",
         dataset=dataset or "",
-        size=size,
+        size=request.size or ("tiny" if device == "cpu" else "small"),
         device=device,
         num_bytes=None if found is None else found.size_bytes,
         is_plain=found is not None and found.is_plain,
@@ -188,48 +174,6 @@ def _starter(request: Request, *, is_interactive: bool) -> Starter:
 def _relative(text: Path, file: Path) -> str:
     """Return the path to write into the run file: relative to its folder, unless `text` is absolute."""
     return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
-
-
-def _ask_text() -> tuple[Path | None, str | None]:
-    """Prompt until the answer is an existing path or a dataset; return (path, None) or (None, dataset)."""
-    question = f"text (file, folder, or hub:NAME) [{BUILTIN}]: "
-
-    def read(answer: str) -> tuple[Path | None, str | None] | None:
-        if not answer or answer == BUILTIN:
-            return None, BUILTIN
-        if answer.startswith("hub:"):
-            return None, answer.removeprefix("hub:")
-        path = Path(os.path.expanduser(answer))
-        return (path, None) if path.exists() else None
-
-    return _ask(question, read, lambda answer: f"{answer}: no such file or folder")
-
-
-def _choose(name: str, choices: dict[T, str], default: T, *, is_interactive: bool) -> T:
-    if not is_interactive:
-        return default
-    console.log(f"{name}:")
-    for choice, gloss in choices.items():
-        console.log(f"  {choice:6} {gloss}")
-
-    def read(answer: str) -> T | None:
-        return next((choice for choice in choices if choice == (answer or default)), None)
-
-    return _ask(f"{name} [{default}]: ", read, lambda _: f"enter one of {', '.join(choices)}")
-
-
-def _ask(question: str, read: Callable[[str], Answer | None], complain: Callable[[str], str]) -> Answer:
-    while True:
-        print(question, end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            raise _usage(
-                "usage", "standard input ended before the last prompt", "pass --text, --size and --device"
-            )
-        value = read(line.strip())
-        if value is not None:
-            return value
-        console.log(f"  {printable(complain(line.strip()))}")
 
 
 def _usage(code: str, message: str, hint: str, place: Path | str = "") -> ProjectError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -161,22 +159,6 @@ def test_any_name_is_read_back_as_it_was(name):
         values = plain(load_document(file).root)
     assert values["dataset"]["path"] == name
     assert values["trainer"]["output_dir"] == f"runs/{name}"
-
-
-@pytest.mark.child
-def test_a_terminal_is_asked_for_what_is_missing(text):
-    leader, follower = os.openpty()
-    answers = "nope.txt\ntext.txt\ncpu\nhuge\nsmall\n"
-    os.write(leader, answers.encode())
-    child = subprocess.run(
-        [sys.executable, "-m", "launcher", "init"], stdin=follower, capture_output=True, text=True, timeout=60
-    )
-    os.close(leader)
-    os.close(follower)
-    assert child.returncode == 0, child.stderr
-    assert "nope.txt: no such file or folder" in child.stderr
-    assert "enter one of tiny, small, base" in child.stderr
-    assert resolve_run(None, ["run.yaml"]).config.model.hidden_size == 384
 
 
 @pytest.mark.parametrize("has_splits", [False, True])
