@@ -49,7 +49,7 @@ def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
     try:
         made: nn.Module = module.converted(conversion.section, layer, seed)
     except ImportError as error:
-        message = f"{library.name} is enabled, but the package {library.package} is not installed"
+        message = f"{library.name} is enabled, but the package {library.package} does not import: {error}"
         raise ProjectError("PRE010", message, library.install, exit_code=EXIT_USAGE) from error
     return made
 

@@ -66,6 +66,7 @@ class Library(NamedTuple):
         section: dataclass of its keys.
         recipes: by the values of the key `recipe`.
         package: name of the distribution.
+        oldest: oldest release that is accepted; empty: any.
         install: command that installs it.
         gathers_key: key with which FSDP2 gathers converted weights in low precision; its folder then has the
             module `shards`. Empty: it does not convert sharded weights.
@@ -77,6 +78,7 @@ class Library(NamedTuple):
     recipes: Mapping[str, LowRecipe]
     package: str
     install: str
+    oldest: str = ""
     gathers_key: str = ""
 
 

@@ -97,7 +97,7 @@ def test_without_the_package_the_error_names_it(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     config, _, backbone = backbone_of({})
-    with pytest.raises(ProjectError, match="the package torchao is not installed"):
+    with pytest.raises(ProjectError, match="the package torchao does not import: "):
         recipe_of(config).convert(backbone)
 
 

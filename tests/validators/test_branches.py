@@ -245,6 +245,8 @@ ROWS: list[Row] = [
      "config.dataset.max_seq_length", 960, 896, "quartet_ii needs a multiple of 128 tokens"),
     ("PRE010", ENGINE, "facts.software.packages", {}, {"transformer-engine": "2.20.2"},
      "transformer-engine is not installed"),
+    ("PRE010", CONVERTED, "facts.software.packages", {"torchao": "0.17.9"}, {"torchao": "0.18"},
+     "torchao 0.17.9 is older than 0.18"),
     ("CFG013", ENGINE, "config.transformer_engine.disable_rht", False, True, "fp8_current does not read"),
     ("PRE007", CONVERTED, "config.torchao.recipe", "mxfp8_emulated", "mxfp8_rceil", "rounds as mxfp8 does"),
     ("PRE007", EMULATED | {"profile": "cpu-demo"}, "config.torchao.recipe",

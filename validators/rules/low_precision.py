@@ -12,6 +12,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
+from validators.rules.host import is_older
 
 LENGTH = "dataset.max_seq_length"
 
@@ -296,7 +297,7 @@ def _low_precision_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     """Low precision without the package that computes it.
 
     ## What it does
-    Requires the package of the section that is enabled.
+    Requires the package of the section that is enabled, in a release that has its recipes.
 
     ## Why is this bad?
     The run would end when it converts its layers, after the text was prepared.
@@ -312,10 +313,13 @@ def _low_precision_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     ```
     """
     conversion = enabled_in(run)
-    package, key = conversion.library.package, conversion.key("enable")
-    if package not in needed(facts.software).packages:
-        message = f"{key} is true, but {package} is not installed"
-        yield Violation(key, message, conversion.library.install)
+    library, key = conversion.library, conversion.key("enable")
+    version = needed(facts.software).packages.get(library.package)
+    if version is None:
+        yield Violation(key, f"{key} is true, but {library.package} is not installed", library.install)
+    elif library.oldest and is_older(version, library.oldest):
+        message = f"{key} is true, but {library.package} {version} is older than {library.oldest}"
+        yield Violation(key, message, library.install)
 
 
 @rule("PRE013", "several-low-precisions", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)

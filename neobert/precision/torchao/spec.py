@@ -28,5 +28,6 @@ TORCHAO = Library(
     },
     package="torchao",
     install="pip install 'torchao>=0.18'",
+    oldest="0.18",
     gathers_key=GATHERS,
 )

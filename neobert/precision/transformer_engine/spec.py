@@ -23,4 +23,5 @@ TRANSFORMER_ENGINE = Library(
     },
     package="transformer-engine",
     install="pip install --no-build-isolation 'transformer-engine[pytorch]>=2.20'",
+    oldest="2.20",
 )
