@@ -24,6 +24,8 @@ REMOVED = "removed "
 QUOTED = re.compile(r"remove the quotes: (\S+)")
 HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
+AS_TEXT = {"optimizer": "optim", "adapter": "adapter"}
+"""Sections that other trainers write as one word, and the key whose table of words has it."""
 BARE = re.compile(r"[^\s,#{}\[\]]+")
 
 Lines = list[str]
@@ -47,8 +49,8 @@ def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> It
         is_yaml: whether lines may be moved and removed, which is safe in YAML's block style only.
     """
     node = find(root, tuple(issue.path.split(".")))
-    if issue.code == "CFG003" and issue.path == "optimizer":
-        yield from _opened_section(source, root, is_yaml=is_yaml)
+    if issue.code == "CFG003" and issue.path in AS_TEXT:
+        yield from _opened_section(source, issue.path, root, is_yaml=is_yaml)
     elif issue.code == "CFG003":
         yield from _respelt(source, issue)
     elif issue.code in ("CFG001", "CFG007") and node is not None:
@@ -87,10 +89,10 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
         yield Change("".join(lines), f"{issue.path} -> {name}", section=name)
 
 
-def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
+def _opened_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
     """Rewrite `optimizer: NAME` as a section with the key for that name, so that it can have other keys."""
-    node = find(root, ("optimizer",))
-    named = None if node is None else translation_of("optim", node.value)
+    node = find(root, (name,))
+    named = None if node is None else translation_of(AS_TEXT[name], node.value)
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from launcher.io.files import write_bytes
-from launcher.lint.changes import REMOVED, Change, changes
+from launcher.lint.changes import AS_TEXT, REMOVED, Change, changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
 from neobert.config.nodes import plain
@@ -133,9 +133,9 @@ def _leave_out(entries: dict[str, Any], place: Sequence[str]) -> None:
 
 
 def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
-    """Return the next problem to try: `optimizer: NAME` first, because other keys may have to move there."""
+    """Return the next problem to try: sections that are one word first, because other keys may move there."""
     candidates = [issue for issue in issues if issue.file == str(path) and _key(issue) not in refused]
-    return min(candidates, key=lambda issue: issue.path != "optimizer", default=None)
+    return min(candidates, key=lambda issue: issue.path not in AS_TEXT, default=None)
 
 
 def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterator[tuple[Change, Issues]]:

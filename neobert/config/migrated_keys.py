@@ -22,6 +22,10 @@ BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 """Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
 
 
+PATH_STARTS = ("/", "./", "../", "~")
+TEXT_FILES = (".txt", ".json", ".jsonl", ".csv", ".tsv", ".parquet")
+
+
 class Translation(NamedTuple):
     """Key of this schema, and the value in the unit of that key."""
 
@@ -142,9 +146,17 @@ def _tokenizer(value: Any) -> Translation | None:
     """Translate a path or a Hub name `owner/name`; None for a bare name, which may also be a folder."""
     if not isinstance(value, str):
         return None
-    if value.startswith(("/", "./", "../", "~")):
+    if value.startswith(PATH_STARTS):
         return Translation("tokenizer.path", value)
     return Translation("tokenizer.name", value) if value.count("/") == 1 else None
+
+
+def _texts(value: Any) -> Translation | None:
+    """Translate a name on the Hub, or a file or folder that is written as one."""
+    if not isinstance(value, str):
+        return None
+    is_file = value.startswith(PATH_STARTS) or value.endswith(TEXT_FILES)
+    return Translation("dataset.path" if is_file else "dataset.name", value)
 
 
 def _trackers(value: Any) -> Translation | None:
@@ -166,6 +178,7 @@ OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
     "val_set_size": _held_out,
     "validation_split_percentage": _held_out_percent,
     "tokenizer_name tokenizer_name_or_path tokenizer_config": _tokenizer,
+    "dataset_name": _texts,
     "report_to": _trackers,
     "max_grad_norm": _clipping,
     "max_train_samples max_samples": partial(_count, "dataset.train_split", "train[:{}]".format),

@@ -57,13 +57,15 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         # data and lengths
         ("pretraining_dataset: {path: allenai/c4, name: en}", "write dataset.path for files, dataset.name "
          "and dataset.config for the Hub"),
+        ("dataset_name: chats.jsonl", "write dataset.path: chats.jsonl"),
+        ("dataset_name: owner/texts", "write dataset.name: owner/texts"),
         ("cutoff_len: 2048", "write dataset.max_seq_length: 2048"),
         ("max_samples: 1000", 'write dataset.train_split: "train[:1000]"'),
         # adapters
         ("finetuning_type: lora", "write adapter.type: lora"),
         ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
         ("use_peft: true", "write adapter.type: lora"),
-        ("lora_rank: 8", "write adapter.type: lora, and adapter.r"),
+        ("lora_rank: 8", "write adapter.r: 8"),
         # tasks
         ("task: regression", "write classification, and classification.problem: regression"),
         ("task: multi_label", "not supported: classification gives a text one class; write classification, "

@@ -409,8 +409,8 @@ dataset:
     "profile: cpu-demo\ntrainer:\n    lr: 5.0e-4\n    disable_tqdm: true": (
         "profile: cpu-demo\noptimizer:\n  lr: 5.0e-4\n"
     ),
-    "profile: cpu-demo\nmodel:\n  save_steps: 5\n  use_flash: true\n": (
-        "profile: cpu-demo\nmodel:\n  attn_backend: flash_attn_varlen\ntrainer:\n  save_steps: 5\n"
+    "profile: cpu-demo\nmodel:\n  save_steps: 5\n  use_flash: true\n  rms_norm_eps: 1e-6\n": (
+        "profile: cpu-demo\nmodel:\n  norm_eps: 1e-6\ntrainer:\n  save_steps: 5\n"
     ),
     "profile: cpu-demo\ntrainer: {bf16: true, save_every: 5}  # short\n": (
         "profile: cpu-demo\ntrainer: {mixed_precision: bf16, save_steps: 5}  # short\n"
@@ -498,7 +498,8 @@ HF_TRAINER = {
     "report_to: [wandb, tensorboard]": "trackers: [wandb, tensorboard]",
     "load_best_model_at_end: true": "removed",
     "metric_for_best_model: eval_accuracy": "trainer.metric_for_best_model: eval/accuracy",
-    "use_liger_kernel: false": "removed",
+    "use_liger_kernel: true": "removed",
+    "attn_implementation: flash_attention_2": "removed",
     "train_file: text.txt": "dataset.path: text.txt",
     "validation_split_percentage: 5": "dataset.validation_split: 0.05",
     "gradient_checkpointing:": "removed",
@@ -519,13 +520,19 @@ AXOLOTL = {
     "early_stopping_patience:": "removed",
     "special_tokens:": "removed",
     "load_in_8bit: false": "removed",
+    "flash_attention: true": "removed",
+    "adapter: lora": "adapter.type: lora",
+    "lora_r: 16": "adapter.r: 16",
+    "lora_alpha: 32": "adapter.alpha: 32",
+    "lora_dropout: 0.05": "adapter.dropout: 0.05",
+    "lora_target_linear: true": "removed",
 }
 
 
 @pytest.mark.parametrize("entries", [HF_TRAINER, AXOLOTL], ids=["transformers", "axolotl"])
 def test_fix_migrates_the_files_of_other_trainers(entries, tmp_path):
     path = tmp_path / "run.yaml"
-    path.write_text("\n".join(["profile: gpu", *entries]))
+    path.write_text("\n".join(["profile: gpu", "task: classification", *entries]))
     fixed = fix_file(path)
     assert len(fixed.done) == fixed.num_problems, "every problem has its line in the report"
     values = yaml.safe_load(path.read_text())
