@@ -33,7 +33,7 @@ from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import CAUSAL, MASKED
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
-from neobert.families.hf.build import TOKENS, read_model, refuse_absent
+from neobert.families.hf.build import TOKENS, WHOLE_MODEL, read_model, refuse_absent
 from neobert.families.hf.build import backbone_of as transformers_backbone
 from neobert.families.hf.parts import architecture_of
 from neobert.families.hf.settings import reason_of
@@ -217,7 +217,7 @@ def _load_transformers(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> InferenceModel:
     auto_class = _auto_class_of(read_json(folder / "config.json")["model_type"])
-    model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
+    model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")

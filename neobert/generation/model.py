@@ -15,7 +15,7 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizer_files import from_path
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.hf.build import read_model, refuse_absent
+from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_absent
 from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
 from neobert.printable import printable
 
@@ -121,7 +121,7 @@ def load_generator(folder: Path, device: str | None, dtype: str | None, seed: in
     torch.manual_seed(seed)
     tokenizer = from_path(folder, TokenizerConfig())
     where, computed_in = placement(device, dtype)
-    model, absent, _ = read_model("AutoModelForCausalLM", folder, "pass a folder with model.safetensors")
+    model, absent, _ = read_model("AutoModelForCausalLM", folder, WHOLE_MODEL)
     refuse_absent(absent, folder, "pass a complete checkpoint")
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id

@@ -20,13 +20,13 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
-from neobert.families.hf.build import read_model, refuse_absent
+from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_absent
 from neobert.families.neobert.build import MODELS
 from neobert.families.neobert.build import backbone_of as neobert_backbone
 from neobert.model import NeoBERTConfig
 from neobert.objectives.labelled import LabelledObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
@@ -90,13 +90,13 @@ class HeadModel:
 def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> HeadModel:
     """Load a NeoBERT or transformers model with a head, without running code from the folder.
 
-    Raises `ProjectError` if weights are missing, for a model of several labels per text, and for two classes
-    of one name.
+    Raises `ProjectError` if weights are missing, for a model of several labels per text, and for classes
+    without a number or a name of their own.
     """
     settings = read_json(folder / "config.json")
     refuse_other_settings(folder)
     _refuse_several_labels(settings, folder)
-    _refuse_repeated_names(settings, folder)
+    _refuse_unusable_names(settings, folder)
     is_neobert = settings.get("model_type") == NeoBERTConfig.model_type
     backbone = (_neobert if is_neobert else _transformers)(folder, auto_class, device, dtype)
     objective = LabelledObjective(backbone).to(device).eval()
@@ -110,16 +110,24 @@ def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
         raise ProjectError(CODE, message, "use a pipeline of transformers", str(folder), EXIT_USAGE)
 
 
-def _refuse_repeated_names(settings: Mapping[str, Any], folder: Path) -> None:
-    """Raise `ProjectError` if two classes have one name: a prediction would not tell which one it is."""
+def _refuse_unusable_names(settings: Mapping[str, Any], folder: Path) -> None:
+    """Raise `ProjectError` if a class has no name, or two have one, so that predictions are ambiguous."""
     names = settings.get("id2label")
-    counts = Counter(map(str, names.values())) if isinstance(names, dict) else Counter()
+    if not isinstance(names, dict):
+        return
+    counts = Counter(map(str, names.values()))
     name, number = counts.most_common(1)[0] if counts else ("", 0)
+    message = hint = ""
     if number > 1:
         message = f"id2label has {counted(number, 'class', 'classes')} of the name {name!r}"
-        raise ProjectError(
-            CODE, message, "give each class a name of its own", str(folder / "config.json"), EXIT_USAGE
+        hint = "give each class a name of its own"
+    elif {*names} != {*map(str, range(len(names)))}:
+        message = (
+            f"id2label names the classes {printable(listed([*names], 5))}, expected 0 to {len(names) - 1}"
         )
+        hint = "number the classes in id2label in the order of the model's outputs"
+    if message:
+        raise ProjectError(CODE, message, hint, str(folder / "config.json"), EXIT_USAGE)
 
 
 def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
@@ -133,6 +141,6 @@ def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.d
 
 
 def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
-    model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
+    model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     refuse_absent(absent, folder, "pass a complete checkpoint")
     return over_runs(model, auto_class, folder, device, dtype)

@@ -15,6 +15,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CODE = "EXP004"
 ANOTHER = "use another checkpoint, or save this checkpoint again"
+LEARNED = (".weight", ".bias")
 FLOATS = ("F64", "F32", "F16", "BF16")
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
@@ -86,7 +87,7 @@ def _shapes_in(file: Path) -> dict[str, Shape]:
     try:
         header = _header(file)
         shapes = {name: _shape(each) for name, each in header.items()}
-        types = {name: str(each["dtype"]) for name, each in header.items() if name.endswith(".weight")}
+        types = {name: str(each["dtype"]) for name, each in header.items() if name.endswith(LEARNED)}
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(file, error) from error
     for name, dtype in types.items():

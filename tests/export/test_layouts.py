@@ -190,9 +190,10 @@ def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
         load_weights(make_model(), tmp_path)
 
 
-def test_quantized_weights_are_refused(make_model, tmp_path):
+@pytest.mark.parametrize("kind", [".weight", ".bias"])
+def test_quantized_weights_are_refused(kind, make_model, tmp_path):
     state = weights_of(make_model())
-    name = next(name for name in state if name.endswith(".weight"))
+    name = next(name for name in state if name.endswith(kind))
     save_file(state | {name: state[name].to(torch.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(ProjectError, match=f"{name} has type I8: quantized weights are not read"):
         load_weights(make_model(), tmp_path)

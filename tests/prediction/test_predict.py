@@ -330,15 +330,31 @@ def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
             {"settings": {"id2label": {"0": "good", "1": "bad", "2": "good"}}},
             "config.json: id2label has 2 classes of the name 'good'",
         ),
+        (
+            {"settings": {"id2label": {"-1": "good", "1": "bad", "2": "fair"}}},
+            "config.json: id2label names the classes -1, 1, 2, expected 0 to 2",
+        ),
+        ({"settings": {"model_type": "other"}}, "contains custom code"),
     ],
 )
-def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, tmp_path):
+def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, tmp_path, capsys):
     (tmp_path / "in.csv").write_text("text,label\nthe model,1\n")
     config, changes = classifier / "config.json", dict(changes)
     config.write_text(json.dumps(json.loads(config.read_text()) | changes.pop("settings", {})))
     request = Request(str(classifier), str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
     with pytest.raises(ProjectError, match=message):
         run(Request(**{**asdict(request), **changes}))
+    assert "run the custom code?" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("replace", [Path.mkdir, lambda path: path.symlink_to("gone")])
+def test_weights_that_cannot_be_read_are_one_sentence(replace, classifier, tmp_path):
+    (tmp_path / "in.csv").write_text("text,label\nthe model,1\n")
+    weights = classifier / "model.safetensors"
+    weights.unlink()
+    replace(weights)
+    with pytest.raises(ProjectError, match=r"cannot be read: .*model\.safetensors"):
+        run(Request(str(classifier), str(tmp_path / "in.csv"), str(tmp_path / "out.csv")))
 
 
 def test_columns_of_the_input_are_not_replaced(classifier, tmp_path):

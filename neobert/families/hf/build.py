@@ -58,6 +58,8 @@ LEFT_OUT = (
     "quantization_config",
 )
 """Keys of a config.json that name code to run, or describe the file and not the model."""
+WHOLE_MODEL = "pass a folder with model.safetensors, of a model that needs no code of its own"
+"""Hint for a model to use, not to train."""
 TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
 
@@ -294,6 +296,7 @@ def read_model(
                 **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
                 dtype=torch.float32,
                 local_files_only=True,
+                trust_remote_code=False,  # by default transformers asks on the terminal, and runs the code
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,

@@ -41,15 +41,23 @@ _sums: dict[tuple[object, ...], str] = {}
 
 
 def model_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that determines the outputs of a model, by its path in the folder."""
-    files = [path for path in folder.iterdir() if _determines_outputs(path.name)]
-    files += folder.glob(f"*/{CONFIG}")  # modules of sentence-transformers
-    return {path.relative_to(folder).as_posix(): _sha256_once(path) for path in sorted(files)}
+    """Return the SHA-256 of each file that determines the outputs of a model, by its path in the folder.
+
+    Raises `ProjectError` CKP007 for a file that cannot be read, such as a link to a file that was deleted.
+    """
+    with _refusing_unreadable(folder):
+        files = [path for path in folder.iterdir() if _determines_outputs(path.name)]
+        files += folder.glob(f"*/{CONFIG}")  # modules of sentence-transformers
+        return {path.relative_to(folder).as_posix(): _sha256_once(path) for path in sorted(files)}
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces."""
-    return " ".join(map(_sha256_once, sorted(folder.glob(WEIGHT_FILES))))
+    """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces.
+
+    Raises `ProjectError` CKP007 for a file that cannot be read.
+    """
+    with _refusing_unreadable(folder):
+        return " ".join(map(_sha256_once, sorted(folder.glob(WEIGHT_FILES))))
 
 
 def _determines_outputs(name: str) -> bool:
