@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.export_formats import CONVERSION, FORMATS, unknown
+from neobert.export_formats import FORMATS, unknown
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps, find, holder_of
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
@@ -130,20 +129,11 @@ def require_free(output: Path, names: Sequence[str]) -> None:
         way = f"export the missing formats with --to {missing}, or " if missing else ""
         raise ProjectError(
             "occupied-folder",
-            f"already contains {listed([f'{name}{_finished(output / name)}' for name in existing])}",
+            f"already contains {listed(existing)}",
             f"{way}choose a new --output",
             str(output),
             EXIT_USAGE,
         )
-
-
-def _finished(folder: Path) -> str:
-    """Return a note with the step of the export in a folder; an empty text without a record."""
-    try:
-        source = json.loads((folder / CONVERSION).read_text(encoding="utf-8"))["source"]
-        return f" (finished export, step {_steps(source)})"
-    except (OSError, ValueError, TypeError, KeyError):
-        return ""
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:

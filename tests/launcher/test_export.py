@@ -13,7 +13,7 @@ import pytest
 from launcher.commands import export
 from launcher.commands.export import Arguments, choose_folders, steps_to_average
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
-from neobert.export_formats import CONVERSION, FORMATS, ExportFormat
+from neobert.export_formats import FORMATS, ExportFormat
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, STRAY_HINT
 from neobert.runfiles.model_folder import model_folder
@@ -183,25 +183,14 @@ def test_a_missing_package_is_one_line_with_the_command(run_dir, monkeypatch):
     assert caught.value.exit_code == EXIT_CHECK_UNKNOWN
 
 
-def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_that_are_missing(run_dir):
+def test_the_rerun_of_a_stopped_export_names_the_formats_that_are_missing(run_dir):
     for name in ("onnx", "hf"):
         (run_dir.parent / "out" / name).mkdir(parents=True)
-        (run_dir.parent / "out" / name / CONVERSION).write_text('{"source": [{"step": 300}]}')
     with pytest.raises(ProjectError) as caught:
         export.run(arguments(run_dir, "onnx", "hf", "fork", "gguf-ready"), "text")
-    finished = "onnx (finished export, step 300), hf (finished export, step 300)"
-    assert caught.value.message == f"already contains {finished}"
+    assert caught.value.message == "already contains onnx, hf"
     way = "export the missing formats with --to fork,gguf-ready, or choose a new --output"
     assert caught.value.hint == way
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"source": [7]}', '{"source": 7}'])
-def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir, content):
-    (run_dir.parent / "out" / "hf").mkdir(parents=True)
-    (run_dir.parent / "out" / "hf" / CONVERSION).write_text(content)
-    with pytest.raises(ProjectError, match=r"already contains hf \[occupied") as caught:
-        export.run(arguments(run_dir, "hf"), "text")
-    assert (caught.value.place, caught.value.hint) == (str(run_dir.parent / "out"), "choose a new --output")
 
 
 @pytest.mark.parametrize(
