@@ -201,7 +201,7 @@ def _status(run: run_options.RunDirectories = None, output_format: options.Forma
 def _watch(run: run_options.RunDirectory = None) -> None:
     """Show a run live: losses, throughput, memory, checkpoints and alerts.
 
-    Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once if the
+    Redraws once a second until the run ends; Ctrl-C quits, and the run continues. Prints once if the
     output is not a terminal.
     """
     from launcher.commands import watch

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
 import sys
-import termios
 import time
-import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +21,6 @@ from neobert.printable import printable
 
 REDRAW_S = 1.0
 PIPE_SIZE = 100, 60
-QUIT = "q"
 
 ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -33,53 +28,42 @@ HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run(named: Path | None) -> int:
-    """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal.
+    """Show a run until it ends or Ctrl-C; print it once if it has ended, or without a terminal.
 
     Without a name, shows the newest run. On a terminal, a folder that does not exist yet is waited for: a
     launch creates it after its checks.
     """
-    folder = named or newest_run()
-    if console.is_terminal(sys.stdout) and not folder.exists():
-        try:
-            if not _wait_for(folder):
-                return EXIT_OK
-        except KeyboardInterrupt:
-            return EXIT_OK
-    require_run(folder)
-    reader = RunReader(folder)
-    snapshot = reader.read()
-    if console.is_terminal(sys.stdout) and not snapshot.is_over:
-        try:
-            if not _follow(reader):
-                return EXIT_OK
-        except KeyboardInterrupt:
-            return EXIT_OK
+    folder, is_live = named or newest_run(), console.is_terminal(sys.stdout)
+    try:
+        if is_live and not folder.exists():
+            _wait_for(folder)
+        require_run(folder)
+        reader = RunReader(folder)
         snapshot = reader.read()
+        if is_live and not snapshot.is_over:
+            _follow(reader)
+            snapshot = reader.read()
+    except KeyboardInterrupt:
+        return EXIT_OK
     console.write("\n".join(page(snapshot, _terminal())))
     return EXIT_OK
 
 
-def _wait_for(folder: Path) -> bool:
-    """Wait until a launch has created its run directory; return False if the user quits before that."""
+def _wait_for(folder: Path) -> None:
+    """Wait until a launch has created its run directory."""
     waiting = printable(f"{folder} does not exist yet: a launch creates it when its checks have passed")
-    with _full_screen() as screen:
+    with _full_screen():
         while not is_run_directory(folder):
-            screen.draw([*fold(waiting, _terminal().width).splitlines(), console.paint("q quits", "dim")])
-            if QUIT in screen.key(REDRAW_S):
-                return False
-    return True
+            _draw([*fold(waiting, _terminal().width).splitlines(), console.paint("Ctrl-C quits", "dim")])
+            time.sleep(REDRAW_S)
 
 
-def _follow(reader: RunReader) -> bool:
-    """Redraw the run once a second until it ends; return False if the user quits before that."""
-    with _full_screen() as screen:
-        while True:
-            snapshot = reader.read()
-            if snapshot.is_over:
-                return True
-            screen.draw([*page(snapshot, _terminal()), console.paint("q quits; the run continues", "dim")])
-            if QUIT in screen.key(REDRAW_S):
-                return False
+def _follow(reader: RunReader) -> None:
+    """Redraw the run once a second until it ends."""
+    with _full_screen():
+        while not (snapshot := reader.read()).is_over:
+            _draw([*page(snapshot, _terminal()), console.paint("Ctrl-C quits; the run continues", "dim")])
+            time.sleep(REDRAW_S)
 
 
 def _terminal() -> Terminal:
@@ -88,45 +72,20 @@ def _terminal() -> Terminal:
     return Terminal(columns, rows - 1, is_unicode=console.supports_blocks(sys.stdout))
 
 
-class Screen:
-    """The alternate screen of a terminal, and its keys."""
-
-    def __init__(self, keyboard: int | None) -> None:
-        self._keyboard = keyboard
-
-    def draw(self, lines: Sequence[str]) -> None:
-        """Overwrite the screen in place, which avoids flicker. Lines must fit the terminal."""
-        text = f"{END_OF_LINE}\r\n".join(lines)
-        sys.stdout.write(f"{HOME}{text}{END_OF_LINE}{END_OF_SCREEN}")
-        sys.stdout.flush()
-
-    def key(self, timeout_s: float) -> str:
-        """Return the keys pressed within `timeout_s`; empty if there are none."""
-        if self._keyboard is None:
-            time.sleep(timeout_s)
-            return ""
-        if not select.select([self._keyboard], [], [], timeout_s)[0]:
-            return ""
-        pressed = os.read(self._keyboard, 16)
-        if not pressed:  # the terminal was closed, or its input
-            self._keyboard = None
-        return pressed.decode("ascii", errors="replace")
+def _draw(lines: Sequence[str]) -> None:
+    """Overwrite the screen in place, which avoids flicker. Lines must fit the terminal."""
+    text = f"{END_OF_LINE}\r\n".join(lines)
+    sys.stdout.write(f"{HOME}{text}{END_OF_LINE}{END_OF_SCREEN}")
+    sys.stdout.flush()
 
 
 @contextmanager
-def _full_screen() -> Iterator[Screen]:
-    """Show the alternate screen inside the `with` block; keys are read at once and not echoed."""
-    keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
-    before = termios.tcgetattr(keyboard) if keyboard is not None else None
+def _full_screen() -> Iterator[None]:
+    """Show the alternate screen inside the `with` block."""
     try:
-        if keyboard is not None:
-            tty.setcbreak(keyboard)  # Ctrl-C still interrupts
         sys.stdout.write(ENTER)
-        yield Screen(keyboard)
+        yield
     finally:
         with suppress(OSError):
             sys.stdout.write(LEAVE)
             sys.stdout.flush()
-        if keyboard is not None and before is not None:
-            with suppress(termios.error):
-                termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
