@@ -1,7 +1,7 @@
 """Declarations of keys and sections: bounds, descriptions, and the effect of a change."""
 
 from dataclasses import field, fields
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
@@ -17,7 +17,8 @@ class ConfigSection:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     def _values(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        kind: Any = type(self)
+        return {name: getattr(self, name) for name in _names_of(kind)}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._values() == other._values()
@@ -28,6 +29,11 @@ class ConfigSection:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__qualname__}({shown})"
+
+
+@cache
+def _names_of(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 class Bound(NamedTuple):

@@ -43,7 +43,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values of a canonical config by dotted key. The section `variables` is kept as one value."""
     leaves: dict[str, Any] = {}
     for name, value in tree.items():
-        if isinstance(value, Mapping) and prefix + name != "variables":
+        if isinstance(value, dict) and prefix + name != "variables":
             leaves |= flatten(value, f"{prefix}{name}.")
         else:
             leaves[prefix + name] = value

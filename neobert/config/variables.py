@@ -11,7 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from neobert.config.nodes import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
+from neobert.config.nodes import (
+    BRANCHES,
+    MAX_DEPTH,
+    MAX_VALUES,
+    Flaw,
+    Node,
+    Path,
+    children,
+    find,
+    join,
+    measure,
+    walk,
+)
 
 NAME = r"[\w-]+(?:\.[\w-]+)*"
 EXACT = re.compile(rf"\$variables\.({NAME})|\$\{{variables\.({NAME})\}}")
@@ -51,8 +63,16 @@ def substitute(root: Node, references: References) -> tuple[Node, list[Flaw]]:
 
 def references_in(root: Node) -> References:
     """Return the variables in the value of each dotted key, before substitution."""
-    named = ((path, node) for path, node in walk(root) if _is_reference(node))
+    named = ((path, node) for path, node in _texts_with_dollar(root) if _is_reference(node))
     return {join(path): tuple(REFERENCE.findall(str(node.value))) for path, node in named}
+
+
+def _texts_with_dollar(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    for name, child in children(node):
+        if isinstance(child.value, BRANCHES):
+            yield from _texts_with_dollar(child, (*path, name))
+        elif isinstance(child.value, str) and "$" in child.value:
+            yield (*path, name), child
 
 
 def keys_reached(name: str, references: References) -> tuple[str, ...]:
@@ -184,9 +204,9 @@ class _Resolver:
 
 def lookalikes(root: Node) -> Iterator[Flaw]:
     """Yield an error for each text that still looks like a variable reference after substitution."""
-    for path, node in walk(root):
-        if isinstance(node.value, str) and "$" in node.value and not _is_free(path):
-            for name in LOOKALIKE.findall(node.value):
+    for path, node in _texts_with_dollar(root):
+        if not _is_free(path):
+            for name in LOOKALIKE.findall(str(node.value)):
                 message = f"${name} is not a variable, and {node.value!r} would be used literally"
                 yield Flaw("CFG012", path, message, _hint_for_lookalike(name, root), node.origin)
 
