@@ -47,7 +47,7 @@ demo: setup ## Train a small encoder on the Python documentation, guarded, on an
 
 unit: WORKERS = 2
 unit: setup-dev ## The tests without child processes, network or torch, with few examples of each property (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --unit --hypothesis-profile=brief
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --unit --hypothesis-profile=brief -p no:logging
 
 test: setup-dev ## All tests that need no GPU
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q

@@ -37,6 +37,7 @@ from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 
 LOCK_TIMEOUT_S = 30.0
+POLL_S = 0.05
 
 
 def run_directory(run: ResolvedRun) -> Path:
@@ -167,7 +168,7 @@ def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
                 is_waiting = True
                 wait = f"waiting up to {show_duration(LOCK_TIMEOUT_S)} for it to end"
                 console.log(printable(f"{_holder(folder)} uses {folder}: {wait}"))
-            time.sleep(0.2)
+            time.sleep(POLL_S)
         except OSError:
             return None  # a file system without locks: the checks of the directory's content still hold
 

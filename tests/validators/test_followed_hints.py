@@ -129,9 +129,10 @@ def edited(situation: Situation, way: list[Edit], values: dict[str, Any]) -> Sit
     return changed
 
 
-def followed(situation: Situation, way: list[Edit], finding: Finding, folder: Path) -> Judged:
+def followed(
+    situation: Situation, way: list[Edit], values: dict[str, Any], finding: Finding, folder: Path
+) -> Judged:
     """Judge the situation after the edits; a value is raised or lowered until the finding is gone."""
-    values = values_of(situation, folder)
     is_repeated = way[0].verb in ("raise", "lower") and finding.code not in MEASURED_AGAIN
     for _ in range(MAX_STEPS if is_repeated else 1):
         situation = edited(situation, way, values)
@@ -167,7 +168,7 @@ def test_the_edits_of_a_hint_end_the_finding(code, tmp_path, judge_once):
             assert all(f"config.{each.key}" in situation for each in way if each.verb == "remove"), hint
             is_set = all(each.verb == "set" and values[each.key] == each.value for each in way)
             assert not is_set or code in IN_THE_FILE, hint
-            judged = followed(situation, way, finding, tmp_path)
+            judged = followed(situation, way, values, finding, tmp_path)
             assert judged.checks, hint
             assert failures(judged, code[:3]) <= failures(before, code[:3]), hint
             assert not is_open(finding, judged) or code in MEASURED_AGAIN, hint
