@@ -77,8 +77,8 @@ def merge(base: Node, over: Node) -> Node:
     entries = dict(base.value)
     for name, child in over.value.items():
         entries[name] = merge(entries[name], child) if name in entries else child
-    # Findings about a section that an override extends point at the file.
-    held_by = base if over.origin.kind == "override" else over
+    # Findings about a section that an override or an implied value extends point at the file.
+    held_by = base if over.origin.kind in ("override", "default") else over
     return Node(entries, held_by.origin, held_by.key)
 
 

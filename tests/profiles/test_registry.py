@@ -208,6 +208,8 @@ def test_a_finding_points_at_the_value_then_its_section_then_the_file(run_file):
     assert run.place("trainer.max_steps") == Origin("file", str(path), 3, 14)
     assert run.place("trainer.save_steps") == Origin("file", str(path), 2, 1)
     assert run.place("optimizer.lr") == Origin("file", str(path), 1, 0)
+    implied = resolve_run(None, [run_file("task: classification\ndataset:\n  path: a.csv\n")])
+    assert implied.place("dataset").line == 2, "dataset.long_documents is implied"
     assert resolve_run(None).place("optimizer.lr") == Origin("default")
 
 
