@@ -97,7 +97,7 @@ def _predict(
     folder: use_options.ModelFolder,
     texts: use_options.RowsPath,
     output: use_options.PredictionsFile = None,
-    column: use_options.Column = None,
+    column: use_options.TrainedColumn = None,
     pair_column: use_options.PairColumn = None,
     max_length: use_options.MaxLength = None,
     every_class: use_options.EveryClass = False,

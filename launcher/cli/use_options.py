@@ -77,6 +77,14 @@ EmbeddingsFile = Annotated[
 Column = Annotated[
     str | None, Option("--column", metavar="NAME", help="Text column. Default: text, sentence or content.")
 ]
+TrainedColumn = Annotated[
+    str | None,
+    Option(
+        "--column",
+        metavar="NAME",
+        help="Text column. Default: that of the training, else text, sentence or content.",
+    ),
+]
 Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a folder or a Hub dataset.")]
 Pooling = Annotated[
     Literal["avg", "cls", "max"] | None,

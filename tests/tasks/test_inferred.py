@@ -113,6 +113,14 @@ def test_combinations_of_labels_are_noted(labels, is_noted):
     assert any("looks like several labels" in note for note in notes) == is_noted
 
 
+def test_a_class_of_one_row_is_noted():
+    labels = ["happy", "unhappy", "calm"]
+    noted = classified(write("a.csv", {"text": TEXTS, "label": [*of(labels)[:-1], "hapy"]})).notes
+    assert "in one row only, as a misspelt class would be: hapy" in noted
+    notes = classified(write("b.csv", {"text": TEXTS, "label": of(labels)})).notes
+    assert not any("in one row only" in each for each in notes)
+
+
 @pytest.mark.parametrize(
     ("labels", "note"),
     [

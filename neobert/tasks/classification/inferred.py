@@ -72,6 +72,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     names = keys.get("classification.label_names", ())
     texts = [first] if second is None else [first, second]
     notes += [*_combined_note(names), *_name_notes(label, names)]
+    if is_whole and (single := [name for name in names if label.values[name] == 1]):
+        notes.append(f"in one row only, as a misspelt class would be: {listed_names(single)}")
     if names:
         notes += _several_labels_note(texts, label)
     if stated is None and (others := _other_labels(columns, label)):
