@@ -57,6 +57,9 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         # data and lengths
         ("pretraining_dataset: {path: allenai/c4, name: en}", "write dataset.path for files, dataset.name "
          "and dataset.config for the Hub"),
+        ("label_column_name: mood", "write classification.label_column: mood"),
+        ("prompts: 'query: '", 'write contrastive.query_prompt: "query: " and contrastive.document_prompt: '
+         '"query: "'),
         ("dataset_name: chats.jsonl", "write dataset.path: chats.jsonl"),
         ("dataset_name: owner/texts", "write dataset.name: owner/texts"),
         ("cutoff_len: 2048", "write dataset.max_seq_length: 2048"),

@@ -529,10 +529,26 @@ AXOLOTL = {
 }
 
 
-@pytest.mark.parametrize("entries", [HF_TRAINER, AXOLOTL], ids=["transformers", "axolotl"])
+SENTENCE_TRANSFORMERS = {
+    "loss: MultipleNegativesRankingLoss": "task: contrastive",
+    "batch_sampler: no_duplicates": "removed",
+    "learning_rate: 2e-5": "optimizer.lr: 2e-5",
+    "run_name: pairs": "wandb.name: pairs",
+}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"task: classification": "", **HF_TRAINER},
+        {"task: classification": "", **AXOLOTL},
+        SENTENCE_TRANSFORMERS,
+    ],
+    ids=["transformers", "axolotl", "sentence-transformers"],
+)
 def test_fix_migrates_the_files_of_other_trainers(entries, tmp_path):
     path = tmp_path / "run.yaml"
-    path.write_text("\n".join(["profile: gpu", "task: classification", *entries]))
+    path.write_text("\n".join(["profile: gpu", *entries]))
     fixed = fix_file(path)
     assert len(fixed.done) == fixed.num_problems, "every problem has its line in the report"
     values = yaml.safe_load(path.read_text())
