@@ -3,12 +3,13 @@
 python -m tests.faults.elastic_sessions FOLDER
 
 Prints a JSON object: for the undisturbed run, the elastic one, and those with a planted fault, the losses and
-the sample ids of every step.
+the sample ids of every step. All but the undisturbed one go on from copies of the same first session.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -33,13 +34,18 @@ def main(folder: Path) -> None:
     corpus = write_corpus(folder)
     real = steps.agree
     steps.agree = recorded(real)  # every rank is forked from here
+    first, second, third = SESSIONS
+    begun = go(folder / "begun", corpus, [first])
+    for name in ("elastic", "skipped", "divisor"):
+        shutil.copytree(folder / "begun", folder / name)
     report = {
+        "begun": begun,
         "undisturbed": go(folder / "undisturbed", corpus, [(4, END)]),
-        "elastic": go(folder / "elastic", corpus, SESSIONS),
-        "skipped": go(folder / "skipped", corpus, SESSIONS[:2], skip_a_microbatch),
+        "elastic": go(folder / "elastic", corpus, [second, third]),
+        "skipped": go(folder / "skipped", corpus, [second], skip_a_microbatch),
     }
     steps.accumulate = divided_by_the_ranks_before(steps.accumulate)
-    report["divisor"] = go(folder / "divisor", corpus, SESSIONS[:2])
+    report["divisor"] = go(folder / "divisor", corpus, [second])
     print(json.dumps(report))
 
 
