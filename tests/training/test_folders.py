@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import shutil
@@ -34,6 +35,14 @@ def save(root: Path, *steps: int) -> None:
 
 def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 24])
+def test_a_file_is_hashed_piece_by_piece(size, tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest, "BUFFER_BYTES", 8)
+    content = bytes(range(size))
+    (tmp_path / "file").write_bytes(content)
+    assert manifest.file_sha256(tmp_path / "file") == hashlib.sha256(content).hexdigest()
 
 
 def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
