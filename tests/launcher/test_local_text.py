@@ -92,7 +92,7 @@ def test_the_text_column_of_a_folder_reads_the_tables_next_to_text(lint, tmp_pat
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8: byte 0xe9"),
         ("late.txt", b"x\n" * 9999 + b"\xff", "late.txt:10000: is not UTF-8"),
         ("a.csv", b"id,body\n1,x\n", "none of the columns is named text, sentence, content"),
-        ("a.jsonl", b'{"messages": [{"content": "x"}]}', "[.messages[].content | strings]"),
+        ("a.jsonl", b'{"messages": [{"content": "x"}]}', "write the text to a column of its own"),
         ("a.txt.gz", b"not gzip", "gzip"),
         ("a.rtf", b"x", "is a formatted document"),
     ],

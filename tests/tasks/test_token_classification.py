@@ -423,10 +423,12 @@ def test_a_killed_run_ends_as_the_unbroken_one(killed_run, metrics, news):
     lines = metrics(whole)
     assert lines[-1]["eval/f1"] > 0.9, "a name decides"
     assert set(lines[-1]) >= {"eval/accuracy", "eval/precision", "eval/recall"}
-    judged = {line["step"]: line["eval/f1"] for line in lines if line["step"] and "eval/f1" in line}
-    assert (whole / "checkpoints" / "best").resolve().name == str(
-        max(judged, key=lambda at: (judged[at], -at))
-    )
+    judged = {
+        line["step"]: (line["eval/f1"], -line["eval/loss"])
+        for line in lines
+        if line["step"] and "eval/f1" in line
+    }
+    assert (whole / "checkpoints" / "best").resolve().name == str(max(judged, key=lambda at: judged[at]))
 
     folder = whole / "checkpoints" / "24"
     head = AutoModelForTokenClassification.from_pretrained(folder)
