@@ -19,6 +19,7 @@ from launcher.cli.completion import key_options
 from launcher.io.files import RUN_FILE_SUFFIXES
 
 EXTRA = "unexpected extra argument"
+EMPTY_PATH = "the path is empty; a variable of the shell may be unset"
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
@@ -119,7 +120,8 @@ def _explain(error: Any, args: Sequence[str]) -> None:
 
     if EXTRA in error.message:
         message = error.message.replace("(s)", "").rstrip(".")
-        error.message = f"{message}: a run file ends in {', '.join(RUN_FILE_SUFFIXES)}"
+        ending = f"{message}: a run file ends in {', '.join(RUN_FILE_SUFFIXES)}"
+        error.message = EMPTY_PATH if "" in args else ending
     option = getattr(error, "option_name", "")
     typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
     error.message = error.message.replace(option, typed[0]) if typed else error.message

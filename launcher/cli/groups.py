@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import typer
 from typer.core import TyperGroup
 
-from launcher.cli.arguments import UsageError
+from launcher.cli.arguments import EMPTY_PATH, UsageError
 
 PROGRAM = "neobert-launch"
 CONTEXT = {
@@ -125,7 +125,12 @@ def refuse_empty_paths(command: Any, ctx: Any) -> None:
 
 
 def _is_path(param: Any) -> bool:
-    """Return whether a parameter takes paths: by its annotation in typer 0.29, by click's type before."""
+    """Return whether a parameter takes paths: by its annotation in typer 0.29, by click's type before.
+
+    `--from` takes a path or a name on the Hub.
+    """
+    if "--from" in param.opts:
+        return True
     descriptor = getattr(param, "type_descriptor", None)
     if descriptor is None:
         return param.type.name in ("path", "file", "directory")
@@ -134,7 +139,7 @@ def _is_path(param: Any) -> bool:
 
 def _process_path(process: Any, param: Any, ctx: Any, value: Any) -> Any:
     if "" in (value if isinstance(value, list | tuple) else [value]):
-        raise typer.BadParameter("the path is empty; a variable of the shell may be unset", ctx, param)
+        raise typer.BadParameter(EMPTY_PATH, ctx, param)
     return process(param, ctx, value)
 
 

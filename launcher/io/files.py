@@ -100,6 +100,8 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
         with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if path.exists() and not path.is_file():  # root would replace /dev/stdout by a file
+                raise OSError(errno.EINVAL, "is a device or a pipe, not a file")
 
 
 def require_present(path: Path, option: str, hint: str = "") -> None:

@@ -71,6 +71,8 @@ def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
         ["tokenizer", "train", "--profile", "cpu-demo", "-o", ""],
         ["preflight", "--profile", "cpu-demo", "--output", ""],
         ["plan", "--config", "run.yaml", "--config", ""],
+        ["plan", ""],
+        ["train", "--from", "", "--text", "a.txt"],
     ],
 )
 def test_an_empty_path_is_not_the_current_folder(words, tmp_path, command):

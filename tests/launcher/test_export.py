@@ -193,6 +193,13 @@ def test_the_rerun_of_a_stopped_export_names_the_formats_that_are_missing(run_di
     assert caught.value.hint == way
 
 
+def test_nothing_is_exported_into_the_folder_of_a_checkpoint(run_dir):
+    checkpoint = run_dir / "checkpoints" / "300"
+    with pytest.raises(ProjectError, match="is the folder of a checkpoint"):
+        export.run(replace(arguments(run_dir, "hf"), output=checkpoint), "text")
+    assert choose_folders(checkpoint, "") == [checkpoint]
+
+
 @pytest.mark.parametrize(
     ("steps", "shown"), [([20], "20"), ([10, 20], "mean of 10, 20"), ([None], "-")], ids=str
 )

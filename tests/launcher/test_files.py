@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.io.files import results_folder, writing
+from launcher.io.files import require_writable, results_folder, writing
 from neobert.errors import ProjectError
 
 
@@ -38,3 +38,10 @@ def test_a_folder_of_results_stays_if_anything_is_in_it():
     with pytest.raises(KeyError):
         write_in_vain()
     assert Path("out/scores.npy").exists()
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(pipe := tmp_path / "out.json")
+    with pytest.raises(ProjectError, match="cannot be written: is a device or a pipe, not a file"):
+        require_writable(pipe)
+    assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
