@@ -12,7 +12,7 @@ from neobert.config.canonical import sha256
 from neobert.config.document import Document, load_document
 from neobert.config.nodes import DEFAULT, Node, Origin
 from neobert.config.overrides import Override, parse_overrides
-from neobert.config.resolution import Resolution, build, resolve, sources_of
+from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References
 from neobert.tasks.specs import sections_read
@@ -48,6 +48,7 @@ __all__ = [
     "digest_of",
     "list_profiles",
     "load_profile",
+    "resolve_readable",
     "resolve_run",
 ]
 
@@ -173,6 +174,25 @@ def resolve_run(
         hint = f"write a profile that extends: {name}"
         raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
     return _run(base_profile, base, documents, parsed, begun)
+
+
+def resolve_readable(
+    profile: str | None, files: Sequence[str | Path], overrides: Sequence[str] = ()
+) -> ResolvedRun | None:
+    """Resolve the readable part of run files in another trainer's format, which `resolve_run` rejects.
+
+    The result is for checking rules only, not for training. None if no file has such a format or the
+    remaining keys cannot be resolved.
+    """
+    documents = [without_null_profile(load_document(file)) for file in files]
+    if any(map(is_profile, documents)):
+        return None
+    name, place = named_profile(documents, profile)
+    base_profile, base = _loaded(find_profile(name, place)) if name else (None, ())
+    parsed = parse_overrides(overrides)
+    layers = with_recipe([*base, *documents], parsed)
+    resolution = resolve_what_fits(layers, without_null(parsed))
+    return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
 
 
 def _run_of_profile_file(

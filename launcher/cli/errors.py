@@ -134,8 +134,9 @@ def _config_error_text(error: ConfigError) -> str:
     from launcher.report.report import findings_of_error
 
     texts = [finding_text(finding, on=sys.stderr) for finding in findings_of_error(error)]
-    rest = [f"... and {len(texts) - MAX_SHOWN} more"] if len(texts) > MAX_SHOWN else []
-    return "\n\n".join([*texts[:MAX_SHOWN], *rest])
+    num_issues = len(error.issues)
+    rest = [f"... and {num_issues - MAX_SHOWN} more"] if num_issues > MAX_SHOWN else []
+    return "\n\n".join([*texts[: min(MAX_SHOWN, num_issues)], *rest, *texts[num_issues:]])
 
 
 def _write_anyway(report: Report, output_format: str) -> None:

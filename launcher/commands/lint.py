@@ -14,9 +14,10 @@ from launcher.lint.discovery import Discovered, discover, left_out_as_foreign
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import deliver
 from launcher.report.formats.text import render
+from launcher.report.partial_checks import judged_as_read
 from launcher.report.report import Report, findings_of_error
 from launcher.terminal import console
-from neobert.config import COMMAND_LINE
+from neobert.config import COMMAND_LINE, ConfigError
 from neobert.config.document import load_document
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
@@ -174,7 +175,8 @@ def judge_file(
             return CheckedFile((), (), EXIT_OK, "", resolved.digest)
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
-        return CheckedFile(tuple(_placed(findings_of_error(error), path, resolved)), (), error.exit_code)
+        judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
+        return CheckedFile(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_in_own_file(finding, resolved, path) for finding in checked.findings)
     note = f"{path}: {checked.note}" if checked.note else ""

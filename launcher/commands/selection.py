@@ -56,11 +56,17 @@ class Selection:
         Raises ProjectError if it is unreadable or invalid.
         """
         from launcher.rundir.begun_with import read_begun
+        from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 
-        run = resolve_run(self.profile, self.files, self.overrides)
-        if begun := read_begun(run):
-            run = resolve_run(self.profile, self.files, self.overrides, begun)
+        try:
+            run = resolve_run(self.profile, self.files, self.overrides)
+            if begun := read_begun(run):
+                run = resolve_run(self.profile, self.files, self.overrides, begun)
+        except ConfigError as error:
+            from launcher.report.partial_checks import judged_as_read
+
+            raise judged_as_read(error, self.profile, self.files, self.overrides) from None
         return replace(run, origins={key: self._origin(key, origin) for key, origin in run.origins.items()})
 
     def _origin(self, key: str, origin: Origin) -> Origin:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from launcher.io.files import write_bytes
 from launcher.lint.changes import AS_TEXT, REMOVED, Change, changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
+from neobert.config.migrated_files import without
 from neobert.config.nodes import plain
 from neobert.errors import ProjectError
 from neobert.printable import printable
@@ -112,24 +113,12 @@ def _run_without_problems(path: Path) -> ResolvedRun | None:
     issues = _issues(path)
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
-    refused = [issue.path.split(".") for issue in issues if issue.file == str(path)]
-    entries = plain(load_document(path).root)
-    for place in refused:
-        _leave_out(entries, place)
+    refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
+    document = without(load_document(path), refused)
     try:
-        return _at(path, json.dumps(entries), lambda trial: resolve_run(None, [trial]))
+        return _at(path, json.dumps(plain(document.root)), lambda trial: resolve_run(None, [trial]))
     except ProjectError:
         return None
-
-
-def _leave_out(entries: dict[str, Any], place: Sequence[str]) -> None:
-    """Remove the entry at a path, or the one that has a value where the path has a section."""
-    name, *rest = place
-    inner = entries.get(name)
-    if rest and isinstance(inner, dict):
-        _leave_out(inner, rest)
-    else:
-        entries.pop(name, None)
 
 
 def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from launcher.report.partial_checks import JudgedConfigError
 from launcher.terminal.values import versioned
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, ProjectError
@@ -76,7 +77,7 @@ def findings_of_error(error: ProjectError) -> list[Finding]:
     if isinstance(error, ConfigError):
         from validators.core import findings_of
 
-        return findings_of(error)
+        return findings_of(error) + list(error.findings if isinstance(error, JudgedConfigError) else ())
     finding = Finding(
         code=error.code,
         name=_rule_name(error.code),

@@ -1,29 +1,86 @@
-"""Entries of other trainers' files: what to write instead, with the value."""
+"""Files of other trainers, translated into this schema: keys, values and positions.
+
+The result is never trained. It lets the rules check the intended run, in addition to listing keys to rename.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from neobert.config.annotations import annotation_at, choices_of
+from neobert.config.document import Document
 from neobert.config.hydrate import HydrationError, hydrate
-from neobert.config.keys import all_keys
+from neobert.config.key_suggestions import key_elsewhere
+from neobert.config.keys import all_keys, sections
 from neobert.config.migrated_keys import (
+    ANY_BATCH,
     advice_for_key,
     advice_for_value,
     no_effect_of,
     translated_choice,
     translation_of,
 )
-from neobert.config.nodes import Node, Path, find, join
+from neobert.config.nodes import Node, Path, Scalar, children, find, join, walk
 from neobert.config.schema import RunConfig
 
+TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
+ROWS = "trainer.per_device_train_batch_size"
+OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
+OTHER_DEFAULTS: dict[str, Scalar] = {"trainer.save_steps": 0}
+"""Defaults of the other trainer for keys that its file omits."""
 PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")
 LONGEST_SHOWN = 60
 NEXT_LINE = "\u0085"
 """YAML reads it as a line break, which becomes a space in quotes."""
+
+
+def to_own_schema(document: Document) -> Document | None:
+    """Return the document translated to this schema, with the original positions; None if nothing changes."""
+    own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
+    foreign = dict(_translated(document.root))
+    if not foreign:
+        return None
+    values = _other_defaults(document.root, {**foreign, **own}) | foreign | own
+    return replace(document, root=_tree(document.root, values), flaws=())
+
+
+def without(document: Document, refused: Iterable[Path]) -> Document:
+    """Return the document without the values at these paths. Sections stay, and profiles are unchanged."""
+    if document.kind == "profile":
+        return document
+    above = {path[:length] for path in refused for length in range(1, len(path) + 1)}
+    kept = {place: node for place, node in _leaves(document.root) if place not in above}
+    return replace(document, root=_tree(document.root, kept))
+
+
+def _leaves(root: Node) -> Iterator[tuple[Path, Node]]:
+    """Yield the path and node of each value that is neither a mapping nor inside a list."""
+    for path, node in walk(root):
+        if not isinstance(node.value, dict) and all(isinstance(part, str) for part in path):
+            yield path, node
+
+
+def _is_own(path: Path) -> bool:
+    return join(path) in all_keys() or path[0] == "variables"
+
+
+def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
+    for path, node in _leaves(root):
+        if _is_own(path) or warmup_in_force(path, root):
+            continue
+        if node.value is not None and no_effect_of(str(path[-1]), node.value):
+            continue
+        if translated := translation_of(str(path[-1]), node.value):
+            if not isinstance(translated.value, list):
+                yield tuple(translated.key.split(".")), replace(node, value=translated.value)
+            continue
+        for target in _targets(path):
+            yield tuple(target.split(".")), _translated_value(target, node)
 
 
 def warmup_in_force(path: Path, root: Node) -> int:
@@ -35,6 +92,20 @@ def warmup_in_force(path: Path, root: Node) -> int:
     return next((each for each in steps if type(each) is int and each > 0), 0)
 
 
+def _targets(path: Path) -> tuple[str, ...]:
+    """Return this schema's keys for a key of another trainer, by the rename table or by equal name."""
+    name, advice = str(path[-1]), advice_for_key(path)
+    if name in OTHER_UNITS:
+        return ()
+    if advice == ANY_BATCH:
+        return (ROWS,)
+    if advice:
+        written = TARGETS.fullmatch(advice)
+        return tuple(key for key in written.groups() if key in all_keys()) if written else ()
+    meant = key_elsewhere(join(path)) if len(path) <= 2 else ""
+    return (meant,) if meant else ()
+
+
 @cache
 def _names() -> frozenset[str]:
     """Return the last part of every key of the schema.
@@ -42,6 +113,46 @@ def _names() -> frozenset[str]:
     Files may contain thousands of other names; only names in this set are passed to `suggest_key`.
     """
     return frozenset(key.rpartition(".")[2] for key in all_keys())
+
+
+def _translated_value(target: str, node: Node) -> Node:
+    value = node.value
+    return node if isinstance(value, dict | tuple) else replace(node, value=translated_choice(target, value))
+
+
+def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
+    """Return defaults of the other trainer, with the position of the section that sets the number of steps.
+
+    Empty if there is no such section, or if it names the steps as trainers do that save by default.
+    """
+    steps = known.get(("trainer", "max_steps"))
+    if steps is None or not isinstance(root.value, dict):
+        return {}
+    for name, node in root.value.items():
+        is_foreign = name not in sections() and isinstance(node.value, dict) and "max_steps" not in node.value
+        if is_foreign and any(child.origin == steps.origin for _, child in children(node)):
+            return {
+                tuple(key.split(".")): Node(value, node.key, node.key)
+                for key, value in OTHER_DEFAULTS.items()
+            }
+    return {}
+
+
+def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
+    """Build a tree from values by path; sections keep their position, missing ones get the file's position.
+
+    An error about a key that is not set is reported at the position of its section.
+    """
+    entries: dict[str, Node] = {}
+    for path, node in leaves.items():
+        place, holder = entries, root
+        for part in map(str, path[:-1]):
+            holder = find(holder, (part,)) or Node({}, root.origin, root.key)
+            section = place.setdefault(part, Node({}, holder.origin, holder.key))
+            assert isinstance(section.value, dict)
+            place = section.value
+        place[str(path[-1])] = node
+    return Node(entries, root.origin, root.key)
 
 
 def is_legal(target: str, value: Any) -> bool:

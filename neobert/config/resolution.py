@@ -28,6 +28,7 @@ from neobert.plurals import counted
 T = TypeVar("T")
 
 MAX_EXPLAINED = 200
+MAX_ATTEMPTS = 3
 UNRESOLVED_VARIABLE = "CFG012"
 EMPTY = Node({}, DEFAULT, DEFAULT)
 
@@ -116,6 +117,26 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
     if found or value is None:
         raise ConfigError([sources.issue(flaw) for flaw in _variables_once(_by_place(found))])
     return value
+
+
+def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
+    """Resolve files of another trainer, dropping values that the schema rejects.
+
+    None if no key is translated, or if errors remain after `MAX_ATTEMPTS` attempts.
+    """
+    from neobert.config.migrated_files import to_own_schema, without
+
+    translated = [to_own_schema(document) for document in layers]
+    if not any(translated):
+        return None
+    readable = [ours or document for ours, document in zip(translated, layers, strict=True)]
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            return resolve(readable, overrides)
+        except ConfigError as error:
+            refused = [tuple(issue.path.split(".")) for issue in error.issues]
+            readable = [without(document, refused) for document in readable]
+    return None
 
 
 def _unexplained(num_problems: int, root: Node) -> list[Flaw]:

@@ -40,7 +40,7 @@ BAD = {
     "circular-variables": Bad(GOOD + b"variables:\n  a: $variables.b\n  b: $variables.a\n", "CFG012", 1),
     "unknown-profile": Bad(b"profile: cpu-dmeo\n", "CFG005", 2, "cpu-demo"),
     "failing-rule": Bad(b"profile: a100-prod\ntrainer:\n  save_steps: 0\n", "CKP001", 1),
-    "flash-no": Bad(PROD + b"model:\n  flash: false\n", "CFG007", 1, "model.flash"),
+    "flash-no": Bad(PROD + b"model:\n  flash: false\n", "ATT004", 1, "model.attn_backend"),
 }
 
 

@@ -1,0 +1,129 @@
+"""Findings on the readable part of a run file with unknown keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from neobert.config.annotations import TAG, annotation_at, choices_of, is_union, unwrap
+from neobert.config.errors import ConfigError
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+
+if TYPE_CHECKING:
+    from profiles.registry import ResolvedRun
+    from validators.finding import Finding
+
+FOREIGN = ("CFG001", "CFG007")
+ANY_GPU = "a100-prod"
+PROFILE, TASK = "profile", "task"
+
+IN_PLACE_OF_NULL: dict[Any, Any] = {str: "other", int: 8, float: 0.5}
+
+
+class JudgedConfigError(ConfigError):
+    """Error of a run file with unknown keys, with findings on its readable part."""
+
+    def __init__(self, error: ConfigError, findings: Sequence[Finding]) -> None:
+        super().__init__(error.issues)
+        self.findings = tuple(findings)
+
+
+def judged_as_read(
+    error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
+) -> ConfigError:
+    """Return the error, with findings on the known keys if the run can be resolved from them alone."""
+    is_foreign = any(issue.code in FOREIGN for issue in error.issues)
+    refused = {issue.path for issue in error.issues}
+    if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
+        return error
+    try:
+        findings = _findings(profile, files, overrides)
+    except ProjectError:
+        return error
+    known = [finding for finding in findings if finding.path not in refused]
+    return JudgedConfigError(error, known) if known else error
+
+
+def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[Finding]:
+    from profiles.registry import resolve_readable
+
+    run = resolve_readable(profile, files, overrides)
+    if run is None:
+        return []
+    return [
+        replace(one, message=f"{one.message} (partial check: the file has unknown keys)")
+        for one in _independent_of_defaults(run)
+    ]
+
+
+def _independent_of_defaults(run: ResolvedRun) -> list[Finding]:
+    """Return the findings that depend neither on defaults nor on the device of a run without a profile.
+
+    An unknown key may stand for any key that is not set, so the run is judged twice, with the defaults and
+    with other values in their place, and a finding must be the same. A hint that differs is dropped. A named
+    production profile decides on every key.
+    """
+    if run.profile is not None and run.is_production:
+        return _judged(run)
+    hints = {_identity(one): one.hint for one in _judged(_with_other_defaults(run))}
+    return [
+        one if one.hint == hints.get(_identity(one), one.hint) else replace(one, hint="")
+        for one in _judged(run)
+        if one.path == PROFILE or (_identity(one) in hints and run.origin(one.path).kind != "default")
+    ]
+
+
+def _with_other_defaults(run: ResolvedRun) -> ResolvedRun:
+    from profiles.registry import load_profile
+
+    unset = [key for key, origin in run.origins.items() if origin.kind == "default"]
+    config = _with_other_values(run.config, unset)
+    return replace(run, config=config, profile=run.profile or load_profile(ANY_GPU))
+
+
+def _judged(run: ResolvedRun) -> list[Finding]:
+    from validators.core import judge
+    from validators.planning import plan_run
+
+    return judge(run, plan_run(run))[0]
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, finding.path, finding.message
+
+
+def _with_other_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
+    """Return the config with another value for each of these `section.key`; types of sections are kept.
+
+    The result is for comparisons only: relations between keys are not respected.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        held = getattr(config, section, None)
+        if name != TAG and hasattr(held, name):
+            other = _other(annotation_at((section, name)), getattr(held, name))
+            changes.setdefault(section, {})[name] = other
+    sections = {section: replace(getattr(config, section), **values) for section, values in changes.items()}
+    return replace(config, **sections)
+
+
+def _other(annotation: Any, value: Any) -> Any:
+    """Return a value that differs from `value`, if the type of the key is a simple one."""
+    bare, _ = unwrap(annotation)
+    if value is None:
+        return IN_PLACE_OF_NULL.get(get_args(bare)[0] if is_union(bare) else bare)
+    if choices := choices_of(annotation):
+        return choices[choices.index(value) - 1]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value // 2 if value > 1 else value + 1
+    if isinstance(value, float):
+        return value / 2 or IN_PLACE_OF_NULL[float]
+    if isinstance(value, tuple):
+        return tuple(_other(None, each) for each in value)
+    return f"{value}-other" if isinstance(value, str) else value
