@@ -409,8 +409,8 @@ dataset:
     "profile: cpu-demo\ntrainer:\n    lr: 5.0e-4\n    disable_tqdm: true": (
         "profile: cpu-demo\noptimizer:\n  lr: 5.0e-4\n"
     ),
-    "profile: cpu-demo\nmodel:\n  save_steps: 5\n  use_flash: true\n  rms_norm_eps: 1e-6\n": (
-        "profile: cpu-demo\nmodel:\n  norm_eps: 1e-6\ntrainer:\n  save_steps: 5\n"
+    "profile: cpu-demo\nmodel:\n  save_steps: 5\n  use_flash: true\n": (
+        "profile: cpu-demo\nmodel:\n  attn_backend: flash_attn_varlen\ntrainer:\n  save_steps: 5\n"
     ),
     "profile: cpu-demo\ntrainer: {bf16: true, save_every: 5}  # short\n": (
         "profile: cpu-demo\ntrainer: {mixed_precision: bf16, save_steps: 5}  # short\n"

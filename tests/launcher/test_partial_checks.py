@@ -11,7 +11,7 @@ Found = Callable[[str], dict[str, str]]
 
 FOREIGN = """\
 dataset: {path: x.txt}
-model: {flash_attention: true}
+model: {use_flash: true}
 trainer:
   max_steps: 100000
   save_every: 10000
