@@ -38,7 +38,7 @@ NUM_THREADS = min(32, os.cpu_count() or 1)
 """Files that are hashed at the same time: a processor core hashes 0.5 to 2 GB/s, slower than disks read."""
 BUFFER_BYTES = 8 * 2**20
 """Bytes that are read and hashed at a time. With the 256 KiB of `hashlib.file_digest`, 32 threads take the
-interpreter's lock so often that training waits for it: steps of 0.9 s took up to 12 s."""
+interpreter's lock so often that other threads run at a seventh of their rate (CPU); not measured on GPUs."""
 # Errors of network and FUSE file systems that cannot sync a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 
