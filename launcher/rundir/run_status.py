@@ -30,7 +30,7 @@ from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
-from neobert.tasks.metric import Metric
+from neobert.tasks.metric import Metric, standing
 from neobert.tasks.specs import SPECS, metric_named
 
 DIED = "died while in "
@@ -197,12 +197,12 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
 
 def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: bool) -> Best | None:
     """Return the best evaluation by a metric, of equal ones that with the lower loss; None without one."""
-    sign = -1 if is_higher_better else 1
     known = [line for line in evaluations if math.isfinite(line.get(metric.name, math.nan))]
     if not known:
         return None
     line = min(
-        known, key=lambda line: (sign * line[metric.name], line.get(EVAL_LOSS, math.inf), line["step"])
+        known,
+        key=lambda line: (standing(line, metric.name, is_higher_better=is_higher_better), line["step"]),
     )
     return Best(metric.name, line[metric.name], line["step"])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from neobert.metric_names import EVAL, EVAL_LOSS
 
@@ -47,6 +49,12 @@ class Metric(NamedTuple):
     def describe(self, value: float) -> str:
         """Format a value with its label."""
         return f"{self.label} {self.show(value)}"
+
+
+def standing(values: Mapping[str, Any], name: str, *, is_higher_better: bool) -> tuple[float, float]:
+    """Return a sort key of an evaluation by a metric: the best first, of equal ones the lower loss."""
+    value = float(values[name])
+    return -value if is_higher_better else value, values.get(EVAL_LOSS, math.inf)
 
 
 LOSS = Metric(EVAL_LOSS, is_higher_better=False)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
-from neobert.metric_names import EVAL_LOSS
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
+from neobert.tasks.metric import standing
 from neobert.tasks.specs import metric_named
 from neobert.training.checkpoint.publish import point, remove
 
@@ -67,16 +67,15 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
 def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
     """Return the step of the checkpoint with the best metric; None without one.
 
-    Of equal ones it is that with the lower loss, as in `best_of`: few examples are soon all right.
+    Of equal ones it is that with the lower loss: few examples are soon all right.
     """
     if greater_is_better is None:
         greater_is_better = metric_named(metric).is_higher_better
-    sign = -1.0 if greater_is_better else 1.0
     judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
     known = [step for step, values in judged.items() if math.isfinite(values.get(metric, math.nan))]
     return min(
         known,
-        key=lambda step: (sign * judged[step][metric], judged[step].get(EVAL_LOSS, math.inf), step),
+        key=lambda step: (standing(judged[step], metric, is_higher_better=greater_is_better), step),
         default=None,
     )
 
