@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from neobert.config.keys import all_keys
 from neobert.config.nodes import Path, Scalar
+from neobert.config.text_formats import kind_of
 
 ANY_BATCH = "rows per device are trainer.per_device_train_batch_size, rows per step trainer.global_batch_size"
 NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
@@ -20,10 +21,7 @@ METRICS = ("loss", "accuracy", "f1", "precision", "recall", "mcc", "pearson", "s
 """Metrics of all tasks, which other trainers write without `eval/`."""
 BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 """Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
-
-
 PATH_STARTS = ("/", "./", "../", "~")
-TEXT_FILES = (".txt", ".json", ".jsonl", ".csv", ".tsv", ".parquet")
 
 
 class Translation(NamedTuple):
@@ -155,7 +153,7 @@ def _texts(value: Any) -> Translation | None:
     """Translate a name on the Hub, or a file or folder that is written as one."""
     if not isinstance(value, str):
         return None
-    is_file = value.startswith(PATH_STARTS) or value.endswith(TEXT_FILES)
+    is_file = value.startswith(PATH_STARTS) or kind_of(FilePath(value)) is not None
     return Translation("dataset.path" if is_file else "dataset.name", value)
 
 
