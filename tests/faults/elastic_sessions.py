@@ -3,7 +3,7 @@
 python -m tests.faults.elastic_sessions FOLDER
 
 Prints a JSON object: for the undisturbed run, the elastic one, and those with a planted fault, the losses and
-the sample ids of every step. All but the undisturbed one go on from copies of the same first session.
+the sample ids of every step. All but the undisturbed one continue from copies of the same first session.
 """
 
 from __future__ import annotations
