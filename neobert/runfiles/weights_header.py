@@ -15,7 +15,6 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CODE = "EXP004"
 ANOTHER = "use another checkpoint, or save this checkpoint again"
-LEARNED = (".weight", ".bias")
 FLOATS = ("F64", "F32", "F16", "BF16")
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
@@ -87,7 +86,7 @@ def _shapes_in(file: Path) -> dict[str, Shape]:
     try:
         header = _header(file)
         shapes = {name: _shape(each) for name, each in header.items()}
-        types = {name: str(each["dtype"]) for name, each in header.items() if name.endswith(LEARNED)}
+        types = {name: str(each["dtype"]) for name, each in header.items() if _is_learned(name, shapes[name])}
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(file, error) from error
     for name, dtype in types.items():
@@ -95,6 +94,11 @@ def _shapes_in(file: Path) -> dict[str, Shape]:
             message = f"{printable(name)} has type {printable(dtype)}: quantized weights are not read"
             raise ProjectError(CODE, message, "save the model in fp32, bf16 or fp16", place=str(file))
     return shapes
+
+
+def _is_learned(name: str, shape: Shape) -> bool:
+    """Return whether a tensor is a weight, by its name; `attention.bias` of older decoders is a mask."""
+    return name.endswith(".weight") or (name.endswith(".bias") and len(shape) == 1)
 
 
 def _header(file: Path) -> dict[str, Any]:

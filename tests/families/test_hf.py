@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from neobert.config import from_dict
@@ -260,6 +261,12 @@ def test_a_header_is_data_and_is_checked(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ProjectError, match="is not a readable safetensors file"):
         tensor_shapes(tmp_path)
+
+
+def test_masks_in_the_files_of_older_decoders_are_no_quantized_weights(tmp_path):
+    name = "gpt_neox.layers.0.attention.bias"
+    save_file({name: torch.ones(1, 1, 8, 8, dtype=torch.bool)}, tmp_path / "model.safetensors")
+    assert tensor_shapes(tmp_path) == {name: (1, 1, 8, 8)}
 
 
 def test_an_index_names_files_of_its_folder(tmp_path):
