@@ -147,7 +147,10 @@ TAMPERED = {
     "config": json_in_place_of("trainer_state/resolved.json", HOSTILE_CONFIG),
     "step": change_state("step", 3),
     "cursor": change_state("cursor", {"epoch": -1, "window": "x", "index": None, "stream": 3}),
-    "later": change_state("cursor", {"epoch": 0, "window": 0, "index": 0, "stream": None, "shard": 3}),
+    "half a cursor": change_state("cursor", {"epoch": 0, "index": 0, "stream": None, "packer": 4}),
+    "later": change_state(
+        "cursor", {"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": 4, "shard": 3}
+    ),
     "loss": change_state("loss_window", {"loss_sum": "x", "num_targets": 1}),
     "identity": change_state("identity", ["data"]),
     "time": change_state("trained_s", 10**400),

@@ -73,8 +73,8 @@ class Cursor:
 
         Raises ProjectError CKP007 for a packer that this version does not support.
         """
-        packer = data.get("packer")
-        if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
+        packer = data["packer"]
+        if packer not in PACKERS:
             raise ProjectError(
                 "CKP007",
                 f"the checkpoint uses packing algorithm {packer!r}, but this version supports "

@@ -43,12 +43,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCursor:
+    """Position in the data, see `neobert.data.batches.windows.Cursor`."""
+
+    epoch: Count
+    window: Count
+    index: Count
+    stream: dict[str, Any] | None
+    packer: Count
+    corpus_tokens: list[Count] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """Content of state.json. Version 0.2.0 wrote no `plugins`; the keys of a cursor are those of `Cursor`."""
+    """Content of state.json. Version 0.2.0 wrote no `plugins`."""
 
     schema_version: Count
     step: Count
-    cursor: dict[str, Count | dict[str, Any] | list[Count] | None]
+    cursor: SavedCursor
     tokens_total: Count
     loss_window: LossOfWindow
     mean_loss: float | None

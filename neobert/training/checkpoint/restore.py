@@ -134,7 +134,7 @@ def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: 
     step, source = state["step"], state.get("source") or {"step": 0, "tokens_total": 0}
     return Progress(
         loss=LossWindow(device, **state["loss_window"]),
-        cursor=_cursor(state["cursor"]),
+        cursor=Cursor.from_dict(state["cursor"]),
         step=step,
         tokens_total=state["tokens_total"],
         row=state["row"],
@@ -158,14 +158,6 @@ def continued_progress(source: Mapping[str, Any], device: torch.device) -> Progr
         first_step=step,
         first_tokens=tokens,
     )
-
-
-def _cursor(saved: dict[str, Any]) -> Cursor:
-    try:
-        return Cursor.from_dict(saved)
-    except TypeError as error:
-        message = f"the checkpoint's data position is of another version: {printable(str(error))}"
-        raise ProjectError(CODE, message, OTHER_RUN) from error
 
 
 def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
