@@ -7,12 +7,14 @@ from functools import partial
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from neobert.export import lazy_weights
 from neobert.export.folder import write_hf_folder
 from neobert.export.lazy_weights import LazyWeights, write_lazily
 from neobert.export.weights import own_weights
+from neobert.training.checkpoint.parts import PARTS, joined_parts
 from tests.families.test_decoders import build
 
 
@@ -53,3 +55,13 @@ def test_the_weights_of_one_file_are_in_memory_at_most(tmp_path, monkeypatch):
     write_lazily(LazyWeights(dict.fromkeys(names, compute), dict.fromkeys(names, 400)), tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
     assert most == 3
+
+
+def test_the_sizes_of_joined_parts_are_those_of_all_ranks(tmp_path):
+    """A file of the weights has at most `FILE_BYTES` by these sizes."""
+    (tmp_path / PARTS).mkdir()
+    for rank, rows in enumerate((3, 2)):
+        part = {"weight": torch.full((rows, 4), float(rank))} | ({} if rank else {"bias": torch.zeros(4)})
+        save_file(part, tmp_path / PARTS / f"{rank:05}-00000.safetensors")
+    joined = joined_parts(tmp_path, ["weight", "bias"])
+    assert joined.sizes == {name: each.nbytes for name, each in joined.items()} == {"weight": 80, "bias": 16}
