@@ -29,7 +29,7 @@ from neobert.plan.remaining import Remaining
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.resume_policy import Difference
-from neobert.tasks.specs import metric_named
+from neobert.tasks.specs import is_higher_better
 from profiles.registry import ResolvedRun
 from validators.facts import NO_FACTS
 from validators.remaining import remaining_of
@@ -212,7 +212,7 @@ def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
 
 def _rank(result: Result, metric: str) -> tuple[bool, float]:
     value = result.value_of(metric)
-    sign = -1 if metric_named(metric).is_higher_better else 1
+    sign = -1 if is_higher_better(result.candidate.run.config.trainer, metric) else 1
     return (value is None, sign * (value or 0.0))
 
 

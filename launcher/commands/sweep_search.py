@@ -52,7 +52,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
-from neobert.tasks.specs import metric_named, metrics_of
+from neobert.tasks.specs import is_higher_better, metrics_of
 
 MAX_REFUSED = 3
 """Launches in a row that the preflight may refuse: then the machine is the reason, and not the trial."""
@@ -203,7 +203,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
             base / FILE,
             space,
             options.optimized_metric,
-            is_higher_better=_is_higher_better(resolved.config, options.optimized_metric),
+            is_higher_better=is_higher_better(resolved.config.trainer, options.optimized_metric),
             seed=resolved.config.seed,
         )
         return SearchedTrials(study, space, request, base, options)
@@ -251,13 +251,6 @@ def _require_metric(config: RunConfig, metric: str) -> None:
     if metric not in reported and not config.plugins.metrics:
         message = f"{printable(metric)} is not a metric of this run"
         raise ProjectError("search", message, f"choose one of {', '.join(reported)}", "--metric", EXIT_USAGE)
-
-
-def _is_higher_better(config: RunConfig, metric: str) -> bool:
-    requested = config.trainer.greater_is_better
-    if requested is not None and metric == config.trainer.metric_for_best_model:
-        return requested
-    return metric_named(metric).is_higher_better
 
 
 def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from neobert.config.keys import sections
-from neobert.config.schema import RunConfig
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.tasks.metric import Metric
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.table import TASKS
@@ -45,6 +45,13 @@ def sections_read() -> dict[str, frozenset[str]]:
 def metric_named(name: str) -> Metric:
     """Return a metric by name. That of a plug-in has the direction of `trainer.greater_is_better`."""
     return known_metrics().get(name, Metric(name, is_higher_better=True))
+
+
+def is_higher_better(trainer: TrainerConfig, metric: str) -> bool:
+    """Return the direction of a metric; `greater_is_better` is that of `metric_for_best_model`."""
+    if metric == trainer.metric_for_best_model and trainer.greater_is_better is not None:
+        return trainer.greater_is_better
+    return metric_named(metric).is_higher_better
 
 
 def known_metrics() -> dict[str, Metric]:

@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.commands.sweep import settings_begun_with
-from launcher.run.sweep_points import Axis, expand, parse_axes
+from launcher.commands.selection import Selection
+from launcher.commands.sweep import candidate_of, settings_begun_with
+from launcher.commands.sweep_results import Result, table
+from launcher.run.summary import Summary
+from launcher.run.sweep_points import Axis, Point, expand, parse_axes
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun, resolve_run
@@ -256,6 +259,20 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(command, monkeypatch
     assert rows == [["lr=1e-3", "not", "run"], ["lr=2e-3", "not", "run"]], "neither interrupted nor 1.5"
     points = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))["points"]
     assert [point["result"] for point in points] == [None, None]
+
+
+@pytest.mark.parametrize(("direction", "order"), [("true", "210"), ("false", "012")])
+def test_the_best_point_by_a_metric_of_a_plug_in_is_first(direction, order, tmp_path):
+    """Its direction is known from `greater_is_better` alone."""
+    metric = "eval/errors"
+    keys = (f"trainer.metric_for_best_model={metric}", f"trainer.greater_is_better={direction}")
+    results = []
+    for number in range(3):
+        point = Point(f"point{number}", str(number), (f"seed={number}",))
+        summary = Summary("finished", 0, 9, 9, 9, None, None, None, None, "", "", 0, "", "")
+        summary.last_evaluation[metric] = float(number)
+        results.append(Result(candidate_of(Selection("cpu-demo", (), keys), point, tmp_path), summary))
+    assert re.findall(r"^point(\d)", table(results, tmp_path, metric), re.MULTILINE) == [*order]
 
 
 @pytest.mark.child

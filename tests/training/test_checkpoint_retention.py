@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -136,9 +136,10 @@ def test_as_much_lies_on_the_disk_as_the_plan_says(tmp_path, changes, sessions, 
 def test_more_of_an_accuracy_is_better_unless_said_otherwise(tmp_path):
     for step, value in ((1, 0.2), (2, 0.4), (3, 0.3), (4, 0.4)):
         save(tmp_path, step, **{"eval/accuracy": value})
-    assert retention.best_step(tmp_path, "eval/accuracy", None) == 2
-    assert retention.best_step(tmp_path, "eval/accuracy", False) == 1
-    assert retention.best_step(tmp_path, "eval/loss", None) is None
+    selecting = TrainerConfig(metric_for_best_model="eval/accuracy")
+    assert retention.link_best(tmp_path, selecting) == 2
+    assert retention.link_best(tmp_path, replace(selecting, greater_is_better=False)) == 1
+    assert retention.link_best(tmp_path, replace(selecting, metric_for_best_model="eval/loss")) is None
 
 
 def test_of_equal_accuracies_the_lower_loss_is_better(tmp_path):
@@ -146,14 +147,14 @@ def test_of_equal_accuracies_the_lower_loss_is_better(tmp_path):
         save(tmp_path, step, **{"eval/accuracy": 1.0, "eval/loss": loss})
     save(tmp_path, 4, **{"eval/accuracy": 0.9, "eval/loss": 0.01})
     save(tmp_path, 5, **{"eval/accuracy": 1.0})
-    assert retention.best_step(tmp_path, "eval/accuracy", None) == 2
+    assert retention.best_step(tmp_path, "eval/accuracy", is_higher_better=True) == 2
 
 
 def test_a_checkpoint_whose_manifest_is_gone_is_not_judged(tmp_path):
     save(tmp_path, 1, **{"eval/loss": 1.0})
     save(tmp_path, 2, **{"eval/loss": 2.0})
     (tmp_path / "1" / "checkpoint.json").unlink()
-    assert retention.best_step(tmp_path, "eval/loss", None) == 2
+    assert retention.best_step(tmp_path, "eval/loss", is_higher_better=False) == 2
 
 
 def test_a_removal_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, caplog):

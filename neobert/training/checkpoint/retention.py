@@ -13,7 +13,7 @@ from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
 from neobert.tasks.metric import standing
-from neobert.tasks.specs import metric_named
+from neobert.tasks.specs import is_higher_better
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,10 @@ def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, f
 
 def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     """Point `best` at the best checkpoint; return its step, or None if no checkpoint was evaluated."""
-    if trainer.metric_for_best_model is None:
+    metric = trainer.metric_for_best_model
+    if metric is None:
         return None
-    step = best_step(root, trainer.metric_for_best_model, trainer.greater_is_better)
+    step = best_step(root, metric, is_higher_better=is_higher_better(trainer, metric))
     try:
         if step is None:
             (root / BEST).unlink(missing_ok=True)
@@ -64,18 +65,16 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     return step
 
 
-def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
+def best_step(root: Path, metric: str, *, is_higher_better: bool) -> int | None:
     """Return the step of the checkpoint with the best metric; None without one.
 
     Of equal ones it is that with the lower loss: few examples are soon all right.
     """
-    if greater_is_better is None:
-        greater_is_better = metric_named(metric).is_higher_better
     judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
     known = [step for step, values in judged.items() if math.isfinite(values.get(metric, math.nan))]
     return min(
         known,
-        key=lambda step: (standing(judged[step], metric, is_higher_better=greater_is_better), step),
+        key=lambda step: (standing(judged[step], metric, is_higher_better=is_higher_better), step),
         default=None,
     )
 

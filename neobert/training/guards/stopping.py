@@ -19,7 +19,7 @@ from neobert.runfiles.run_dir import (
     is_at,
     missing_error,
 )
-from neobert.tasks.specs import metric_named
+from neobert.tasks.specs import is_higher_better
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import read_rows
@@ -119,15 +119,10 @@ def early_stopping_of(config: RunConfig, run_dir: Path, first_step: int) -> Earl
 
     `first_step` is the step at which the run begins.
     """
-    settings = config.trainer
-    if settings.early_stopping_patience is None or settings.metric_for_best_model is None:
+    patience, metric = config.trainer.early_stopping_patience, config.trainer.metric_for_best_model
+    if patience is None or metric is None:
         return None
-    is_higher_better = settings.greater_is_better
-    if is_higher_better is None:
-        is_higher_better = metric_named(settings.metric_for_best_model).is_higher_better
-    stopping = EarlyStopping(
-        settings.metric_for_best_model, settings.early_stopping_patience, 1 if is_higher_better else -1
-    )
+    stopping = EarlyStopping(metric, patience, 1 if is_higher_better(config.trainer, metric) else -1)
     path = run_dir / METRICS
     for row in read_rows(path) if path.exists() else ():
         # As in an uninterrupted run: the evaluation before training is not compared.
