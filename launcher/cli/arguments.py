@@ -121,7 +121,7 @@ def _explain(error: Any, args: Sequence[str]) -> None:
     if EXTRA in error.message:
         message = error.message.replace("(s)", "").rstrip(".")
         ending = f"{message}: a run file ends in {', '.join(RUN_FILE_SUFFIXES)}"
-        error.message = EMPTY_PATH if "" in args else ending
+        error.message = EMPTY_PATH if message.endswith("()") else ending
     option = getattr(error, "option_name", "")
     typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
     error.message = error.message.replace(option, typed[0]) if typed else error.message

@@ -80,6 +80,10 @@ def test_an_empty_path_is_not_the_current_folder(words, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_extra_argument_is_named_next_to_an_empty_value(command):
+    command("plan", "extra", "--profile", "").refused(EXIT_USAGE, "unexpected extra argument (extra)")
+
+
 def test_the_comparison_sees_what_is_converted():
     assert converted(["--value", "1"], int | None, plainly=True) == [1]
     assert converted(["--value", "a"], Path | None, plainly=True) == [Path("a")]

@@ -193,10 +193,12 @@ def test_the_rerun_of_a_stopped_export_names_the_formats_that_are_missing(run_di
     assert caught.value.hint == way
 
 
-def test_nothing_is_exported_into_the_folder_of_a_checkpoint(run_dir):
+@pytest.mark.parametrize("output", [".", "exported"])
+def test_nothing_is_exported_into_the_folder_of_a_checkpoint(output, run_dir, monkeypatch):
     checkpoint = run_dir / "checkpoints" / "300"
+    monkeypatch.chdir(checkpoint)
     with pytest.raises(ProjectError, match="is the folder of a checkpoint"):
-        export.run(replace(arguments(run_dir, "hf"), output=checkpoint), "text")
+        export.run(replace(arguments(run_dir, "hf"), output=Path(output)), "text")
     assert choose_folders(checkpoint, "") == [checkpoint]
 
 
