@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from measurement import write_measurement
-from passages import with_roles
 from peers.turn_taking import Answer, Child
 from peers.turns import relative
-from transformers import ModernBertConfig, ModernBertForMaskedLM
+from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
@@ -45,7 +44,9 @@ COMPILED = "compiled"
 
 
 def write_model(folder: Path, tokenizer: Path, *, is_tiny: bool) -> None:
-    fast = with_roles(tokenizer)
+    """Write a ModernBERT of random weights, and the tokenizer of a folder that states no special tokens."""
+    roles = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer / "tokenizer.json"), **roles)
     ids = {"pad_token_id": fast.pad_token_id, "bos_token_id": fast.cls_token_id}
     ids |= {"cls_token_id": fast.cls_token_id, "sep_token_id": fast.sep_token_id}
     config = ModernBertConfig(**ids, eos_token_id=fast.sep_token_id, **(TINY if is_tiny else {}))

@@ -8,7 +8,7 @@ paragraph is kept once, in the first of test, validation and train that has it. 
 another corpus (such as the test split of wikitext-2, plain or .gz) as OUT/test/wikitext.jsonl.
 OUT/corpus.json has versions, domains, sizes and digests of all of them, and the share of the 13-grams of each
 held-out package that the training text has too. OUT/train, OUT/validation and OUT/test are values of
-`dataset.path`; `passages.py` makes what the measurements of learning read.
+`dataset.path`.
 """
 
 from __future__ import annotations

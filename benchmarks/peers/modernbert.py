@@ -20,12 +20,9 @@ MAX_GRAD_NORM = 1.0
 
 
 def build(
-    model: ModelConfig, vocab_size: int, pad_id: int, implementation: str = "sdpa", **more: Any
+    model: ModelConfig, vocab_size: int, pad_id: int, implementation: str = "sdpa"
 ) -> ModernBertForMaskedLM:
-    """Build the peer: the same numbers of blocks, heads and gated columns, with global attention.
-
-    more: keys of its config that differ.
-    """
+    """Build the peer: the same numbers of blocks, heads and gated columns, with global attention."""
     markers = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
     config = ModernBertConfig(
         vocab_size=vocab_size,
@@ -40,7 +37,6 @@ def build(
         pad_token_id=pad_id,
         attn_implementation=implementation,
         **markers,
-        **more,
     )
     return ModernBertForMaskedLM(config)
 
