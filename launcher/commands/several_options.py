@@ -62,8 +62,9 @@ def require_consistent(options: Options) -> None:
         "--parallel": options.parallel is not None,
     }
     if options.sweep and options.search:
-        message = "--sweep and --search exclude each other"
-        raise ProjectError("sweep", message, "search the swept keys: KEY=VALUE,VALUE", "--search", EXIT_USAGE)
+        message = "--sweep and --search are both given"
+        hint = "leave out --sweep, and add its keys to --search: KEY=VALUE,VALUE"
+        raise ProjectError("sweep", message, hint, "--search", EXIT_USAGE)
     if options.parallel is not None and options.point is not None:
         message = "--point trains a single point"
         raise ProjectError("sweep", message, "leave out --parallel", "--parallel", EXIT_USAGE)

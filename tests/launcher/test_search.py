@@ -195,7 +195,7 @@ def test_a_search_is_listed_and_nothing_is_written(command):
         (("--search", "trainer.max_steps=int(600,700)"), 1, "unequal numbers of tokens"),
         (("--search", "scheduler.warmup_steps=int(20,9000)"), 1, "a point fails its checks"),
         (("--search", RATE, "--metric", "eval/none"), 2, "is not a metric of this run"),
-        (("--search", RATE, "--sweep", "seed=1,2"), 2, "exclude each other"),
+        (("--search", RATE, "--sweep", "seed=1,2"), 2, "are both given"),
         (("--search", RATE, "--point", "0"), 2, "no --sweep is given"),
         (("--search", RATE, "--receipt", "receipt.json"), 2, "a receipt covers one run"),
         (("--search", RATE, "--collect"), 1, "no trial of this search was started"),

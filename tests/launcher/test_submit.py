@@ -94,7 +94,7 @@ def test_a_search_is_an_array_whose_tasks_share_the_trials(command):
     assert "6 trials between these corners: at most" in answer.err
     assert "#SBATCH --array=0-1\n" in answer.out
     assert f"--search '{rate}' --trials 6 --resume auto \"" in answer.out
-    command(*SUBMIT, "--print", "--search", rate, "--sweep", "seed=1,2").refused(2, "exclude each other")
+    command(*SUBMIT, "--print", "--search", rate, "--sweep", "seed=1,2").refused(2, "are both given")
 
 
 @pytest.mark.child

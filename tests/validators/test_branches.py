@@ -438,7 +438,7 @@ ROWS: list[Row] = [
      "1 part is missing: part-2-of-3"),
     ("DAT040", {}, "facts.inspection.prepared.token_ids",
      {"documents": 10_000, "returned": 10_000, "marked": 101},
-     {"documents": 10_000, "returned": 10_000, "marked": 100}, "have markers of the tokenizer inside"),
+     {"documents": 10_000, "returned": 10_000, "marked": 100}, "tokenizer inside (at most 1%)"),
     ("DAT013", {}, "config.dataset.name", "json", "me/json", "dataset.name json is a file format"),
     ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "none of"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),

@@ -361,7 +361,7 @@ def _foreign_token_ids(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## Example
     ```text
-    31 of 1,000 documents have the same ids after decoding and tokenizing
+    31 of 1,000 documents have the same ids after decoding and tokenizing (at least 99%)
     ```
 
     ## Use instead
@@ -379,9 +379,9 @@ def foreign_ids(counts: Mapping[str, int]) -> Violations:
         return
     total, returned, marked = counts["documents"], counts["returned"], counts["marked"]
     if returned < MIN_RETURNED * total:
-        message = f"{returned:,} of {total:,} documents have the same ids after decoding and tokenizing"
-        yield Violation("tokenizer", message, TOKENIZER_OF_THE_IDS)
+        same = f"{returned:,} of {total:,} documents have the same ids after decoding and tokenizing"
+        yield Violation("tokenizer", f"{same} (at least {MIN_RETURNED:.0%})", TOKENIZER_OF_THE_IDS)
     elif marked > MAX_MARKED * total:
         message = f"{marked:,} of {total:,} documents have markers of the tokenizer inside"
         hint = "set dataset.path to .ds files that were written without shuffle_chunk_size"
-        yield Violation("dataset.path", message, hint)
+        yield Violation("dataset.path", f"{message} (at most {MAX_MARKED:.0%})", hint)
