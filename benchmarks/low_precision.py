@@ -4,16 +4,14 @@
         [--seconds 600] [--output DIR]
 
 Every run is this trainer without a preflight and without evaluations, from the same weights on the same text,
-on torch's modules, and is ended after its last step.
-One GPU: a NeoBERT of width 2,048 with 24 blocks, packed rows of 512, 4,096 tokens a step, in bf16 and in each
-recipe. Two more runs in bf16 show what rounding alone changes: uncompiled, and on the kernels that
-`kernel_backend: auto` chooses. Three at the same time.
-Two GPUs: a Llama of the same width with 4 blocks under FSDP2, packed rows of 1,024, 16,384 tokens a step, in
-bf16 and then in `float8_tensorwise` with gathered fp8; NCCL's log has the bytes of its all-gathers. The text
-is in the folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own
-documentation. Figure: the largest relative difference of a recipe's loss, averaged over 10 steps. After
-`--seconds`, and the first of two after half of them, runs are killed, and compared as far as they came. Needs
-the extra `torchao`; 4 minutes on one H200, a minute and a half on two.
+and is ended after its last step: a Llama of width 2,048 in packed rows.
+One GPU: 24 blocks, 4,096 tokens a step, in bf16 and in each recipe. One more run in bf16, uncompiled, shows
+what rounding alone changes. Three at the same time.
+Two GPUs: 4 blocks under FSDP2, 16,384 tokens a step, in bf16 and then in `float8_tensorwise` with gathered
+fp8; NCCL's log has the bytes of its all-gathers. The text is in the folder of NEOBERT_TEST_DATA (pretrain/,
+tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the largest relative difference of a
+recipe's loss, averaged over 10 steps. After `--seconds`, and the first of two after half of them, runs are
+killed, and compared as far as they came. Needs the extra `torchao`.
 """
 
 from __future__ import annotations
@@ -42,8 +40,12 @@ from neobert.runfiles.run_dir import METRICS, RESOLVED
 from profiles.registry import resolve_run
 
 BF16, TARGET = "bf16", 0.01
-ENCODER = {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "intermediate_size": 8064}
-DECODER = ENCODER | {"type": "hf", "architecture": "llama", "num_hidden_layers": 4, "intermediate_size": 8192}
+LLAMA = {"type": "hf", "architecture": "llama", "hidden_size": 2048, "num_attention_heads": 32}
+BLOCKS = {
+    1: {"num_hidden_layers": 24, "intermediate_size": 5376},
+    2: {"num_hidden_layers": 4, "intermediate_size": 8192},
+}
+"""By the number of GPUs."""
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 GATHERS = {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True}
 POLL_S = 0.2
@@ -53,10 +55,9 @@ GATHERED = re.compile(r"AllGather: opCount \w+ .*? count (\d+) datatype (\d+)")
 
 
 class Arm(NamedTuple):
-    """A run: its recipe, empty for bf16, its kernels, and whether it is compiled."""
+    """A run: its recipe, empty for bf16, and whether it is compiled."""
 
     recipe: str = ""
-    kernels: str = "torch"
     is_compiled: bool = True
 
 
@@ -65,20 +66,19 @@ def arms_of(recipes: list[str], ranks: int) -> dict[str, Arm]:
     first, *others = recipes
     arms = {BF16: Arm(), first: Arm(first)}
     if ranks == 1:
-        arms |= {"bf16, uncompiled": Arm(is_compiled=False), "bf16, auto": Arm(kernels="auto")}
+        arms["bf16, uncompiled"] = Arm(is_compiled=False)
     return arms | {recipe: Arm(recipe) for recipe in others}
 
 
 def sections(arm: Arm, steps: int, ranks: int, *, is_small: bool) -> dict[str, Any]:
     """Return a run file."""
-    (text, words), is_alone = text_and_tokenizer(), ranks == 1
-    shape = ENCODER | {"kernel_backend": arm.kernels} if is_alone else DECODER
+    text, words = text_and_tokenizer()
     found: dict[str, Any] = {
         "profile": "cpu" if is_small else "gpu",
         "pretraining": None,
-        "task": "pretrain" if is_alone else "causal",
-        "model": shape | (SMALL if is_small else {}),
-        "dataset": text | {"max_seq_length": 512 if is_alone else 1024, "validation_split": None},
+        "task": "causal",
+        "model": LLAMA | (SMALL if is_small else BLOCKS[ranks]),
+        "dataset": text | {"max_seq_length": 512 * ranks, "validation_split": None},
         "tokenizer": words,
         "optimizer": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.95], "weight_decay": 0.1},
         "scheduler": {"name": "cosine", "warmup_steps": steps // 10, "total_steps": steps},
@@ -95,8 +95,8 @@ def sections(arm: Arm, steps: int, ranks: int, *, is_small: bool) -> dict[str, A
         },
     }
     if arm.recipe:
-        found["torchao"] = {"enable": True, "recipe": arm.recipe} | ({} if is_alone else GATHERS)
-    if not is_alone:
+        found["torchao"] = {"enable": True, "recipe": arm.recipe} | (GATHERS if ranks > 1 else {})
+    if ranks > 1:
         found["distributed"] = {"mode": "fsdp2", "nproc_per_node": ranks}
     return found
 
