@@ -54,7 +54,7 @@ def profiling() -> Iterator[list[Kernel]]:
     rows = [
         Kernel(row.key, (row.self_device_time_total if is_gpu else row.self_cpu_time_total) / 1e6, row.count)
         for row in profiled.key_averages()
-        if row.device_type == device
+        if row.device_type == device and not row.is_user_annotation
     ]
     found += sorted((each for each in rows if each.seconds), key=lambda each: -each.seconds)
 

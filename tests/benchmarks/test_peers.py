@@ -90,6 +90,14 @@ def test_a_real_profile_is_judged(implementation, is_fused):
             require_fused_attention(profiled, LAYERS)
 
 
+def test_a_span_around_kernels_is_not_one_of_them():
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4))])
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(4)
+    names = [each.name for each in kernels.kernels_of(optimizer.step)]
+    assert names
+    assert [name for name in names if name.startswith("Optimizer.step")] == []
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler
 @pytest.mark.parametrize(("implementation", "has_mask"), [("bench_sdpa", False), ("sdpa", True)])
 def test_under_the_compiler_full_rows_have_no_mask(implementation, has_mask):
