@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neobert.config.schema import DataCollatorConfig, RunConfig
+from neobert.config.schema import DataCollatorConfig, RunConfig, TrainerConfig
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import batch_shape
 from neobert.data.batches.windows import (
@@ -17,6 +17,7 @@ from neobert.data.batches.windows import (
     FixedWindows,
     PreparedWindows,
     microbatch_places,
+    training_shape,
 )
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
@@ -71,6 +72,20 @@ def test_padded_rows_of_a_microbatch_have_similar_lengths(place):
 def test_long_documents_are_spread_over_the_window():
     longest = [max(LENGTHS[list(members)]) for members, _ in EPOCH[:240]]
     assert abs(np.mean(longest[:120]) - np.mean(longest[120:])) < 0.15 * np.mean(longest)
+
+
+def test_a_run_that_started_with_an_earlier_packer_keeps_it():
+    start = Cursor(window=1, index=5, packer=3)
+    assert {after.packer for _, after in walk(start, len(SOURCE.load(start)) + 3)} == {3}
+
+
+def test_a_microbatch_has_slots_for_the_short_documents_between_long_ones():
+    halves = np.where(np.random.default_rng(0).random(3000) < 0.5, 36, 1024)
+    offsets = np.concatenate(([0], np.cumsum(halves)))
+    text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.of(halves))
+    config = RunConfig(trainer=TrainerConfig(per_device_train_batch_size=1))
+    assert batch_shape(config, 1, text.statistics).value.max_examples == 8
+    assert training_shape(config, text).value.max_examples == 24
 
 
 @pytest.mark.parametrize("packer", [2, 5])
