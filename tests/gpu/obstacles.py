@@ -9,9 +9,9 @@ from neobert.kernel_table import ATTENTION
 from neobert.objectives.step_kernels import block_attention_error, block_error
 
 
-def fused_obstacle(hidden_size: int = 768, heads: int = 12, intermediate_size: int = 3072) -> str:
-    """Return why the fused blocks cannot run a model of this shape; empty where they can."""
-    shape = {"hidden_size": hidden_size, "num_attention_heads": heads, "intermediate_size": intermediate_size}
+def fused_obstacle() -> str:
+    """Return why the fused blocks cannot run a model of 768 columns; empty where they can."""
+    shape = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     return str(block_error("fused", from_dict({"model": shape}), "cuda", torch.bfloat16) or "")
 
 
