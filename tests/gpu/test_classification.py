@@ -9,12 +9,11 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 
-from neobert.config import digest, from_dict, to_dict
-from neobert.receipt import write_receipt
+from neobert.config import from_dict
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
 from tests.killed_run import killed_before
-from tests.training.conftest import receipt_for
+from tests.training.conftest import read_lines, write_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
 STEPS = 20
@@ -70,13 +69,12 @@ def train(tmp_path, reviews):
                 },
             }
         )  # fmt: skip
-        (folder / "resolved.json").write_text(json.dumps(to_dict(config)))
-        write_receipt(receipt_for(digest(config)), folder / "receipt.json")
+        write_config(folder, config)
         try:
             assert run_session(config, folder, Signals()) == 0
         finally:
             AcceleratorState._reset_state(reset_partial_state=True)
-        lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        lines = read_lines(folder / "metrics.jsonl")
         return [line["train/loss"] for line in lines if "train/loss" in line], folder
 
     return run
@@ -86,7 +84,7 @@ def train(tmp_path, reviews):
 def test_losses_are_those_of_fp32_and_a_killed_run_resumes(train, monkeypatch, is_packed):
     found, folder = train("gpu", is_packed=is_packed)
     assert len(found) == STEPS
-    beat = json.loads((folder / "heartbeat_rank0.jsonl").read_text().splitlines()[-1])
+    beat = read_lines(folder / "heartbeat_rank0.jsonl")[-1]
     assert beat["attention_kernel"] != "triton_packed", "the blocks are the model's own modules"
     assert (beat["attention_kernel"] == "sdpa") is not is_packed
 

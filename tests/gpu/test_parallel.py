@@ -8,16 +8,15 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from neobert.config import digest, from_dict, to_dict
-from neobert.receipt import Receipt, utc_now, write_receipt
+from neobert.config import from_dict
 from tests.gpu.obstacles import fused_obstacle
+from tests.training.conftest import corpus_of, write_config
 
 HIDDEN, HEADS, INTERMEDIATE, MICROBATCHES = 768, 12, 3072, 4
 SCRIPT = Path(__file__).parent / "parallel_ranks.py"
@@ -29,26 +28,19 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=4)) for _ in range(80)]
-    lines = (json.dumps({"text": " ".join(draw.choices(words, k=draw.randint(5, 150)))}) for _ in range(900))
-    (folder / "text.jsonl").write_text("\n".join(lines))
-    return folder
+    texts = [" ".join(draw.choices(words, k=draw.randint(5, 150))) for _ in range(900)]
+    return corpus_of(tmp_path_factory.mktemp("text"), texts)
 
 
-def write_run(run_dir: Path, text: Path, num_ranks: int, mode: str, **model: Any) -> None:
+def write_run(run_dir: Path, text: dict[str, str], num_ranks: int, mode: str, **model: Any) -> None:
     shape = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": INTERMEDIATE}
     config = from_dict(
         {
             "model": {"num_hidden_layers": 3, "max_position_embeddings": 256, **shape, **model},
             "tokenizer": {"vocab_size": 256},
-            "dataset": {
-                "path": str(text / "text.jsonl"),
-                "cache_dir": str(text / "cache"),
-                "max_seq_length": 256,
-                "eval_samples": 20,
-            },
+            "dataset": {**text, "max_seq_length": 256, "eval_samples": 20},
             "trainer": {
                 "output_dir": str(run_dir),
                 "max_steps": 100,
@@ -60,14 +52,7 @@ def write_run(run_dir: Path, text: Path, num_ranks: int, mode: str, **model: Any
             "distributed": {"nproc_per_node": num_ranks, "mode": mode},
         }
     )
-    (run_dir / "resolved.json").write_text(json.dumps(to_dict(config)))
-    now = utc_now()
-    receipt = Receipt(
-        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
-        expires_utc=(now + timedelta(hours=1)).isoformat(), verdict="pass", levels=("static",), checks=(),
-        waivers=(), hostname="", versions={},
-    )  # fmt: skip
-    write_receipt(receipt, run_dir / "receipt.json")
+    write_config(run_dir, config)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +66,7 @@ def seen(text, tmp_path_factory):
         yield lambda num_ranks, kernels, mode="replicated": reports[num_ranks, kernels, mode].result()
 
 
-def report(run_dir: Path, text: Path, num_ranks: int, kernels: str, mode: str) -> dict[str, Any]:
+def report(run_dir: Path, text: dict[str, str], num_ranks: int, kernels: str, mode: str) -> dict[str, Any]:
     write_run(run_dir, text, num_ranks, mode, kernel_backend=kernels)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     command = [sys.executable, *torchrun, str(SCRIPT), str(run_dir)]

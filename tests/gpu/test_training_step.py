@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-from datetime import timedelta
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
 
-from neobert.config import digest, from_dict, to_dict
+from neobert.config import from_dict
 from neobert.families.neobert.build import backbone_of
 from neobert.kernels.vocabulary import embedding
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
@@ -20,12 +18,12 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.precision.recipe import BF16
-from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.assembly import assemble
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from tests.gpu.obstacles import flash4_obstacle, fused_obstacle
+from tests.training.conftest import corpus_of, read_lines, write_config
 
 HIDDEN, HEADS, INTERMEDIATE, VOCAB, TOKENS, SLOTS = 768, 12, 3072, 1024, 2048, 48
 MASKED = 0.2
@@ -222,19 +220,13 @@ def test_no_target_is_lost_beyond_the_capacity(name):
 def write_run(folder, **changes):
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=4)) for _ in range(80)]
-    texts = (" ".join(draw.choices(words, k=draw.randint(5, 150))) for _ in range(400))
-    (folder / "text.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    texts = [" ".join(draw.choices(words, k=draw.randint(5, 150))) for _ in range(400)]
     shape = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": INTERMEDIATE}
     config = from_dict(
         {
             "model": {"num_hidden_layers": 2, "max_position_embeddings": 256, **shape, **changes},
             "tokenizer": {"vocab_size": 256},
-            "dataset": {
-                "path": str(folder / "text.jsonl"),
-                "cache_dir": str(folder / "cache"),
-                "max_seq_length": 256,
-                "eval_samples": 20,
-            },
+            "dataset": {**corpus_of(folder, texts), "max_seq_length": 256, "eval_samples": 20},
             "trainer": {
                 "output_dir": str(folder),
                 "max_steps": 12,
@@ -246,14 +238,7 @@ def write_run(folder, **changes):
             },
         }
     )
-    (folder / "resolved.json").write_text(json.dumps(to_dict(config)))
-    now = utc_now()
-    receipt = Receipt(
-        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
-        expires_utc=(now + timedelta(hours=1)).isoformat(), verdict="pass", levels=("static",), checks=(),
-        waivers=(), hostname="", versions={},
-    )  # fmt: skip
-    write_receipt(receipt, folder / "receipt.json")
+    write_config(folder, config)
     return config
 
 
@@ -283,11 +268,11 @@ def test_a_planted_wait_is_caught(waiting_is_an_error):
 def test_a_whole_run_says_what_ran(name, tmp_path):
     config = write_run(tmp_path, kernel_backend=name)
     assert run_session(config, tmp_path, Signals()) == 0
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "metrics.jsonl")
     trained = [line["train/loss"] for line in lines if "train/loss" in line]
     assert trained[-1] < trained[0]
     assert [line["step"] for line in lines if line.get("eval/loss", 0.0) > 0] == [0, 6, 12]
-    beat = json.loads((tmp_path / "heartbeat_rank0.jsonl").read_text().splitlines()[-1])
+    beat = read_lines(tmp_path / "heartbeat_rank0.jsonl")[-1]
     assert (beat["attention_kernel"], beat["compute_dtype"]) == ("triton_packed", "bfloat16")
 
 

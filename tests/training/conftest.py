@@ -14,6 +14,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
+from neobert.config.schema import RunConfig
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
@@ -82,9 +83,13 @@ def write_run(run_dir: Path, corpus: dict[str, str], sections: dict[str, Any]) -
     config["trainer"]["output_dir"] = str(run_dir)
     for section, value in sections.items():
         config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
-    resolved = from_dict(config)
-    (run_dir / "resolved.json").write_text(json.dumps(to_dict(resolved)), encoding="utf-8")
-    write_receipt(receipt_for(digest(resolved)), run_dir / "receipt.json")
+    return write_config(run_dir, from_dict(config))
+
+
+def write_config(run_dir: Path, config: RunConfig) -> Path:
+    """Write what a session reads: its config, and a receipt for it."""
+    (run_dir / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    write_receipt(receipt_for(digest(config)), run_dir / "receipt.json")
     return run_dir
 
 
