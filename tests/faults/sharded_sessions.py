@@ -21,7 +21,7 @@ import torch
 
 from neobert.parallel.sharding import own_part
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.training.checkpoint import content
+from neobert.training.checkpoint import content, parts
 from neobert.training.guards.loss_guard import FiniteGuard
 from tests.faults import nursery
 from tests.training.conftest import read_lines, write_corpus, write_run
@@ -58,6 +58,8 @@ def main(folder: Path) -> None:
         report["evaluated"][name] = evaluated(folder / name)
     report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
     report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
+    report["codes"]["broken"] = go(folder / "broken", corpus, "parts on 2", END, break_a_save)
+    report["files"]["broken"] = sorted(path.name for path in (folder / "broken" / "checkpoints").iterdir())
     report["killed"] = killed_while_joining(folder, corpus)
     report["evaluated"]["killed"] = evaluated(folder / "killed")
     report["codes"]["bad"] = go(folder / "bad", corpus, "parts on 2", END, spoil_a_weight)
@@ -66,6 +68,7 @@ def main(folder: Path) -> None:
     report["files"]["flipped"] = sorted(path.name for path in (folder / "flipped" / "checkpoints").iterdir())
     report["log of flipped"] = (folder / "flipped" / "log_0").read_text(encoding="utf-8")
     report["log of the good rank"] = (folder / "bad" / "log_0").read_text(encoding="utf-8")
+    report["logs of broken"] = [(folder / "broken" / f"log_{rank}").read_text("utf-8") for rank in range(2)]
     report["log"] = (folder / "full" / "log_0").read_text(encoding="utf-8")
     print(json.dumps(report))
 
@@ -73,6 +76,15 @@ def main(folder: Path) -> None:
 def refuse_large_files() -> None:
     """Have the kernel refuse to write more into one file, as a quota does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))
+
+
+def break_a_save() -> None:
+    """Have this rank make a mistake while it writes its rows, which is no fault of the disk."""
+
+    def save_file(*_: Any) -> None:
+        raise ZeroDivisionError("planted")
+
+    parts.save_file = save_file
 
 
 def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]:

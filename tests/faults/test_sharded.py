@@ -14,7 +14,8 @@ PROBES = ("isolation", "bidirectional", "equality", "positions")
 
 def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     found = report("sharded_sessions", tmp_path)
-    failed, bad, flipped = (found["codes"].pop(name) for name in ("full", "bad", "flipped"))
+    names = ("full", "broken", "bad", "flipped")
+    failed, broken, bad, flipped = (found["codes"].pop(name) for name in names)
     assert {code for codes in found["codes"].values() for code in codes} == {0}
     ranks = {"rng_rank0.safetensors", "rng_rank1.safetensors"}
     assert set(found["files"]["parts on 2"]) >= {"optimizer/__0_0.distcp", "optimizer/__1_0.distcp", *ranks}
@@ -52,6 +53,13 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert found["files"]["full"] == []
     assert "rank 1" in found["log"]
     assert "[CKP004]" in found["log"]
+
+    assert broken == [4, 4]
+    assert found["files"]["broken"] == []
+    reason = (
+        f"checkpoint of step {CHANGE_AT} could not be written: rank 1: ZeroDivisionError: planted [CKP004]"
+    )
+    assert all(reason in log for log in found["logs of broken"])
 
 
 def test_checkpoints_load_on_every_number_of_ranks_bit_for_bit(report, tmp_path):

@@ -7,10 +7,11 @@ padded, so tensors do not begin at multiples of their size.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -20,38 +21,53 @@ from torch import Tensor
 
 from neobert.export.lazy_weights import LazyWeights, groups_of
 
+log = logging.getLogger(__name__)
+
 PARTS = "parts"
 
 
 def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: Any) -> None:
     """Write this rank's rows. All ranks of the group call it; if one fails, all raise `OSError`."""
-    problem = None
+    failure = None
     try:
         (folder / PARTS).mkdir(exist_ok=True)
         sizes = {name: each.nbytes for name, each in weights.items()}
         for number, names in enumerate(groups_of(sizes)):
             rows = {name: weights[name].contiguous() for name in names}
             save_file(rows, folder / PARTS / f"{rank:05}-{number:05}.safetensors")
-    except (OSError, SafetensorError) as error:
-        problem = str(error)
+    except Exception as error:  # any: the other ranks would wait for this one
+        failure = error
+        if not isinstance(error, (OSError, SafetensorError)):
+            log.exception("rank %d could not write its rows of the weights", rank)
     problems: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(problems, problem, group=group)
+    dist.all_gather_object(problems, failure and f"{type(failure).__name__}: {failure}", group=group)
     reasons = [f"rank {each}: {reason}" for each, reason in enumerate(problems) if reason is not None]
     if reasons:
-        raise OSError("; ".join(reasons))
+        raise OSError("; ".join(reasons)) from failure
 
 
 def joined_parts(folder: Path, names: Sequence[str]) -> LazyWeights:
     """Return the full weights of the parts in a folder, in this order; each is read when it is used."""
-    holders: dict[str, list[Any]] = {name: [] for name in names}
+    holders: dict[str, list[Path]] = {name: [] for name in names}
     sizes = dict.fromkeys(names, 0)
     for path in sorted((folder / PARTS).iterdir()):  # in the order of the ranks, and so of the rows
-        file: Any = safe_open(path, framework="pt")
-        for name in file.keys():  # noqa: SIM118  (not a mapping)
-            holders[name].append(file)
-            sizes[name] += file.get_tensor(name).nbytes  # mapped, and not read yet
-    return LazyWeights({name: partial(_join, name, files) for name, files in holders.items()}, sizes)
+        with _opened(path) as file:
+            for name in file.keys():  # noqa: SIM118  (not a mapping)
+                holders[name].append(path)
+                sizes[name] += file.get_tensor(name).nbytes  # mapped, and not read yet
+    return LazyWeights({name: partial(_join, name, paths) for name, paths in holders.items()}, sizes)
 
 
-def _join(name: str, files: Sequence[Any]) -> Tensor:
-    return torch.cat([file.get_tensor(name) for file in files])
+def _join(name: str, paths: Sequence[Path]) -> Tensor:
+    return torch.cat([_rows(name, path) for path in paths])
+
+
+def _rows(name: str, path: Path) -> Tensor:
+    # Opened for one weight: the memory of a mapped file is freed at once, under the interpreter's lock, and
+    # for all files of a model training would wait for seconds.
+    with _opened(path) as file:
+        return cast(Tensor, file.get_tensor(name))
+
+
+def _opened(path: Path) -> Any:
+    return safe_open(path, framework="pt")

@@ -29,6 +29,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -258,10 +259,9 @@ class Saver:
         """Write this rank's share, if sharded, and raise the error that rank 0 reports."""
         received = self._ranks.receive()
         if trainer.world.is_sharded and isinstance(received, Path):
-            try:
+            with suppress(OSError):  # of all ranks: rank 0 reports it
                 self._write_shares(trainer, draft, received)
-            finally:
-                received = self._ranks.receive()
+            received = self._ranks.receive()
         if received is not None:
             raise ProjectError(**received)
 
