@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections import deque
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
-from neobert.tasks.metric import Metric, standing
+from neobert.tasks.metric import Metric, best_step
 from neobert.tasks.specs import SPECS, metric_named
 
 DIED = "died while in "
@@ -195,18 +194,6 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
     return metric, requested if isinstance(requested, bool) else metric.is_higher_better
 
 
-def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: bool) -> Best | None:
-    """Return the best evaluation by a metric, of equal ones that with the lower loss; None without one."""
-    known = [line for line in evaluations if math.isfinite(line.get(metric.name, math.nan))]
-    if not known:
-        return None
-    line = min(
-        known,
-        key=lambda line: (standing(line, metric.name, is_higher_better=is_higher_better), line["step"]),
-    )
-    return Best(metric.name, line[metric.name], line["step"])
-
-
 def show_best(best: Best | None) -> str:
     """Format the best value with its step, and with the metric if it is not the loss."""
     if best is None:
@@ -224,8 +211,9 @@ def find_best(config: Record, history: History) -> Best | None:
     selecting = selecting_metric(config)
     if selecting is None:
         return None
-    metric, is_higher_better = selecting
-    return best_of(history.evaluations, metric, is_higher_better=is_higher_better)
+    (metric, is_higher_better), by_step = selecting, {line["step"]: line for line in history.evaluations}
+    step = best_step(by_step, metric.name, is_higher_better=is_higher_better)
+    return None if step is None else Best(metric.name, by_step[step][metric.name], step)
 
 
 def _state(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from neobert.metric_names import EVAL, EVAL_LOSS
 
@@ -51,10 +51,20 @@ class Metric(NamedTuple):
         return f"{self.label} {self.show(value)}"
 
 
-def standing(values: Mapping[str, Any], name: str, *, is_higher_better: bool) -> tuple[float, float]:
-    """Return a sort key of an evaluation by a metric: the best first, of equal ones the lower loss."""
-    value = float(values[name])
-    return -value if is_higher_better else value, values.get(EVAL_LOSS, math.inf)
+def best_step(
+    evaluations: Mapping[int, Mapping[str, float]], name: str, *, is_higher_better: bool
+) -> int | None:
+    """Return the step of the best evaluation by a metric; None if no value is finite.
+
+    Of equal ones it is that with the lower loss, because few examples are soon all right; then the earliest.
+    """
+    sign = -1 if is_higher_better else 1
+    ranks = {
+        step: (sign * value, values.get(EVAL_LOSS, math.inf), step)
+        for step, values in evaluations.items()
+        if math.isfinite(value := values.get(name, math.nan))
+    }
+    return min(ranks, key=ranks.__getitem__, default=None)
 
 
 LOSS = Metric(EVAL_LOSS, is_higher_better=False)

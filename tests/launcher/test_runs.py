@@ -309,7 +309,7 @@ def test_of_equal_accuracies_the_best_has_the_lower_loss(make):
     rows = [{"step": step, "eval/accuracy": 1.0, "eval/loss": loss} for step, loss in losses.items()]
     found = read_status(make("a", config=config, rows=rows), NOW).best
     assert found is not None
-    assert found.step == 4, "as retention.best_step"
+    assert found.step == 4
 
 
 def test_the_best_of_a_long_history_is_found(make):

@@ -147,14 +147,14 @@ def test_of_equal_accuracies_the_lower_loss_is_better(tmp_path):
         save(tmp_path, step, **{"eval/accuracy": 1.0, "eval/loss": loss})
     save(tmp_path, 4, **{"eval/accuracy": 0.9, "eval/loss": 0.01})
     save(tmp_path, 5, **{"eval/accuracy": 1.0})
-    assert retention.best_step(tmp_path, "eval/accuracy", is_higher_better=True) == 2
+    assert retention.link_best(tmp_path, TrainerConfig(metric_for_best_model="eval/accuracy")) == 2
 
 
 def test_a_checkpoint_whose_manifest_is_gone_is_not_judged(tmp_path):
     save(tmp_path, 1, **{"eval/loss": 1.0})
     save(tmp_path, 2, **{"eval/loss": 2.0})
     (tmp_path / "1" / "checkpoint.json").unlink()
-    assert retention.best_step(tmp_path, "eval/loss", is_higher_better=False) == 2
+    assert retention.link_best(tmp_path, TrainerConfig(metric_for_best_model="eval/loss")) == 2
 
 
 def test_a_removal_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, caplog):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
-from neobert.tasks.metric import standing
+from neobert.tasks.metric import best_step
 from neobert.tasks.specs import is_higher_better
 from neobert.training.checkpoint.publish import point, remove
 
@@ -54,7 +53,8 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     metric = trainer.metric_for_best_model
     if metric is None:
         return None
-    step = best_step(root, metric, is_higher_better=is_higher_better(trainer, metric))
+    judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
+    step = best_step(judged, metric, is_higher_better=is_higher_better(trainer, metric))
     try:
         if step is None:
             (root / BEST).unlink(missing_ok=True)
@@ -63,20 +63,6 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     except OSError as error:
         log.warning("the link to the best checkpoint could not be updated: %s", error)
     return step
-
-
-def best_step(root: Path, metric: str, *, is_higher_better: bool) -> int | None:
-    """Return the step of the checkpoint with the best metric; None without one.
-
-    Of equal ones it is that with the lower loss: few examples are soon all right.
-    """
-    judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
-    known = [step for step, values in judged.items() if math.isfinite(values.get(metric, math.nan))]
-    return min(
-        known,
-        key=lambda step: (standing(judged[step], metric, is_higher_better=is_higher_better), step),
-        default=None,
-    )
 
 
 def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
