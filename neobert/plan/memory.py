@@ -72,7 +72,8 @@ def plan_memory(
     trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     moments = optimizer_values(config.optimizer, shape.trained)
-    total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
+    reserved = "; torch reserves about a fifth more for shards, if the device has it" if shared else ""
+    total = Derived(parts.total_mib, f"estimate: state + activations + logits + runtime{reserved}")
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {

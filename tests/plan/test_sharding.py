@@ -121,3 +121,9 @@ def test_a_key_overrides_the_choice(run_of):
     plan = build_plan(run_of("3b", 2, frees=True), H100)
     assert plan.reshards.value is True
     assert plan.reshards.reason == "distributed.reshard_after_forward is true"
+
+
+def test_a_plan_of_shards_says_that_torch_reserves_more(run_of):
+    whole, shards = (build_plan(run_of("3b", ranks, frees=None), H100).memory_mib for ranks in (1, 2))
+    assert "torch reserves" in shards.reason
+    assert "torch reserves" not in whole.reason
