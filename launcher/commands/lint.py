@@ -298,8 +298,8 @@ def _fix(files: Sequence[Path]) -> None:
         num_problems, num_fixed = num_problems + fixed.num_problems, num_fixed + len(fixed.done)
         for done in fixed.done:
             console.log(f"fixed {done}")
-        if fixed.note:
-            console.log(f"note: {fixed.note}")
+        for note in fixed.notes:
+            console.log(f"note: {note}")
     rest = f"; fix the rest by hand{reason}" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
     console.log(summary if num_problems else "nothing to fix in keys and values")

@@ -17,7 +17,7 @@ from launcher.lint.changes import AS_TEXT, REMOVED, Change, changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
 from neobert.config.migrated_files import without
-from neobert.config.nodes import plain
+from neobert.config.nodes import find, plain
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from profiles.registry import ResolvedRun, resolve_run
@@ -29,6 +29,17 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
 """Key of transformers, whose -1 lets epochs end the run; the key here; the summary of a fix of epochs."""
 
+RATE = "-> optimizer.lr"
+RECIPE = (
+    "optimizer.weight_decay",
+    "optimizer.betas",
+    "scheduler.name",
+    "scheduler.final_lr_ratio",
+    "trainer.gradient_clipping",
+    "datacollator.pack_sequences",
+)
+"""The summary of a fix of the rate, and the settings next to it of which trainers have other defaults."""
+
 T = TypeVar("T")
 Issues = tuple[ConfigIssue, ...]
 
@@ -37,12 +48,12 @@ Issues = tuple[ConfigIssue, ...]
 class AppliedFixes:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
-    `note`: the step limit that ends the run although the file set only epochs; empty if there is none.
+    `notes`: what the file leaves to its profile, and another trainer did otherwise.
     """
 
     done: tuple[str, ...]
     num_problems: int
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def fix_file(path: Path) -> AppliedFixes:
@@ -54,8 +65,9 @@ def fix_file(path: Path) -> AppliedFixes:
         mode = target.stat().st_mode
         write_bytes(target, source.encode("utf-8"))
         target.chmod(mode)
+    notes = (_steps_in_force(path, done), _values_of_the_profile(path, done))
     return AppliedFixes(
-        tuple(_described(path, before, done)), len(done) + len(left), _value_in_force(path, done)
+        tuple(_described(path, before, done)), len(done) + len(left), tuple(filter(None, notes))
     )
 
 
@@ -89,7 +101,7 @@ def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> 
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
 
 
-def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
+def _steps_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
     """Return a note on the step limit of the run if its file set only epochs; empty otherwise."""
     was_open = any(
         EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
@@ -106,6 +118,16 @@ def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
     source = "the default" if origin.kind == "default" else f"from {Path(origin.file).name}:{origin.line}"
     epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} epochs"
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
+
+
+def _values_of_the_profile(path: Path, done: dict[tuple[str, str], str]) -> str:
+    """Return a note on settings of a recipe that its file leaves out; empty if no rate was translated."""
+    if not any(RATE in each for each in done.values()):
+        return ""
+    root = load_document(path).root
+    unset = [key for key in RECIPE if find(root, tuple(key.split("."))) is None]
+    reason = "the profile has values for what the file leaves out, which the other trainer may not have"
+    return printable(f"{path}: {reason}: {', '.join(unset)}") if unset else ""
 
 
 def _run_without_problems(path: Path) -> ResolvedRun | None:

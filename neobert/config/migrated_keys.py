@@ -173,7 +173,7 @@ OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
     "decay_ratio": partial(_percent, "scheduler.decay_percent"),
     "warmup_steps warmup": _warmup,
     "num_train_epochs num_epochs epochs": _epochs,
-    "val_set_size": _held_out,
+    "val_set_size val_size": _held_out,
     "validation_split_percentage": _held_out_percent,
     "tokenizer_name tokenizer_name_or_path tokenizer_config": _tokenizer,
     "dataset_name": _texts,

@@ -64,11 +64,17 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("dataset_name: owner/texts", "write dataset.name: owner/texts"),
         ("cutoff_len: 2048", "write dataset.max_seq_length: 2048"),
         ("max_samples: 1000", 'write dataset.train_split: "train[:1000]"'),
+        ("val_size: 0.1", "write dataset.validation_split: 0.1"),
+        ("dataset_train_split: train_sft", "write dataset.train_split: train_sft"),
+        ("dataset_num_proc: 4", "write dataset.num_proc: 4"),
+        ("chat_template: chatml", "write tokenizer.chat_template, as a file; without it, the model's own is "
+         "used"),
         # adapters
         ("finetuning_type: lora", "write adapter.type: lora"),
         ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
         ("use_peft: true", "write adapter.type: lora"),
         ("lora_rank: 8", "write adapter.r: 8"),
+        ("apply_lora_to_mlp: true", "write adapter.target_modules, which lists all layers with an adapter"),
         # tasks
         ("task: regression", "write classification, and classification.problem: regression"),
         ("task: multi_label", "not supported: classification gives a text one class; write classification, "
@@ -85,6 +91,8 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("lr_scheduler_type: cosine_with_min_lr", "write scheduler.name: cosine"),
         ("lr_scheduler_type: constant", "write scheduler.name: cosine, linear, sqrt or 1-sqrt; "
          "scheduler.decay_percent keeps the peak rate until the decay"),
+        ("lr_scheduler: {num_warmup_steps: 100}", "write scheduler.name; warm-up steps are "
+         "scheduler.warmup_steps"),
         ("warmup_steps: 0.06", "write scheduler.warmup_percent: 6"),
         ("scheduler: {warmup_steps: 0.06}", "write scheduler.warmup_percent: 6"),
         ("optimizer: {name: decoupled_adamw}", DECAY),

@@ -466,6 +466,15 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command
     assert "note:" not in command("lint", "--fix", run_file(ended)).err
 
 
+def test_fix_names_what_a_recipe_leaves_to_the_profile(command, run_file):
+    """Another trainer has no weight decay, and rows of one conversation, where its file says nothing."""
+    rate = "profile: cpu-demo\nlearning_rate: 1.0e-4\nlr_scheduler_type: linear\nadam_beta1: 0.9\n"
+    left = "optimizer.weight_decay, scheduler.final_lr_ratio, trainer.gradient_clipping, datacollator.pack"
+    assert f"the other trainer may not have: {left}" in command("lint", "--fix", run_file(rate)).err
+    for whole in ("profile: cpu-demo\noptimizer:\n  lr: 1e-4\n", "profile: cpu-demo\nlogging_steps: 1\n"):
+        assert "may not have" not in command("lint", "--fix", run_file(whole)).err
+
+
 @pytest.mark.parametrize("section", ["", "training:\n  "])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_fix_lets_a_number_of_warm_up_steps_win_over_a_ratio(run_file, section, *, is_first):
