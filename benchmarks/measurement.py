@@ -27,7 +27,6 @@ PACKAGES = (
     "mteb",
     "liger-kernel",
     "flash-linear-attention",
-    "trl",
 )
 
 

@@ -91,14 +91,11 @@ def attend_varlen(
         return attend_packed(module, query, key, value, None, **same, sliding_window=sliding_window)
     from torch.nn.attention.varlen import varlen_attn
 
-    if (groups := query.shape[1] // key.shape[1]) > 1:  # torch 2.11 has no grouped heads here
-        key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
     # Under autocast, rotated queries and keys are in fp32.
     parts = (each.squeeze(0).transpose(0, 1).to(value.dtype) for each in (query, key, value))
     side = -1 if sliding_window is None else sliding_window - 1  # transformers counts the token itself
     bounds = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
-    later = 0 if getattr(module, "is_causal", False) else side
-    out = varlen_attn(*parts, *bounds, window_size=(side, later))
+    out = varlen_attn(*parts, *bounds, window_size=(side, side))
     return out.unsqueeze(0), None
 
 
