@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from launcher.commands.validate_gpu import run_for_gpus
 from launcher.probes import ranks, trials
 from launcher.probes.probe import UnsupportedError
 from tests.faults.machine import HEALTHY
+from tests.launcher.test_preflight import A100
 
 pytestmark = pytest.mark.child
 
@@ -54,6 +57,16 @@ def test_a_card_without_a_profile_gets_the_one_for_any_gpu(command, bindings, me
     assert first_line == "NVIDIA GeForce RTX 4090: no profile requires this GPU; validating gpu-smoke"
     assert answer.code == 0, answer.out
     assert measured
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "profile"), [(A100.name, (8, 0), "a100-prod"), ("Tesla T4", (7, 5), "gpu-smoke")]
+)
+def test_overrides_change_the_run_of_a_card(name, capability, profile):
+    card = replace(A100, name=name, compute_capability=capability)
+    run = run_for_gpus([card], ("seed=7", "model.kernel_backend=torch")).resolved
+    assert run.profile is not None
+    assert (run.profile.name, run.config.seed, run.config.model.kernel_backend) == (profile, 7, "torch")
 
 
 @pytest.mark.parametrize("selection", [(), ("-p", "a100-prod"), ("--set", "seed=2")])
