@@ -12,11 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from neobert.config.text_formats import kind_of
+from neobert.data.sources.table_rows import DELIMITERS
+from neobert.data.sources.text_files import delimiter_of
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Inputs
 from neobert.printable import printable
 
-CSV, TSV, JSONL, PARQUET = SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+JSONL, PARQUET = ".jsonl", ".parquet"
+SUFFIXES = (*DELIMITERS, JSONL, PARQUET)
 ROWS_PER_GROUP = 8_192
 PREFIX = "predicted_"
 ESCAPED = "backslashreplace"
@@ -41,7 +45,10 @@ def _names(first: Row, predicted: Iterable[str]) -> dict[str, str]:
 
 
 def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: str) -> None:
-    """Write each row of the input with its prediction, in their order. Raises `ProjectError` or `OSError`."""
+    """Write each row of the input with its prediction, in their order. Raises `ProjectError` or `OSError`.
+
+    A table is separated as the input is, if that has the same suffix.
+    """
     rows = _with_predictions(inputs, shards)
     if suffix == PARQUET:
         _write_parquet(path, rows)
@@ -49,7 +56,9 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
         with path.open("x", encoding="utf-8", errors=ESCAPED) as file:
             file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
     else:
-        _write_table(path, rows, "," if suffix == CSV else "\t")
+        has_suffix_of_input = not inputs.path.is_dir() and kind_of(inputs.path) == suffix
+        delimiter = delimiter_of(inputs.path) if has_suffix_of_input else DELIMITERS[suffix]
+        _write_table(path, rows, delimiter)
 
 
 def _with_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:

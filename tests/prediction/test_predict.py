@@ -279,6 +279,15 @@ def test_every_format_keeps_the_columns(suffix, classifier, tmp_path):
     assert all(1 / 3 <= float(row["probability"]) <= 1 for row in found)
 
 
+@pytest.mark.parametrize(("name", "separator"), [("out.csv", ";"), ("out.tsv", "\t")])
+def test_a_table_is_separated_as_the_input_of_its_format(name, separator, classifier, tmp_path):
+    (tmp_path / "in.csv").write_text("id;text\n1;the model, a text\n")
+    run(Request(str(classifier), str(tmp_path / "in.csv"), str(tmp_path / name)))
+    header, row = (tmp_path / name).read_text().splitlines()
+    assert header == separator.join(("id", "text", "prediction", "probability"))
+    assert row.startswith(separator.join(("1", "the model, a text", "")))
+
+
 def test_lines_of_a_text_file_are_rows_also_empty_ones(classifier, tmp_path):
     (tmp_path / "in.txt").write_text("the model\n\nreads text")
     report = run(Request(str(classifier), str(tmp_path / "in.txt"), str(tmp_path / "out.csv")))

@@ -41,7 +41,7 @@ _PLAIN_TSV = (  # commands without a run file read TSV in this way too
     "remove tabs and line ends from fields; if they are quoted, set dataset.tsv_quotes to true in a run file"
 )
 _COMPLETE = "add the missing fields to this line, or remove the line"
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
 _SWALLOWED = re.compile(r"[\t\r\n\"]")
 _COLUMNS_OF_PANDAS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
@@ -66,8 +66,8 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     if kind == PARQUET:
         return _whole_parquet_rows(handle, path, rows)
     pieces = line_pieces(handle, path)
-    if kind in _DELIMITERS:
-        return csv_rows(pieces, path, _DELIMITERS[kind], rows)
+    if kind in DELIMITERS:
+        return csv_rows(pieces, path, DELIMITERS[kind], rows)
     if kind == CONLL:
         return conll_rows(pieces, path, rows.column_names)
     if kind != ".json":
@@ -138,7 +138,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     if rows.column_names is None:
         first_line = next(lines, "")
         check_first_line(first_line, path)
-        delimiter = _delimiter_of(first_line, delimiter)
+        delimiter = delimiter_of(first_line, delimiter)
         lines = chain([first_line], lines)
     has_quotes = delimiter != "\t" or rows.tsv_quotes
     hint = _QUOTE_FIELDS if delimiter != "\t" else _QUOTE_TSV if has_quotes else _PLAIN_TSV
@@ -169,7 +169,8 @@ def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
     return len(fields) < len(header) and not any(_SWALLOWED.search(field) for field in fields)
 
 
-def _delimiter_of(header: str, expected: str) -> str:
+def delimiter_of(header: str, expected: str) -> str:
+    """Return what separates the fields of a table with this header, `expected` if the header has it."""
     if expected not in header and (found := _SEPARATING.search(header)):
         return found[0]
     return expected

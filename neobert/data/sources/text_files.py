@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, TOKEN_IDS, kind_of
 from neobert.data.sources import table_rows
-from neobert.data.sources.lines import line_pieces
+from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
 from neobert.data.sources.rows import Row, RowFormat, UnknownLabelError, check_plain_text
 from neobert.data.sources.token_shards import shard_rows
@@ -108,6 +108,13 @@ def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
     kind = str(kind_of(path))
     with opened(path, seekable=kind == PARQUET) as handle:
         yield from table_rows.rows_of(handle, path, kind, rows)
+
+
+def delimiter_of(path: Path) -> str:
+    """Return what separates the fields of a CSV or TSV file. Raises DAT001 for a file that cannot be read."""
+    with opened(path) as handle:
+        _, header = next(whole_lines(line_pieces(handle, path), path), (1, ""))
+    return table_rows.delimiter_of(header, table_rows.DELIMITERS[str(kind_of(path))])
 
 
 def row_groups(path: Path) -> list[table_rows.RowGroup]:
