@@ -136,9 +136,10 @@ def _run_without_problems(path: Path) -> ResolvedRun | None:
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
     refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
-    document = without(load_document(path), refused)
+    values = plain(without(load_document(path), refused).root)
+    own = {name: value for name, value in values.items() if (name,) not in refused}  # other trainers' sections
     try:
-        return _at(path, json.dumps(plain(document.root)), lambda trial: resolve_run(None, [trial]))
+        return _at(path, json.dumps(own), lambda trial: resolve_run(None, [trial]))
     except ProjectError:
         return None
 
