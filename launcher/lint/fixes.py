@@ -29,6 +29,11 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
 """Key of transformers, whose -1 lets epochs end the run; the key here; the summary of a fix of epochs."""
 
+ROWS = "-> trainer.per_device_train_batch_size"
+PACKED = (
+    "trainer.per_device_train_batch_size counts rows, and a row holds several short texts: an epoch has "
+    "fewer steps than with a text in each row, as `neobert-launch plan` shows"
+)
 RATE = "-> optimizer.lr"
 RECIPE = (
     "optimizer.weight_decay",
@@ -65,7 +70,7 @@ def fix_file(path: Path) -> AppliedFixes:
         mode = target.stat().st_mode
         write_bytes(target, source.encode("utf-8"))
         target.chmod(mode)
-    notes = (_steps_in_force(path, done), _values_of_the_profile(path, done))
+    notes = (_steps_in_force(path, done), _rows_of_texts(path, done), _values_of_the_profile(path, done))
     return AppliedFixes(
         tuple(_described(path, before, done)), len(done) + len(left), tuple(filter(None, notes))
     )
@@ -120,6 +125,13 @@ def _steps_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
 
 
+def _rows_of_texts(path: Path, done: dict[tuple[str, str], str]) -> str:
+    """Return a note on rows that were a text each, and are packed here; empty if none were translated."""
+    run = _run_without_problems(path) if any(ROWS in each for each in done.values()) else None
+    is_packed = run is not None and run.config.datacollator.pack_sequences
+    return printable(f"{path}: {PACKED}") if is_packed else ""
+
+
 def _values_of_the_profile(path: Path, done: dict[tuple[str, str], str]) -> str:
     """Return a note on settings of a recipe that its file leaves out; empty if no rate was translated."""
     if not any(RATE in each for each in done.values()):
@@ -137,7 +149,8 @@ def _run_without_problems(path: Path) -> ResolvedRun | None:
         return None
     refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
     values = plain(without(load_document(path), refused).root)
-    own = {name: value for name, value in values.items() if (name,) not in refused}  # other trainers' sections
+    # A section of another trainer is refused as a whole.
+    own = {name: value for name, value in values.items() if (name,) not in refused}
     try:
         return _at(path, json.dumps(own), lambda trial: resolve_run(None, [trial]))
     except ProjectError:

@@ -18,13 +18,15 @@ from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import EpochSize
-from neobert.plan.size import PACKED_FILL, microbatch_fill, segment_tokens
+from neobert.plan.size import PACKED_FILL, microbatch_fill
 from neobert.plurals import percent
 from neobert.tasks.specs import spec_of
 from neobert.units import BYTES_PER_MIB
 
 BYTES_PER_TOKEN = 4
 """Typical of English text in WordPiece."""
+SPECIAL_TOKENS = 2
+"""Of a text: its beginning and its end."""
 MAX_FILES = 10_000
 HEADED = (".csv", ".tsv")
 ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
@@ -40,16 +42,17 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
     """
     if spec_of(config).reads_text:
         return _size_of_text(config)
-    num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
+    num_texts, bytes_each = _training_texts(config.dataset) if _rows_are_texts(config) else (0, 0.0)
     if num_texts < 1:
         return None
     rows, length = config.trainer.per_device_train_batch_size, longest_row(config)
     if not config.datacollator.pack_sequences:
         return EpochSize(math.ceil(num_texts / rows), f"{num_texts:,} texts in batches of {rows}")
-    tokens = segment_tokens(config, length, is_packed=True)
+    tokens = min(math.ceil(bytes_each / BYTES_PER_TOKEN) + SPECIAL_TOKENS, length)
+    estimated = f"from {bytes_each:,.0f} bytes a row at {BYTES_PER_TOKEN} per token"
     return EpochSize(
         math.ceil(num_texts * tokens / (rows * length * PACKED_FILL)),
-        f"{num_texts:,} texts of about {tokens} tokens, assumed, packed into {rows} x {length}",
+        f"{num_texts:,} texts of about {tokens} tokens, {estimated}, packed into {rows} x {length}",
     )
 
 
@@ -116,10 +119,11 @@ def _rows_are_texts(config: RunConfig) -> bool:
     return is_text and config.trainer.max_epochs is not None and _reads_whole_files(config.dataset)
 
 
-def _training_texts(dataset: DatasetConfig) -> int:
+def _training_texts(dataset: DatasetConfig) -> tuple[int, float]:
     """Count the training texts: lines of the files, minus headers and texts held out for evaluation.
 
-    Returns 0 if a file is compressed, Parquet or unreadable, or if the files exceed `MAX_FILES_MIB`.
+    Returns their number, and the mean bytes of a row with all its columns. Both are 0 if a file is
+    compressed, Parquet or unreadable, or if the files exceed `MAX_FILES_MIB`.
     """
     path = Path(os.path.expanduser(str(dataset.path)))
     try:
@@ -128,18 +132,21 @@ def _training_texts(dataset: DatasetConfig) -> int:
         states = [file.stat() for file in files]
         is_too_large = sum(state.st_size for state in states) > MAX_FILES_MIB * BYTES_PER_MIB
         if is_too_large or any(file.suffix not in ROW_FILES for file in files):
-            return 0
+            return 0, 0.0
         num_lines = sum(
             _count_lines(file, state.st_size, state.st_mtime_ns)
             for file, state in zip(files, states, strict=True)
         )
     except OSError:
-        return 0
+        return 0, 0.0
     num_headers = sum(file.suffix in HEADED for file in files) if dataset.column_names is None else 0
     num_texts = num_lines - num_headers
+    bytes_each = sum(state.st_size for state in states) / max(1, num_lines)
     if files != [path] or dataset.eval_split is not None:
-        return num_texts
-    return num_texts - (dataset.eval_samples or round(num_texts * (dataset.validation_split or 0.0)))
+        return num_texts, bytes_each
+    return num_texts - (
+        dataset.eval_samples or round(num_texts * (dataset.validation_split or 0.0))
+    ), bytes_each
 
 
 @lru_cache(maxsize=16)

@@ -477,6 +477,16 @@ def test_fix_names_what_a_recipe_leaves_to_the_profile(command, run_file):
         assert "may not have" not in command("lint", "--fix", run_file(whole)).err
 
 
+def test_fix_says_that_rows_hold_several_texts(command, run_file):
+    """A batch of 32 short texts was 360 steps of three epochs elsewhere, and is 39 steps here."""
+    told = "counts rows, and a row holds several short texts"
+    rows = "profile: cpu-demo\nper_device_train_batch_size: 32\n"
+    assert told in command("lint", "--fix", run_file(rows)).err
+    padded = "datacollator:\n  pack_sequences: false\n"
+    assert told not in command("lint", "--fix", run_file(rows + padded)).err
+    assert told not in command("lint", "--fix", run_file("profile: cpu-demo\nlearning_rate: 1e-4\n")).err
+
+
 @pytest.mark.parametrize("section", ["", "training:\n  "])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_fix_lets_a_number_of_warm_up_steps_win_over_a_ratio(run_file, section, *, is_first):

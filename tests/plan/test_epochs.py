@@ -57,11 +57,15 @@ def test_fewer_steps_than_the_epochs_take_are_the_bound(tmp_path):
     assert plan.max_steps.reason.startswith("trainer.max_steps, below 20 steps of trainer.max_epochs: 3")
 
 
-def test_packed_texts_have_an_assumed_length(tmp_path):
-    config = classify(write(tmp_path / "train.tsv", 100), packed=True)
-    epoch = epoch_size(config)
-    assert epoch.num_microbatches == 13  # 100 x 64 tokens in 8 x 64 of 0.99 fill
-    assert "100 texts of about 64 tokens, assumed" in epoch.source
+def test_packed_texts_have_the_length_of_the_rows_of_the_files(tmp_path):
+    """Of short texts a row holds many: with a text in each row the run had seven times as many steps."""
+    path = tmp_path / "train.tsv"
+    path.write_text("sentence\tlabel\n" + "six words of a short text\t1\n" * 1_000)
+    epoch = epoch_size(classify(path, packed=True))
+    assert epoch.num_microbatches == 18  # 28 bytes, 9 tokens: 9,000 in 8 x 64 of 0.99 fill
+    assert "1,000 texts of about 9 tokens, from 28 bytes a row at 4 per token" in epoch.source
+    path.write_text("sentence\tlabel\n" + f"{'a long text ' * 100}\t1\n" * 100)
+    assert epoch_size(classify(path, packed=True)).num_microbatches == 13, "cut at 64 tokens"
 
 
 @pytest.mark.parametrize(
