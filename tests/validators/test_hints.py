@@ -139,6 +139,21 @@ def test_the_length_that_is_advised_fits_the_products(length, advised):
 
 
 @pytest.mark.parametrize(
+    ("hidden", "intermediate", "keys"),
+    [
+        (256, 256, "model.intermediate_size (the feed-forward is 176 wide)"),
+        (240, 288, "model.hidden_size"),
+        (240, 256, "model.hidden_size and model.intermediate_size (the feed-forward is 176 wide)"),
+    ],
+)
+def test_the_width_that_does_not_fit_the_products_is_named(hidden, intermediate, keys):
+    emulated = ("torchao.enable=true", "torchao.recipe=mxfp8_emulated", "model.num_attention_heads=4")
+    sizes = (f"model.hidden_size={hidden}", f"model.intermediate_size={intermediate}")
+    (one,) = found("PRE009", run_of(*emulated, *sizes))
+    assert one.hint == f"change {keys}, or set torchao.enable to false"
+
+
+@pytest.mark.parametrize(
     ("overrides", "hint"),
     [
         ((), "divide the summed loss"),

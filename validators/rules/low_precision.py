@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.families.shape import ModelShape
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -225,12 +226,19 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     sizes = {size for each in conversion.convertible([*layers_of(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
-        yield Violation("model", message, f"change model.hidden_size or model.intermediate_size, or {remove}")
+        yield Violation("model", message, f"change {_keys_of_widths(plan.shape, multiple)}, or {remove}")
     tokens = plan.tokens_per_microbatch.value
     if tokens % multiple:
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
         length = max(1, plan.max_length.value // multiple) * multiple
         yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {remove}")
+
+
+def _keys_of_widths(shape: ModelShape, multiple: int) -> str:
+    """Return the keys of the widths that are not divisible; SwiGLU's is not the value of its key."""
+    wide = f"model.intermediate_size (the feed-forward is {shape.feed_forward_width} wide)"
+    widths = {"model.hidden_size": shape.hidden_size, wide: shape.feed_forward_width}
+    return " and ".join(key for key, width in widths.items() if width % multiple) or "the heads of attention"
 
 
 def _dotted(version: Version) -> str:
