@@ -13,6 +13,7 @@ import pytest
 from launcher.commands import data
 from neobert.config import all_keys
 from neobert.config.schema.model import ModelConfig
+from neobert.hub_names import snapshot_folder
 from profiles.registry import list_profiles
 from validators.rule import RETIRED, RULES
 
@@ -121,20 +122,28 @@ def test_plan_shows_the_rates_of_both_rules_of_muon(command):
     assert re.search(r"learning rate +1e-07 -> peak 0.001 -> ", command(*words, "--optimizer.name=lion").out)
 
 
+COMMIT = "a" * 40
+WEIGHTS, REVISION = ("--model.pretrained_checkpoint",), ("--model.revision", COMMIT)
+
+
 @pytest.mark.parametrize(
-    ("settings", "pooling"),
+    ("weights", "settings", "pooling"),
     [
-        (None, "avg"),
-        ({}, "avg (the weights declare none)"),
-        ({"pooling": "cls"}, "avg (the weights declare cls)"),
-        ({"pooling": "avg"}, "avg"),
+        ([], {}, "avg"),
+        ([*WEIGHTS, "."], {}, "avg (the weights declare none)"),
+        ([*WEIGHTS, "."], {"pooling": "cls"}, "avg (the weights declare cls)"),
+        ([*WEIGHTS, "."], {"pooling": "avg"}, "avg"),
+        ([*WEIGHTS, "owner/name", *REVISION], {"pooling": "cls"}, "avg (the weights declare cls)"),
+        ([*WEIGHTS, "owner/other", *REVISION], {}, "avg"),
     ],
 )
-def test_plan_states_pooling_and_prompts(settings, pooling, command):
-    words = ["plan", "-p", "contrastive-demo"]
-    if settings is not None:
-        Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
-        words += ["--model.pretrained_checkpoint", "."]
+def test_plan_states_pooling_and_prompts(weights, settings, pooling, command, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", "hub")
+    downloaded = snapshot_folder("owner/name", COMMIT)
+    downloaded.mkdir(parents=True)
+    for folder in (Path(), downloaded):
+        (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    words = ["plan", "-p", "contrastive-demo", *weights]
     rows = [" ".join(line.split()) for line in command(*words).out.splitlines()]
     assert f"pooling {pooling}" in rows
     assert "prompts query 'query: ', document none" in rows

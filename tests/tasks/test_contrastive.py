@@ -20,6 +20,7 @@ from neobert.data.tokenize.encoding import GROUP
 from neobert.errors import ProjectError
 from neobert.export.reference import make_reference
 from neobert.export.source import open_source
+from neobert.hub_names import snapshot_folder
 from neobert.model.configuration_neobert import NeoBERTConfig
 from neobert.model.encoder import NeoBERT
 from neobert.tasks.contrastive.rows import negatives_of
@@ -193,7 +194,7 @@ BERT = {
 }
 
 
-LIMIT = "sentence_bert_config.json"
+LIMIT, COMMIT = "sentence_bert_config.json", "a" * 40
 
 
 def read_by_sentence_transformers(folder: Path, width: int | None, texts: list[str]) -> np.ndarray:
@@ -237,7 +238,7 @@ def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(
         np.testing.assert_allclose(found, expected[:, :width], atol=1e-5)
 
 
-def test_short_pairs_do_not_shorten_what_a_model_reads(make_run, file, run):
+def test_short_pairs_do_not_shorten_what_a_model_reads(make_run, file, run, tmp_path, monkeypatch):
     def limit(name, model, length):
         sections = options(file, model=model, dataset={"max_seq_length": length})
         folder = make_run(name, **sections, trainer={"max_steps": 2, "save_steps": 2})
@@ -246,12 +247,18 @@ def test_short_pairs_do_not_shorten_what_a_model_reads(make_run, file, run):
 
     of_random_weights, first = limit("first", BERT | {"max_position_embeddings": 32}, 24)
     assert of_random_weights == 24
-    weights = {"type": "hf", "pretrained_checkpoint": str(first / "checkpoints" / "2")}
-    (first / "checkpoints" / "2" / "checkpoint.json").unlink()  # its digests end with the edit
-    declared = first / "checkpoints" / "2" / LIMIT
+    folder = first / "checkpoints" / "2"
+    (folder / "checkpoint.json").unlink()  # its digests end with the edit
+    declared = folder / LIMIT
     declared.write_text('{"max_seq_length": 16}')
-    assert limit("declared", weights, 8)[0] == 16
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = snapshot_folder("owner/name", COMMIT)
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(folder)
+    of_hub = {"type": "hf", "pretrained_checkpoint": "owner/name", "revision": COMMIT}
+    assert limit("declared", of_hub, 8)[0] == 16
     declared.unlink()
+    weights = {"type": "hf", "pretrained_checkpoint": str(folder)}
     assert limit("undeclared", weights, 8)[0] == 32, "the positions of the model"
 
 

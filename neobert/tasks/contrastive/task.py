@@ -16,6 +16,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.encoding.declared import declared_length
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
+from neobert.families.table import initial_weights
 from neobert.objectives import token_objective_for
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.contrastive.loss import Loss
@@ -71,7 +72,7 @@ def _longest_text(config: RunConfig, positions: int) -> int:
     A model that is tuned on short pairs still reads texts as long as before: those that its weights declare,
     else all that its `positions` allow. One from random weights has learned the rows of the run.
     """
-    longest, weights = segment_length(config), config.model.pretrained_checkpoint
+    longest, weights = segment_length(config), initial_weights(config)
     if weights is None:
         return longest
     declared = declared_length(folder_of_weights(Path(weights))) or positions
