@@ -295,7 +295,12 @@ class SegmentEncoder:
             return []
         if length <= self.max_length:
             return [(0, num_tokens)]
-        pieces = self.framing.pieces(num_tokens, self.max_length)
+        return self.pieces_kept(num_tokens, self.framing.pieces(num_tokens, self.max_length), counts)
+
+    def pieces_kept(
+        self, num_tokens: int, pieces: Iterator[tuple[int, int]], counts: Counts
+    ) -> Iterable[tuple[int, int]]:
+        """Return the pieces of a text above `max_length` that are kept: all, the first, or none; count it."""
         if self.long_documents == "split":
             counts.split += 1
             return pieces
@@ -305,7 +310,7 @@ class SegmentEncoder:
             counts.tokens_lost += num_tokens - stop
             return [(start, stop)]
         counts.dropped += 1
-        counts.tokens_lost += length
+        counts.tokens_lost += num_tokens + self.framing.size
         return []
 
 

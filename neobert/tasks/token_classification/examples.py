@@ -112,17 +112,7 @@ class WordEncoder(LabelEncoder):
         room, length = self.max_length - self.texts.framing.size, len(words)
         if length <= room:
             return [(0, length)]
-        if self.texts.long_documents == "split":
-            counts.split += 1
-            return list(split_between_words(words, room))
-        if self.texts.long_documents == "truncate":
-            counts.truncated += 1
-            first = next(split_between_words(words, room))
-            counts.tokens_lost += length - first[1]
-            return [first]
-        counts.dropped += 1
-        counts.tokens_lost += length + self.texts.framing.size
-        return []
+        return list(self.texts.pieces_kept(length, split_between_words(words, room), counts))
 
 
 def words_of(text: str, offsets: Ids) -> Ids:
