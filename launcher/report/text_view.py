@@ -21,6 +21,7 @@ HEAD = f"first conversation; supervised text is in {OPEN} {CLOSE}:"
 COUNTS = {
     "weightless": ("turn", "of weight 0: not supervised"),
     "empty": ("turn", "without content: not supervised"),
+    "unprompted": ("first message", "of the assistant, for which the template has no prompt: not supervised"),
     "lost": ("supervised token", "lost from long conversations"),
     "crossing": ("token", "with supervised and other text, not supervised"),
     "without_target": ("conversation", "without a supervised token: left out"),

@@ -167,7 +167,7 @@ def test_the_report_of_prepared_text_names_what_was_lost():
     counts = {
         "documents": 9, "segments": 8, "tokens": 800, "source": "talks.jsonl",
         "conversations": {"turns": 12, "supervised": 200, "lost": 30, "without_target": 1, "crossing": 0,
-                          "weightless": 2, "empty": 1},
+                          "weightless": 2, "empty": 1, "unprompted": 3},
         "faults": {"no-stop": {"count": 1, "first": 7, "detail": "a turn ends with '.'"}},
     }  # fmt: skip
     shown = prepared_text({"train": counts, "sample": [["Hi", True]]})
@@ -176,5 +176,6 @@ def test_the_report_of_prepared_text_names_what_was_lost():
     assert "1 conversation without a supervised token: left out" in shown
     assert "2 turns of weight 0: not supervised" in shown
     assert "1 turn without content: not supervised" in shown
+    assert "3 first messages of the assistant, for which the template has no prompt: not" in shown
     assert "no-stop: 1 conversation, first 7: a turn ends with '.'" in shown
     assert shown.endswith(f"{HEAD}\n  [[Hi]]")

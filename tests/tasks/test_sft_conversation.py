@@ -82,6 +82,23 @@ def test_weights_are_numbers_that_templates_do_not_get():
     assert messages_of([call], "")[0].keys() == {"role", "tool_calls", "weight"}
 
 
+@pytest.mark.parametrize("key", ["train", "training", "loss"])
+def test_a_message_that_its_row_does_not_train_on_has_no_weight(key):
+    turns = [{**EXPECTED[0], key: False}, {**EXPECTED[1], key: True}, {**EXPECTED[1], key: False}]
+    assert without_weights(messages_of(turns, ""))[1] == {0, 2}
+
+
+@pytest.mark.parametrize("form", [list, json.dumps])
+def test_the_history_of_an_instruction_comes_before_it(form):
+    row = {"instruction": "And three?", "input": "", "output": "Six.", "system": "Count."}
+    found = read(row | {"history": form([["Two?", "Four."]])})
+    assert [each["content"] for each in found.messages] == ["Count.", "Two?", "Four.", "And three?", "Six."]
+    assert read(row | {"history": form([])}).messages == read(row | {"history": None}).messages
+    for history, problem in ((form([["Two?"]]), "history has other items"), (3, "history is a number")):
+        with pytest.raises(ProjectError, match=problem):
+            read(row | {"history": history})
+
+
 def test_a_call_in_the_form_before_tool_calls_is_one():
     call = {"role": "assistant", "content": None, "function_call": {"name": "now", "arguments": "{}"}}
     found = messages_of([call, {"role": "function", "name": "now", "content": "noon"}], "")

@@ -82,6 +82,19 @@ def test_turns_of_weight_0_and_turns_without_content_are_not_supervised(template
     assert [*map(found.text.count, ("Draft", "Ciao"))] == ([0, 0] if is_last else [1, 1])
 
 
+def test_a_greeting_is_not_supervised_if_the_template_fails_for_the_prompt_before_it():
+    """Templates that look at the first message, such as Qwen2's, fail without one."""
+    greeting = [{"role": "assistant", "content": "Welcome!"}]
+    looks = "{% if messages[0].role == 'tool' %}{% endif %}"
+    found = found_by(looks + own.PLAIN, messages=[*greeting, *TALK])
+    assert (texts(found), found.faults) == ([f"Four.{END}", f"Seven.{END}"], [])
+    assert (found.left_out["unprompted"], found.num_turns, "Welcome!" in found.text) == (1, 2, True)
+    alone = found_by(looks + own.PLAIN, messages=greeting)
+    assert [kind for kind, _ in alone.faults] == [Fault.NO_TURN]
+    for template in (own.PLAIN, looks + own.MARKS):
+        assert texts(found_by(template, messages=[*greeting, *TALK]))[0] == f"Welcome!{END}"
+
+
 def test_everything_is_supervised_but_what_has_no_weight():
     found = supervise(TALK, renderer(own.PLAIN), "everything", weightless={1})
     assert [part in "".join(texts(found)) for part in ("Two and two?", "Four.", "Seven.")] == [1, 0, 1]

@@ -27,6 +27,10 @@ _ROLES = {
 SYSTEM_ROLES = ("system", "developer")
 WRITTEN = ("content", "tool_calls", "reasoning_content", "thinking")
 """Keys of a message whose values templates write."""
+UNTRAINED = ("train", "training", "loss")
+"""Keys of a message that leave it out of the loss if they are false (axolotl, ms-swift), as weight 0 does."""
+PAIR = ("user", "assistant")
+"""Roles of a prompt and its answer."""
 
 
 class Conversation(NamedTuple):
@@ -118,6 +122,8 @@ def _message(value: object, number: int, place: str) -> Message:
     if not isinstance(value, Mapping):
         raise _unreadable(f"message {number} is {kind_text(value)}", "an object with role and content", place)
     message = _with_role(_without_null(value), number, place)
+    if any(message.get(key) is False for key in UNTRAINED):
+        message["weight"] = 0
     if "weight" in message:
         _check_weight(message, number, place)
     if "function_call" in message:  # one call, as OpenAI had it before tool_calls
@@ -224,7 +230,7 @@ def _of_column(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]
 
 def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
     """Read a prompt and its completion: strings, or lists of messages."""
-    parts = (("prompt", "user"), ("completion", "assistant"))
+    parts = zip(("prompt", "completion"), PAIR, strict=True)
     messages: list[Message] = []
     for column, role in parts:
         value = values[column]
@@ -234,15 +240,28 @@ def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
 
 
 def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
-    """Read an instruction, its input and the output (the form of Alpaca)."""
+    """Read the turns before, an instruction, its input and the output (the form of Alpaca)."""
     for column in ("instruction", "output", "input", "system"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
             raise _unreadable(f"{column} is {kind_text(value)}", "a string", place)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
-    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": values["output"]}]
+    pairs = [*_pairs(values.get("history"), place), (prompt, values["output"])]
+    messages = [
+        {"role": role, "content": text} for pair in pairs for role, text in zip(PAIR, pair, strict=True)
+    ]
     return with_system(messages, values.get("system") or None)
+
+
+def _pairs(history: object, place: str) -> Sequence[Sequence[str]]:
+    """Check the earlier turns of a row: a list of pairs of a prompt and its answer; null and "" are none."""
+    pairs = _parsed(history, "history", place) if isinstance(history, str) and history else history or ()
+    if not isinstance(pairs, list | tuple):
+        raise _unreadable(f"history is {kind_text(pairs)}", "a list of pairs of strings", place)
+    if not all(isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise _unreadable("history has other items", "a list of pairs of strings", place)
+    return pairs
 
 
 def form_of_column(column: str) -> Form:
@@ -253,7 +272,9 @@ def form_of_column(column: str) -> Form:
 FORMS = (
     *map(form_of_column, ("messages", "conversations", "conversation")),
     Form("prompt and completion", ("prompt", "completion"), ("tools",), _of_completion),
-    Form("instruction and output", ("instruction", "output"), ("input", "system"), _of_instruction),
+    Form(
+        "instruction and output", ("instruction", "output"), ("input", "system", "history"), _of_instruction
+    ),
 )
 """Forms in the order in which they are looked for: a table of messages may have a column `prompt` too."""
 

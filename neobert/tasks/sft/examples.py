@@ -79,7 +79,8 @@ class Conversations:
         """Return the settings of rows and supervised text that affect the prepared data."""
         section = SFT.of(self.config)
         settings = asdict(section)
-        left_out = "weight 0, without content"  # earlier prepared data has these turns as supervised
+        # earlier prepared data has these turns as supervised, or refused
+        left_out = "weight 0, without content, without a prompt"
         return rows_of(self.config).identity() | {"sft": settings, "left_out": left_out}
 
 

@@ -37,7 +37,8 @@ def supervise(
     """Render a conversation and find its supervised text.
 
     `weightless`: places of messages that are not supervised. Nor are turns without content: a model would
-    learn to answer with a stop token alone.
+    learn to answer with a stop token alone. Nor is, without marks, a first message if the template fails for
+    the prompt before it.
     """
     found = Supervised()
     places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
@@ -46,6 +47,14 @@ def supervise(
     chosen = places if turns == "all" else places[-1:]
     wanted = [place for place in chosen if place not in left_out]
     found.left_out = {"weightless": len({*weightless}.intersection(chosen)), "empty": len(empty & {*chosen})}
+    is_marked = supervise_by == "marks" or (supervise_by == "auto" and renderer.has_marks)
+    if (
+        wanted[:1] == [0]
+        and supervise_by != "everything"
+        and not is_marked
+        and not _has_first_prompt(renderer)
+    ):
+        wanted, found.left_out["unprompted"] = wanted[1:], 1
     found.num_turns = len(wanted)
     if not wanted:
         which = " with content and weight 1" if places else ""
@@ -53,8 +62,7 @@ def supervise(
         return found
     try:
         messages, found.text = with_contents(messages, renderer)
-        by_marks = supervise_by == "marks" or (supervise_by == "auto" and renderer.has_marks)
-        marks = renderer.marked(messages)[1] if by_marks else []
+        marks = renderer.marked(messages)[1] if is_marked else []
     except TemplateFailedError as error:
         found.faults.append((Fault.FAILED, f"the template fails: {error}"))
         return found
@@ -62,7 +70,7 @@ def supervise(
     if supervise_by == "everything":
         known, untrained = _known(found, places, turn_of), _known(found, left_out, turn_of, is_needed=True)
         found.spans, found.ends = _between(untrained, len(found.text)), [span.stop for span in known]
-    elif by_marks:
+    elif is_marked:
         _by_marks(found, marks, places, wanted, turn_of)
     else:
         _by_prefixes(found, places, wanted, turn_of)
@@ -71,6 +79,15 @@ def supervise(
     if form := python_form(found.text, contents):
         found.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
     return found
+
+
+def _has_first_prompt(renderer: Renderer) -> bool:
+    """Return whether the template can write a generation prompt without a message before it."""
+    try:
+        renderer.text([], prompt=True)
+    except TemplateFailedError:
+        return False
+    return True
 
 
 def _by_prefixes(
