@@ -35,14 +35,17 @@ def write_rows(row: object, name: str = "talks.jsonl", number: int = 300) -> Non
 def test_conversations_are_recognized_for_a_causal_model(command, row, form, column):
     write_rows(row)
     write_model(Path("base"), "llama")
-    done = command("init", "--from", "base", "--text", "talks.jsonl", "--output-format", "json", "run.yaml")
+    Path("mine").mkdir()  # paths are relative to the run file, and the word turns is not one
+    done = command(
+        "init", "--from", "base", "--text", "talks.jsonl", "--output-format", "json", "mine/run.yaml"
+    )
     assert json.loads(done.out)["inferred"][0].startswith(f"conversations: {form}")
-    written = yaml.safe_load(Path("run.yaml").read_text("utf-8"))
+    written = yaml.safe_load(Path("mine/run.yaml").read_text("utf-8"))
     assert written["task"] == "sft"
     assert written.get("sft", {}).get("messages_column") == column
     assert written["tokenizer"]["chat_template"] == "turns"
     assert written["optimizer"]["lr"] == "2e-4"
-    assert command("lint", "run.yaml", "--strict").code == 0
+    assert command("lint", "mine/run.yaml", "--strict").code == 0
 
 
 def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command):
