@@ -550,6 +550,15 @@ AXOLOTL = {
 }
 
 
+WORDS_AFTER_KEYS = {
+    "lora_r: 16": "adapter.r: 16",
+    "learning_rate: 2e-5": "optimizer.lr: 2e-5",
+    "adapter: lora": "adapter.type: lora",
+    "optimizer: adamw_torch": "optimizer.name: adamw",
+}
+"""Each word becomes the section that keys above it move to."""
+
+
 SENTENCE_TRANSFORMERS = {
     "loss: MultipleNegativesRankingLoss": "task: contrastive",
     "batch_sampler: no_duplicates": "removed",
@@ -564,8 +573,9 @@ SENTENCE_TRANSFORMERS = {
         {"task: classification": "", **HF_TRAINER},
         {"task: classification": "", **AXOLOTL},
         SENTENCE_TRANSFORMERS,
+        {"task: classification": "", **WORDS_AFTER_KEYS},
     ],
-    ids=["transformers", "axolotl", "sentence-transformers"],
+    ids=["transformers", "axolotl", "sentence-transformers", "words after keys"],
 )
 def test_fix_migrates_the_files_of_other_trainers(entries, tmp_path):
     path = tmp_path / "run.yaml"

@@ -328,6 +328,16 @@ def test_texts_with_several_labels_are_noted(name):
     assert not any("several labels" in note for note in classified(write(f"b{name}", pairs)).notes)
     scores = {"text": texts, "label": of([0.5, 0.25, 0.75])}
     assert not any("several labels" in note for note in classified(write(f"c{name}", scores)).notes)
+    missing = {"text": ["", "", "same", "same", *TEXTS[4:]], "label": ["a", "b", "a", "", *labels[4:]]}
+    assert not any("several labels" in note for note in classified(write(f"d{name}", missing)).notes)
+
+
+def test_rows_are_counted_from_the_first_although_it_lacks_the_label():
+    rows = [{"text": "no label"}, *({"text": text, "label": "a"} for text in TEXTS)]
+    rows += [{"text": TEXTS[0], "label": "b"}, {"text": "other", "label": "b"}]
+    Path("a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    note = "1 text with several labels; first: rows 2 and 42, the header not counted"
+    assert note in classified(Path("a.jsonl")).notes
 
 
 def test_labels_with_missing_values():
