@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.training.conftest import corpus, exact, make_run, run
+from tests.training.conftest import corpus, exact, killed_run, make_run, run
 
-__all__ = ["corpus", "exact", "make_run", "run"]
+__all__ = ["corpus", "exact", "killed_run", "make_run", "run"]

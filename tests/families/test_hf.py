@@ -21,7 +21,6 @@ from neobert.objectives import TokenObjective
 from neobert.probes.attention_suite import Markers
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.families.layouts import SMALL, dropouts
-from tests.killed_run import killed_before
 from tests.training.conftest import TINY
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
@@ -59,32 +58,15 @@ def section(request, tmp_path):
     return described(tmp_path, request.param)
 
 
-@pytest.fixture(params=["bert", "modernbert"])
-def hf_run(request, make_run, modernbert, monkeypatch):
-    """Write a run with the section alone: padded with dropout for BERT, packed for ModernBERT."""
-    section = BERT if request.param == "bert" else modernbert
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_a_run_that_was_killed_resumes_to_the_last_bit(name, modernbert, killed_run, exact, monkeypatch):
+    """A run with the section alone: padded with dropout for BERT, packed for ModernBERT."""
+    section = BERT if name == "bert" else modernbert
     monkeypatch.setitem(TINY, "model", section)
-    rows = {"pack_sequences": section is not BERT}
-
-    def write(name="run", **trainer):
-        return make_run(name, datacollator=rows, trainer=SAVED_OFTEN | trainer)
-
-    return write
-
-
-def test_a_run_that_was_killed_resumes_to_the_last_bit(hf_run, run, exact):
-
-    whole = hf_run("whole")
-    assert run(whole) == 0
-    expected = exact(whole)
-    losses = [line["train/loss"] for line in expected if "train/loss" in line]
+    whole = killed_run(10, datacollator={"pack_sequences": section is not BERT}, trainer=SAVED_OFTEN)
+    losses = [line["train/loss"] for line in exact(whole) if "train/loss" in line]
     assert losses[-1] < losses[0] - 0.2
-    killed = hf_run("killed", async_save=False)
-    with killed_before(10):
-        run(killed)
-    assert run(killed) == 0
-    assert exact(killed) == expected
-    folder = killed / "checkpoints" / "20"
+    folder = whole / "checkpoints" / "20"
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert "auto_map" not in written
     assert not list(folder.glob("*.py"))
@@ -94,7 +76,7 @@ def test_a_run_that_was_killed_resumes_to_the_last_bit(hf_run, run, exact):
     row = tokenizer("ba da", return_tensors="pt")
     assert model(**row).logits.shape[-1] == model.config.vocab_size == 128
     assert model.config.pad_token_id == tokenizer.pad_token_id
-    config = from_dict(json.loads((killed / "resolved.json").read_text(encoding="utf-8")))
+    config = from_dict(json.loads((whole / "resolved.json").read_text(encoding="utf-8")))
     assert shape_of(config, 128).parameters.total == model.num_parameters()
 
 

@@ -25,7 +25,6 @@ from neobert.model.configuration_neobert import NeoBERTConfig
 from neobert.model.encoder import NeoBERT
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import spec_of
-from tests.killed_run import killed_before
 from tests.pairs import pairs
 from tests.tasks.conftest import options_of
 from tests.validators.judging import found as judged
@@ -262,10 +261,13 @@ def test_short_pairs_do_not_shorten_what_a_model_reads(make_run, file, run, tmp_
     assert limit("undeclared", weights, 8)[0] == 32, "the positions of the model"
 
 
-@pytest.mark.parametrize("kind", ["one source", "two sources", "dropout and masks"])
-def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics, kind):
+MASKED = "dropout and masks"
+
+
+@pytest.mark.parametrize("kind", ["one source", "two sources", MASKED])
+def test_a_killed_run_continues_bit_for_bit(killed_run, file, metrics, kind):
     sections = options(file)
-    if kind == "dropout and masks":
+    if kind == MASKED:
         section = {"positives": "dropout", "masked_lm_weight": 0.1}
         sections = options(file, section, model={"dropout": 0.1})
     if kind == "two sources":
@@ -273,18 +275,8 @@ def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact, metrics,
         mixture = [{"path": str(file)}, {"path": str(write(file.parent / "scored.jsonl", scores))}]
         dataset = {"path": None, "mixture": mixture, "eval_samples": 24}
         sections = options(file, {"score_column": "score"}, dataset=dataset)
-    whole, killed = (make_run(name, **sections) for name in ("whole", "killed"))
-    run(whole)
-    with killed_before(9):
-        run(killed)
-    run(killed)
-    assert exact(killed) == exact(whole)
-    names = ("train/loss", "eval/loss", "eval/mrr", "eval/mlm_loss", "eval/spearman")
-    found, expected = (
-        [[line.get(name) for name in names] for line in metrics(each)] for each in (killed, whole)
-    )
-    assert found == expected
-    assert (expected[-1][-1] is not None) == (kind == "two sources")
+    last = metrics(killed_run(9, **sections))[-1]
+    assert ("eval/spearman" in last, "eval/mlm_loss" in last) == (kind == "two sources", kind == MASKED)
 
 
 @pytest.mark.parametrize(
