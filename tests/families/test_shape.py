@@ -232,6 +232,13 @@ def test_a_config_json_is_data_and_is_checked(tmp_path, content, problem):
     assert "\x1b" not in str(caught.value)
 
 
+def test_a_folder_that_is_not_there_is_not_called_a_file(tmp_path):
+    for folder, absent in ((tmp_path, tmp_path / "config.json"), (tmp_path / "typo", tmp_path / "typo")):
+        with pytest.raises(ProjectError) as caught:
+            shape_of(RunConfig(model=HfModelConfig(pretrained_checkpoint=str(folder))), VOCAB_SIZE)
+        assert (caught.value.code, caught.value.message) == ("MOD006", f"{absent} does not exist")
+
+
 def test_neither_a_config_json_nor_an_architecture_is_an_error():
     with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
         shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)

@@ -138,7 +138,7 @@ def _config_file(source: str) -> Path:
 def _read(file: Path, key: str) -> dict[str, Any]:
     try:
         if not file.is_file():
-            raise _unreadable(file, key, "is not a file")
+            raise _unreadable(file, key, "is not a file" if file.exists() else "does not exist")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
