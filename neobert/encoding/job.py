@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neobert.encoding.declared import Declared, read_declared
+from neobert.encoding.passages import LONGEST
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
@@ -91,7 +92,7 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
         "texts": texts.identity(),
         **model_identity(Path(request.folder), request.device, request.dtype),
         **settings,
-        **({"passages": True} if request.is_index else {}),
+        **({"passages": LONGEST} if request.is_index else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""Passages of long texts: an index holds all of a text, and a model reads `max_length` tokens at once."""
+"""Passages of long texts: an index holds all of a text, in pieces that a model reads and a person as well."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # imports torch
 
 WINDOW = 1 << 16
 """Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""
+LONGEST = 512
+"""Tokens of a passage unless a length is requested: a vector of 8,192 tokens finds no place in a text."""
 SPARE = 1
 """Tokens left free in a passage: some tokenizers put a prefix before each text."""
 BREAKS = (
@@ -30,7 +32,7 @@ TOKENS_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text, or a piece of one that is longer than the model reads.
+    """A text, or a piece of one that is longer than a passage.
 
     Attributes:
         row: number of the text, from 0.
@@ -45,10 +47,12 @@ class Passage:
 class Passages:
     """Texts of which the long ones are cut into passages; joined again, these are the text."""
 
-    def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str) -> None:
+    def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str, length: int | None) -> None:
+        """`length` of a passage in tokens; None: `LONGEST`, or less if the model reads less."""
         self._texts, self._encoder = texts, tokenizer.texts
         (ids,) = self._encoder.token_ids([prompt])
-        self._room = max(1, tokenizer.max_length - self._encoder.framing.size - len(ids) - SPARE)
+        length = length or min(tokenizer.max_length, LONGEST)
+        self._room = max(1, length - self._encoder.framing.size - len(ids) - SPARE)
 
     def __iter__(self) -> Iterator[str]:
         return (passage.text for passage in self.passages())

@@ -51,7 +51,9 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         is_verified=True,
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
-    passages = Passages(texts, encoder.tokenizer, encoder.prompt) if request.is_index else None
+    passages = None
+    if request.is_index:
+        passages = Passages(texts, encoder.tokenizer, encoder.prompt, request.max_length)
     started_s = time.perf_counter()
     # Of several processes, each encodes some of the shards; the number of passages is not known.
     total = texts.known_count() if size == 1 and passages is None else None

@@ -104,7 +104,7 @@ def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping
 
     folder, source = Path(request.output).parent, Path(request.texts).absolute()
     tokenizer = TextTokenizer(load_tokenizer(TokenizerConfig(path=request.folder)), settings["max_length"])
-    num_texts, rows = _write_texts(folder, Passages(texts, tokenizer, settings["prompt"]))
+    num_texts, rows = _write_texts(folder, Passages(texts, tokenizer, settings["prompt"], request.max_length))
     if texts.identity() != identity:
         hint = f"remove {folder}, and encode the texts again"
         raise ProjectError(CODE, "was edited while it was encoded", hint, texts.label, EXIT_CHECK_FAILED)

@@ -84,6 +84,18 @@ def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of
         assert "".join(each["text"] for each in rows if each["row"] == 0) == long_text
 
 
+def test_a_model_of_long_rows_still_finds_short_passages(request_of, tmp_path, monkeypatch):
+    """One vector for 8,192 tokens finds a chapter, and `search` prints all of it."""
+    source, name = tmp_path / "long.txt", Path(request_of.output).name
+    source.write_text(" ".join(["the model reads. text"] * 12))
+    asked = replace(request_of, texts=str(source), output=str(tmp_path / "asked" / name), max_length=16)
+    monkeypatch.setattr(passages, "LONGEST", 16)
+    short = replace(asked, output=str(tmp_path / "short" / name), max_length=None)
+    longer = replace(asked, output=str(tmp_path / "longer" / name), max_length=24)
+    number = [run(each)["passages"] for each in (asked, short, longer)]
+    assert number[0] == number[1] > number[2] > 1
+
+
 def _interrupt():
     raise KeyboardInterrupt
 
