@@ -17,10 +17,11 @@ from tests.unit_set import (
     pytest_ignore_collect,
 )
 from tests.warm.fixtures import warm, warm_python
+from tests.workers import filled_once, pytest_make_collect_report
 
 __all__ = [
-    "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect", "warm",
-    "warm_python",
+    "filled_once", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure",
+    "pytest_ignore_collect", "pytest_make_collect_report", "warm", "warm_python",
 ]  # fmt: skip
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.workers import in_one_order
+
 # The rooms of the unit set: what lies above the process boundary, without `e2e` and `child` tests.
 UNIT_ROOMS = ("config", "contracts", "facts", "launcher", "plan", "profiles", "receipt", "validators")
 NOT_UNIT = ("e2e", "child")
@@ -79,6 +81,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    in_one_order(items)
     if not config.option.unit:
         return
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in NOT_UNIT)]

@@ -77,15 +77,19 @@ def test_buffers_and_ties_that_are_lost_are_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, warm_python):
-    folder = tmp_path_factory.mktemp("meta")
-    for name in MODELS:
-        (folder / f"{name}-files").mkdir()
-        model = build(name, folder / f"{name}-files").model
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.05)
-        model.to(torch.bfloat16).save_pretrained(folder / f"{name}-files", max_shard_size="60KB")
-    return {ranks: trained(folder / str(ranks), warm_python, ranks) for ranks in (1, NUM_RANKS)}
+def found(filled_once, warm_python):
+    def fill(folder):
+        for name in MODELS:
+            (folder / f"{name}-files").mkdir()
+            model = build(name, folder / f"{name}-files").model
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.05)
+            model.to(torch.bfloat16).save_pretrained(folder / f"{name}-files", max_shard_size="60KB")
+        for ranks in (1, NUM_RANKS):
+            trained(folder / str(ranks), warm_python, ranks)
+
+    folder = filled_once("meta", fill)
+    return {ranks: torch.load(folder / str(ranks) / "found.pt") for ranks in (1, NUM_RANKS)}
 
 
 def trained(folder: Path, python: str, num_ranks: int, *more: str):

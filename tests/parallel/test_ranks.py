@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ REPLICAS = [
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory, warm_python):
+def seen(filled_once, warm_python):
     """Say what came of a run; all of one rank happen in one process, all of two in another pair."""
     reports = {}
     for num_ranks, runs in ((1, [*ALONE, PAIRS]), (2, SHARED), (4, [*REPLICAS, REPLICAS[1] | PAIRS])):
-        folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
-        launch(warm_python, folder, num_ranks, [with_traced_backward(options) for options in runs])
+        launched = partial(launch, warm_python, num_ranks, list(map(with_traced_backward, runs)))
+        folder = filled_once(f"ranks{num_ranks}", launched)
         for number, options in enumerate(runs):
             reports[num_ranks, json.dumps(options, sort_keys=True)] = torch.load(folder / f"{number}.pt")
     return lambda num_ranks, **options: reports[num_ranks, json.dumps(options, sort_keys=True)]
@@ -48,7 +49,7 @@ def with_traced_backward(options: dict[str, Any]) -> dict[str, Any]:
     return options | {"backend": "aot_eager"} if options == IN_REGIONS | {"mode": "fsdp2"} else options
 
 
-def launch(python: str, folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
+def launch(python: str, num_ranks: int, runs: list[dict[str, Any]], folder: Path) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     command = [python, *(torchrun if num_ranks > 1 else []), "-m", "tests.parallel.ranks"]
     ended = subprocess.run(

@@ -12,6 +12,7 @@ import pytest
 
 # All that keep the interpreter's path: loaded by a test with another path, they would keep that one.
 from launcher.probes import gpus, ranks, trials  # noqa: F401
+from tests.workers import shared_folder
 
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("client.py")
@@ -25,8 +26,7 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     Workers of one test run share that one, which the first to need it starts; it ends with the run.
     """
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if is_worker else base) / "warm"
+    folder = shared_folder(tmp_path_factory.getbasetemp()) / "warm"
     python, listening = folder / "python", folder / "socket"
     try:
         folder.mkdir()
