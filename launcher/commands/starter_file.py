@@ -15,7 +15,9 @@ VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
 BERT_VOCABULARY = 30522
 TRAINED_SHARE = 0.95
 """Share of the documents that is not held out by the validation_split of the run file."""
-MAX_PASSES, MIN_STEPS = 20, 20
+MAX_PASSES, CAUSAL_PASSES, MIN_STEPS = 20, 4, 20
+"""Passes over a small text at most: an encoder gets new masks in each, a decoder the same tokens. Of 3,000
+lines, the held-out loss of a tiny decoder was 5.3 nats after 4 passes, 5.8 after 7, 7.2 on the way to 20."""
 COMPILED_FLOPS = 5e16
 """Work that repays the compilation of packed rows and targets of tokens. On an H100 a ModernBERT of 149M
 parameters compiles in 62 s, trains 1.9 times as fast, and saves them within 2e16; a Qwen2 of 494M in 85 s,
@@ -187,12 +189,13 @@ def _source_comment(starter: Starter) -> str:
 
 
 def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
-    """Return the number of steps, at most `MAX_PASSES` passes over the text, and its comment."""
+    """Return the number of steps, bounded by the passes over the text, and its comment."""
     if starter.num_bytes is None or not starter.is_plain:
         return pace.max_steps, "optimizer steps"
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
     per_pass = starter.num_bytes * TRAINED_SHARE / BYTES_PER_TOKEN / tokens_per_step
-    steps = min(pace.max_steps, max(MIN_STEPS, round(MAX_PASSES * per_pass)))
+    max_passes = MAX_PASSES if starter.causal_task is None else CAUSAL_PASSES
+    steps = min(pace.max_steps, max(MIN_STEPS, round(max_passes * per_pass)))
     if steps <= per_pass:
         return steps, f"one pass over this text takes about {rounded(per_pass)} steps"
     of_steps = f" of {rounded(per_pass)} steps" if per_pass > 1.5 else ""

@@ -124,17 +124,18 @@ def test_a_text_without_blank_lines_is_named(content, is_one, text, command):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "max_steps", "comment"),
+    ("num_bytes", "task", "max_steps", "comment"),
     [
-        (20_000, 20, "about 69 passes over this text"),
-        (4_000_000, 1160, "about 20 passes of 58 steps over this text"),
-        (700_000_000, 5000, "one pass over this text takes about 10,000 steps"),
+        (20_000, (), 20, "about 69 passes over this text"),
+        (4_000_000, (), 1160, "about 20 passes of 58 steps over this text"),
+        (4_000_000, ("--task", "causal"), 232, "about 4 passes of 58 steps over this text"),
+        (700_000_000, (), 5000, "one pass over this text takes about 10,000 steps"),
     ],
 )
-def test_the_steps_are_bounded_by_the_text(num_bytes, max_steps, comment, text, command):
+def test_the_steps_are_bounded_by_the_text(num_bytes, task, max_steps, comment, text, command):
     text.write_text("A line of text.\n\n" * 1000)
     os.truncate(text, num_bytes)
-    assert command("init", "--text", "text.txt", "--size", "small", "--device", "gpu").code == 0
+    assert command("init", "--text", "text.txt", "--size", "small", "--device", "gpu", *task).code == 0
     (line,) = (line for line in Path("run.yaml").read_text().splitlines() if "max_steps" in line)
     assert line.split("#")[0].split() == ["max_steps:", str(max_steps)]
     assert line.endswith(comment)
