@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -200,7 +203,7 @@ def tarred() -> bytes:
     ("name", "content", "says", "way_out"),
     [
         ("a.parquet", arrow(), "is an Arrow file", "' a.parquet a.parquet"),
-        ("a.jsonl", arrow(), "is an Arrow file", "save_to_disk"),
+        ("a.jsonl", arrow(), "is an Arrow file", "feather.read_table"),
         ("a.txt", b"PAR1....PAR1", "is parquet", "mv a.txt a.parquet"),
         ("a.jsonl", zipped(), "is a zip archive", "unzip a.jsonl"),
         ("a b.txt", tarred(), "is a tar archive", "tar -xf 'a b.txt'"),
@@ -278,6 +281,15 @@ def test_a_file_that_is_not_read_has_its_own_way_out(tmp_path, name, says, way_o
     assert f"found 1 x .{name.partition('.')[2]}" in errors[1].message
     assert way_out in errors[0].hint.replace(f"{path.parent}/", "")
     assert way_out.split()[0] in errors[1].hint
+
+
+@pytest.mark.child
+def test_the_command_for_a_feather_file_converts_it(tmp_path):
+    error = opening_error(put(tmp_path / "a.feather", arrow()))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = error.hint.removeprefix("convert the file: ")
+    subprocess.run(["sh", "-c", command], check=True, env={**os.environ, "PATH": path})
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [{"text": "x"}]
 
 
 def opening_error(path: Path) -> ProjectError:

@@ -19,6 +19,11 @@ _ARROW = (
     "python -c 'import sys, datasets; datasets.Dataset.from_file(sys.argv[1]).to_parquet(sys.argv[2])' "
     "{name} {stem}.parquet",
 )
+_FEATHER = (
+    "is an Arrow file",
+    "convert the file: python -c 'import sys; from pyarrow import feather, parquet; "
+    "parquet.write_table(feather.read_table(sys.argv[1]), sys.argv[2])' {name} {stem}.parquet",
+)
 _ZIP = ("is a zip archive", "unpack the archive and set dataset.path to the folder: unzip {name} -d {stem}")
 _TAR = (
     "is a tar archive",
@@ -59,7 +64,7 @@ _MARKS = {
         "is parquet, but its name does not end in .parquet",
         "rename the file: mv {name} {stem}.parquet",
     ),
-    b"ARROW1": _ARROW,
+    b"ARROW1": _FEATHER,
     b"\xff\xff\xff\xff": _ARROW,
     b"PK\x03\x04": _ZIP,
     b"%PDF-": _DOCUMENT,
@@ -68,7 +73,8 @@ MARK_BYTES = 512
 _TAR_MARK, _TAR_MARK_OFFSET = b"ustar", 257
 
 _KINDS = {
-    **dict.fromkeys((".arrow", ".feather"), _ARROW),
+    ".arrow": _ARROW,
+    ".feather": _FEATHER,
     **dict.fromkeys((".zip",), _ZIP),
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
