@@ -6,6 +6,7 @@ from pathlib import Path
 
 from launcher.rundir.directory import run_directory
 from launcher.rundir.records import read_json
+from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.run_dir import NEVER, NEWEST, PROVENANCE, RESOLVED
 from profiles.registry import Begun, ResolvedRun
@@ -35,5 +36,5 @@ def note_on_begun(run: ResolvedRun) -> str:
     if not run.begun_with:
         return ""
     source = f"profile {run.profile.name}" if run.profile else "the defaults"
-    shown = f"{len(run.begun_with)} differ; `neobert-launch explain KEY` shows each"
-    return f"continuing with the values of {source} that this run began with ({shown})"
+    keys = f"{listed(run.begun_with)}; `neobert-launch explain KEY` shows each"
+    return f"continuing with the values of {source} that this run began with: {keys}"
