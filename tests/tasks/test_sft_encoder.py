@@ -212,6 +212,18 @@ def test_nothing_supervised_is_an_error_with_the_first_reason():
     assert "tokenizer.chat_template" in caught.value.hint
 
 
+def test_the_hint_for_a_template_that_raises_an_error_is_about_the_conversations_too():
+    """Templates of Gemma and Mistral refuse messages of the system, and turns that do not alternate."""
+    from neobert.config.schema import RunConfig
+    from neobert.tasks.sft.examples import Conversations
+
+    refused = own.PLAIN + "{{ raise_exception('no system') if messages[0].role == 'system' }}"
+    system = [{"role": "system", "content": "Be brief."}, *talk("Hi", "Hello")]
+    with pytest.raises(ProjectError, match=r"the template fails: TemplateError: no system") as caught:
+        Conversations(RunConfig()).check("t.jsonl", encode(system, template=refused).counts)
+    assert caught.value.hint.startswith("correct what the template refuses in the conversations, or set")
+
+
 @pytest.mark.parametrize(
     ("messages", "hint"),
     [

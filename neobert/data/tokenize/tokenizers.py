@@ -161,11 +161,12 @@ def open_tokenizer(
         tokenizer.chat_template = read_template(config.chat_template)
     if missing := [role for role in roles if not _has(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
+        of_decoders = "; a decoder needs none: set its task" if "mask_token" in missing else ""
         raise ProjectError(
             "TOK002",
             f"has no {names} token, which the task needs",
             f"name the token in tokenizer_config.json ({', '.join(missing)}), or set "
-            "tokenizer.allow_special_token_rewrite to true to add the missing tokens",
+            f"tokenizer.allow_special_token_rewrite to true to add the missing tokens{of_decoders}",
             place,
         )
     return tokenizer

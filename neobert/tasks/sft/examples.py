@@ -27,6 +27,8 @@ from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
 ONLY = {
     Fault.NO_TURN: "set dataset.path to conversations with messages of the assistant",
+    Fault.FAILED: "correct what the template refuses in the conversations, or set tokenizer.chat_template to "
+    "one that takes it",
     Fault.CUT: "set dataset.max_seq_length to the length of the conversations, or dataset.long_documents to "
     "truncate",
 }
