@@ -125,7 +125,12 @@ TextsPerShard = Annotated[
 
 IndexFolder = Annotated[
     Path | None,
-    Option("--index", metavar="DIR", help="New folder for an index of the texts, for `search`."),
+    Option(
+        "--index",
+        metavar="DIR",
+        help="New folder for an index of passages of the texts, for `search`: at most 512 tokens, or "
+        "--max-length.",
+    ),
 ]
 Prompt = Annotated[
     str | None,
