@@ -275,7 +275,7 @@ def labelled(text, tmp_path):
         },
         # The plan counts the steps of the epochs; the rehearsal keeps to them and never stops early.
         "trainer": {
-            "max_epochs": 2,
+            "max_epochs": 4,
             "metric_for_best_model": "eval/pearson",
             "early_stopping_patience": 1,
         },
