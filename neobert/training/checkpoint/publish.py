@@ -119,7 +119,7 @@ def sweep(root: Path) -> None:
             if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
                 _discard(path)
             elif path.name.startswith((f".{LATEST}-", f".{BEST}-")):
-                path.unlink()
+                path.unlink(missing_ok=True)  # renamed by the last save of a session in this process
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
