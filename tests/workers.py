@@ -1,4 +1,4 @@
-"""What the workers of one test run share: compiled files of a new checkout, folders that take long."""
+"""Files that the workers of a test run share: compiled tests, and folders that are slow to fill."""
 
 from __future__ import annotations
 

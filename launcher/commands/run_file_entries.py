@@ -74,9 +74,10 @@ def yaml_of(entries: Sequence[Entry], folder: Path) -> str:
     keys = {tuple(each.key.split(".")) for each in entries}
     for key, value, comment, _ in entries:
         section, _, name = key.rpartition(".")
-        is_path = value not in path_keys().get((section, name), (value,))
-        is_path = is_path and pinned_keys().get((section, name)) not in keys
-        if is_path and not os.path.isabs(value) and not value.startswith("~"):
+        reserved = path_keys().get((section, name))
+        is_path = reserved is not None and value not in reserved
+        is_on_disk = is_path and pinned_keys().get((section, name)) not in keys
+        if is_on_disk and not os.path.isabs(value) and not value.startswith("~"):
             value = os.path.relpath(value, folder)
         line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
         sections.setdefault(section or key, []).append((line, comment))

@@ -70,7 +70,12 @@ def fix_file(path: Path) -> AppliedFixes:
         mode = target.stat().st_mode
         write_bytes(target, source.encode("utf-8"))
         target.chmod(mode)
-    notes = (_steps_in_force(path, done), _rows_of_texts(path, done), _values_of_the_profile(path, done))
+    run = _run_without_problems(path) if done else None
+    notes = (
+        _steps_in_force(path, done, run),
+        _rows_of_texts(path, done, run),
+        _values_of_the_profile(path, done),
+    )
     return AppliedFixes(
         tuple(_described(path, before, done)), len(done) + len(left), tuple(filter(None, notes))
     )
@@ -106,16 +111,13 @@ def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> 
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
 
 
-def _steps_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
+def _steps_in_force(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
     """Return a note on the step limit of the run if its file set only epochs; empty otherwise."""
     was_open = any(
         EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
         for (_, key), each in done.items()
     )
-    if not was_open:
-        return ""
-    run = _run_without_problems(path)
-    if run is None:
+    if not was_open or run is None:
         return ""
     limits, origin = run.config.trainer, run.origin(STEPS)
     if origin.kind == "file":
@@ -125,11 +127,11 @@ def _steps_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
 
 
-def _rows_of_texts(path: Path, done: dict[tuple[str, str], str]) -> str:
+def _rows_of_texts(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
     """Return a note on rows that were a text each, and are packed here; empty if none were translated."""
-    run = _run_without_problems(path) if any(ROWS in each for each in done.values()) else None
-    is_packed = run is not None and run.config.datacollator.pack_sequences
-    return printable(f"{path}: {PACKED}") if is_packed else ""
+    if run is None or not run.config.datacollator.pack_sequences:
+        return ""
+    return printable(f"{path}: {PACKED}") if any(ROWS in each for each in done.values()) else ""
 
 
 def _values_of_the_profile(path: Path, done: dict[tuple[str, str], str]) -> str:

@@ -142,11 +142,9 @@ def _training_texts(dataset: DatasetConfig) -> tuple[int, float]:
     num_headers = sum(file.suffix in HEADED for file in files) if dataset.column_names is None else 0
     num_texts = num_lines - num_headers
     bytes_each = sum(state.st_size for state in states) / max(1, num_lines)
-    if files != [path] or dataset.eval_split is not None:
-        return num_texts, bytes_each
-    return num_texts - (
-        dataset.eval_samples or round(num_texts * (dataset.validation_split or 0.0))
-    ), bytes_each
+    if files == [path] and dataset.eval_split is None:
+        num_texts -= dataset.eval_samples or round(num_texts * (dataset.validation_split or 0.0))
+    return num_texts, bytes_each
 
 
 @lru_cache(maxsize=16)

@@ -79,7 +79,7 @@ def refuse_large_files() -> None:
 
 
 def break_a_save() -> None:
-    """Have this rank make a mistake while it writes its rows, which is no fault of the disk."""
+    """Make this rank raise an error other than OSError while it writes its rows."""
 
     def save_file(*_: Any) -> None:
         raise ZeroDivisionError("planted")
