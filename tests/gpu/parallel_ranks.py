@@ -12,7 +12,7 @@ import torch
 from neobert.config import from_dict
 from neobert.parallel import World, full_tensor
 from neobert.train import leave
-from neobert.training.guards.health import DIVERGING, compare_replicas
+from neobert.training.guards.replicas import compare_replicas
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import evaluate, run_step
@@ -49,7 +49,6 @@ def run(run_dir: Path) -> None:
         "eval_loss": evaluated["eval/loss"],
         "graph_breaks": dict(counters["graph_break"]),
         "compiled_late": counters["stats"]["unique_graphs"] - graphs,
-        "are_replicas_equal": DIVERGING not in trainer.state.warnings,
         "num_weights": sum(each.numel() for each in state.values()),
         "dtypes": sorted({str(each.dtype) for each in state.values()}),
     }
