@@ -2,13 +2,15 @@
 
     git archive COMMIT | tar x -C OLD
     python benchmarks/two_commits.py OLD WORK --ranks 4 --mode fsdp2 [--SECTION.KEY=VALUE ...]
+    python benchmarks/two_commits.py . WORK --old-ranks 1 --ranks 2 --mode replicated     # share of linear
 
 Text, model and rows are those of `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
 Each round trains from the other checkout and then from this one, from the same random weights and on the same
 samples, under the profile `gpu` of each checkout, and with the keys of the command line. The figure is the
-tokens per second of this checkout over those of the other, medians of all rounds without the first steps of a
-run. At the learning rate of that profile, which is for a smaller model, the loss of this one rises, and two
-roundings of one sum end several percent apart. At `CALM` it falls, and the difference stays at rounding.
+tokens per second and GPU of this checkout over those of the other, medians of all rounds without the first
+steps of a run. At the learning rate of that profile, which is for a smaller model, the loss of this one
+rises, and two roundings of one sum end several percent apart. At `CALM` it falls, and the difference stays at
+rounding.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--new", type=Path, default=HERE, help="the later checkout (this one)")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--old-ranks", type=int, help="of the other checkout (as many)")
     parser.add_argument("--mode", choices=("replicated", "fsdp2"), default="fsdp2")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=2)
@@ -76,19 +79,23 @@ def main() -> None:
     write_text(work, size)
     values = run_keys(work, work / "run", size, steps=chosen.steps)
     values |= {"profile": "gpu" if size.is_full else "cpu", "pretraining": None}
-    values["distributed"] = {"nproc_per_node": chosen.ranks, "mode": chosen.mode}
     values["optimizer"] = {"lr": CALM}
     values["trainer"] |= {"logging_steps": 1}
-    run_file = work / "run.json"
-    run_file.write_text(json.dumps(values), encoding="utf-8")
+    ranks = {"old": chosen.old_ranks or chosen.ranks, "new": chosen.ranks}
     sides: dict[str, list[Any]] = {"old": [], "new": []}
     for number in range(chosen.rounds):
         for side, root in (("old", chosen.old.resolve()), ("new", chosen.new.resolve())):
+            distributed = {"nproc_per_node": ranks[side], "mode": chosen.mode}
+            run_file = work / f"{side}.json"
+            run_file.write_text(json.dumps(values | {"distributed": distributed}), encoding="utf-8")
             sides[side].append(train(root, run_file, work / f"{side}-{number}", keys, chosen.limit))
-        rates = {side: rate(runs) for side, runs in sides.items()}
+        rates = {side: rate(runs) / ranks[side] for side, runs in sides.items()}
         found = {
+            "ranks": ranks,
             "rates": rates,
-            "rates_of_runs": {side: [rate([rows]) for rows in runs] for side, runs in sides.items()},
+            "rates_of_runs": {
+                side: [rate([rows]) / ranks[side] for rows in runs] for side, runs in sides.items()
+            },
             "losses_apart": apart(sides["new"][-1], sides["old"][-1])["largest"],
             "losses_of_first_and_last_new": apart(sides["new"][-1], sides["new"][0])["largest"],
             "losses": {side: [row[TRAIN_LOSS] for row in runs[-1]] for side, runs in sides.items()},
@@ -97,7 +104,8 @@ def main() -> None:
         ratio, is_complete = rates["new"] / rates["old"], number + 1 == chosen.rounds
         write_measurement(path, ratio, "of the other checkout's rate", 1.0, found, is_complete=is_complete)
         print(
-            f"{ratio:.4f} of {rates['old']:,.0f} tokens/s, losses apart {found['losses_apart']}", flush=True
+            f"{ratio:.4f} of {rates['old']:,.0f} tokens/s and GPU, losses apart {found['losses_apart']}",
+            flush=True,
         )
 
 
