@@ -29,12 +29,12 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
 """Key of transformers, whose -1 lets epochs end the run; the key here; the summary of a fix of epochs."""
 
-ROWS = "-> trainer.per_device_train_batch_size"
+ROWS, RATE = "-> trainer.per_device_train_batch_size", "-> optimizer.lr"
+"""Summaries of fixes of the rows per step and of the learning rate."""
 PACKED = (
     "trainer.per_device_train_batch_size counts rows, and a row holds several short texts: an epoch has "
     "fewer steps than with a text in each row, as `neobert-launch plan` shows"
 )
-RATE = "-> optimizer.lr"
 RECIPE = (
     "optimizer.weight_decay",
     "optimizer.betas",
@@ -43,7 +43,7 @@ RECIPE = (
     "trainer.gradient_clipping",
     "datacollator.pack_sequences",
 )
-"""The summary of a fix of the rate, and the settings next to it of which trainers have other defaults."""
+"""Settings next to the learning rate whose defaults differ between trainers."""
 
 T = TypeVar("T")
 Issues = tuple[ConfigIssue, ...]
@@ -53,7 +53,7 @@ Issues = tuple[ConfigIssue, ...]
 class AppliedFixes:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
-    `notes`: what the file leaves to its profile, and another trainer did otherwise.
+    `notes`: effects of settings that the file leaves out, and that the other trainer may set differently.
     """
 
     done: tuple[str, ...]
@@ -140,7 +140,7 @@ def _values_of_the_profile(path: Path, done: dict[tuple[str, str], str]) -> str:
         return ""
     root = load_document(path).root
     unset = [key for key in RECIPE if find(root, tuple(key.split("."))) is None]
-    reason = "the profile has values for what the file leaves out, which the other trainer may not have"
+    reason = "set by the profile or the default, perhaps unlike the other trainer"
     return printable(f"{path}: {reason}: {', '.join(unset)}") if unset else ""
 
 

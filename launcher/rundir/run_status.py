@@ -211,7 +211,8 @@ def find_best(config: Record, history: History) -> Best | None:
     selecting = selecting_metric(config)
     if selecting is None:
         return None
-    (metric, is_higher_better), by_step = selecting, {line["step"]: line for line in history.evaluations}
+    metric, is_higher_better = selecting
+    by_step = {line["step"]: line for line in history.evaluations}
     step = best_step(by_step, metric.name, is_higher_better=is_higher_better)
     return None if step is None else Best(metric.name, by_step[step][metric.name], step)
 

@@ -168,7 +168,7 @@ def test_a_task_needs_the_roles_that_it_names_and_no_others(tmp_path):
     assert (refusal.value.code, refusal.value.place) == ("TOK002", str(tmp_path))
     assert "allow_special_token_rewrite" in refusal.value.hint
     assert "mask_token" in refusal.value.hint
-    assert refusal.value.hint.endswith("; a decoder needs none: set its task")
+    assert refusal.value.hint.endswith("; for a decoder, set a task without masks")
 
 
 @pytest.mark.parametrize(("task", "is_possible"), [("pretrain", False), ("classification", True)])

@@ -472,7 +472,7 @@ def test_fix_names_what_a_recipe_leaves_to_the_profile(command, run_file):
     """Another trainer has no weight decay, and rows of one conversation, where its file says nothing."""
     rate = "profile: cpu-demo\nlearning_rate: 1.0e-4\nlr_scheduler_type: linear\nadam_beta1: 0.9\n"
     left = "optimizer.weight_decay, scheduler.final_lr_ratio, trainer.gradient_clipping, datacollator.pack"
-    assert f"the other trainer may not have: {left}" in command("lint", "--fix", run_file(rate)).err
+    assert f"perhaps unlike the other trainer: {left}" in command("lint", "--fix", run_file(rate)).err
     for whole in ("profile: cpu-demo\noptimizer:\n  lr: 1e-4\n", "profile: cpu-demo\nlogging_steps: 1\n"):
         assert "may not have" not in command("lint", "--fix", run_file(whole)).err
 

@@ -75,7 +75,7 @@ _TAR_MARK, _TAR_MARK_OFFSET = b"ustar", 257
 _KINDS = {
     ".arrow": _ARROW,
     ".feather": _FEATHER,
-    **dict.fromkeys((".zip",), _ZIP),
+    ".zip": _ZIP,
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),

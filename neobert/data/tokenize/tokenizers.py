@@ -161,7 +161,7 @@ def open_tokenizer(
         tokenizer.chat_template = read_template(config.chat_template)
     if missing := [role for role in roles if not _has(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
-        of_decoders = "; a decoder needs none: set its task" if "mask_token" in missing else ""
+        of_decoders = "; for a decoder, set a task without masks" if "mask_token" in missing else ""
         raise ProjectError(
             "TOK002",
             f"has no {names} token, which the task needs",

@@ -37,8 +37,8 @@ def supervise(
     """Render a conversation and find its supervised text.
 
     `weightless`: places of messages that are not supervised. Nor are turns without content: a model would
-    learn to answer with a stop token alone. Nor is, without marks, a first message if the template fails for
-    the prompt before it.
+    learn to answer with a stop token alone. Nor is a first message without marks, if the template cannot
+    write the prompt before it.
     """
     found = Supervised()
     places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
@@ -48,12 +48,8 @@ def supervise(
     wanted = [place for place in chosen if place not in left_out]
     found.left_out = {"weightless": len({*weightless}.intersection(chosen)), "empty": len(empty & {*chosen})}
     is_marked = supervise_by == "marks" or (supervise_by == "auto" and renderer.has_marks)
-    if (
-        wanted[:1] == [0]
-        and supervise_by != "everything"
-        and not is_marked
-        and not _has_first_prompt(renderer)
-    ):
+    needs_prompts = supervise_by != "everything" and not is_marked
+    if wanted[:1] == [0] and needs_prompts and not _has_first_prompt(renderer):
         wanted, found.left_out["unprompted"] = wanted[1:], 1
     found.num_turns = len(wanted)
     if not wanted:
