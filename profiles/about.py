@@ -34,13 +34,11 @@ class Expectations(ConfigSection):
         mfu: share of the device's peak FLOP/s reached by the model's FLOPs.
         tokens_per_second: lowest and highest throughput over all devices.
         is_estimate: whether it has not been measured on that hardware.
-        with_pretraining: whether the values of section `pretraining` applied in the measurement.
     """
 
     mfu: Annotated[float, gt(0), le(1)] = 0.3
     tokens_per_second: tuple[PositiveFloat, PositiveFloat] | None = None
     is_estimate: bool = True
-    with_pretraining: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

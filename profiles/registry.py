@@ -57,8 +57,8 @@ class Profile(NamedTuple):
     """A named profile, resolved without a run file.
 
     Attributes:
-        config: configuration of the profile without any run file; rules compare runs with it.
-        measured: the configuration for which `expects` states the speed.
+        config: configuration of the profile without any run file; rules compare runs with it, and `expects`
+            states its speed.
         digest: hash of `about` and of the resolved configuration.
         files: paths of its own file and of its base profiles.
         is_shipped: whether its file belongs to this project; False for user profiles.
@@ -72,7 +72,6 @@ class Profile(NamedTuple):
     requires: Requirements
     expects: Expectations
     config: RunConfig
-    measured: RunConfig
     origins: Mapping[str, Origin]
     digest: str
     files: tuple[str, ...]
@@ -293,7 +292,6 @@ def _describe(about: About, resolution: Resolution, otherwise: RunConfig, files:
         requires=about.requires,
         expects=about.expects,
         config=resolution.config,
-        measured=resolution.config if about.expects.with_pretraining else otherwise,
         origins=resolution.origins,
         digest=digest,
         files=files,

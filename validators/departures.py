@@ -44,7 +44,7 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
         return
     relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
     sections = tuple(f"{each}." for each in relevant)
-    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.measured))
+    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.config))
     changed = (key for key in own.keys() | recorded.keys() if own.get(key) != recorded.get(key))
     for key in sorted(changed):
         is_relevant = key.startswith(sections) or key in relevant

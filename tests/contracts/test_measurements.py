@@ -19,7 +19,12 @@ FILES = sorted((ROOT / "docs" / "measurements").glob("*.json"))
 PAGES = {file.name: file.read_text("utf-8") for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
 
 
-RUNS = ("trainer-throughput", "detail", "runs")
+ARMS = {
+    "fused": ("fused-against-torch", "detail", "arms", "a"),
+    "triton": ("fused-against-triton", "detail", "arms", "b"),
+    "torch": ("fused-against-torch", "detail", "arms", "b"),
+}
+"""Where each set of kernels was measured, in turns with `fused`."""
 SCALING = ("detail", "scaling")
 
 
@@ -46,23 +51,39 @@ def test_the_figure_on_the_page_is_the_one_that_was_measured(name, keys, written
     assert written.format(measured(name, *keys)) in " ".join(PAGES[page].split())
 
 
-def measured(name: str, *keys: str) -> float:
+def part(name: str, *keys: str) -> Any:
     value = json.loads((ROOT / "docs" / "measurements" / f"{name}.json").read_text("utf-8"))
     for key in keys:
         value = value[key]
-    return float(value)
+    return value
+
+
+def measured(name: str, *keys: str) -> float:
+    return float(part(name, *keys))
 
 
 @pytest.mark.parametrize(
-    ("place", "form"),
+    ("kernels", "form"),
     [
-        ((*RUNS, "fused", "train/tokens_per_sec"), "the whole command: {:.0f}k tokens/s with them"),
-        ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
-        ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
+        ("fused", "{:.0f}k tokens/s with them"),
+        ("triton", "{:.0f}k with the project's Triton kernels alone"),
+        ("torch", "{:.0f}k on torch's modules"),
     ],
 )
-def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place, form):
-    assert form.format(measured(*place) / 1000) in " ".join(PAGES["gpus.md"].split())
+def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(kernels, form):
+    assert form.format(rate(kernels) / 1000) in " ".join(PAGES["gpus.md"].split())
+
+
+def rate(kernels: str) -> float:
+    return measured(*ARMS[kernels], "tokens_per_second")
+
+
+@pytest.mark.parametrize("kernels", ARMS)
+def test_the_table_of_kernels_is_the_one_that_was_measured(kernels):
+    arm = part(*ARMS[kernels])
+    row = "{tokens_per_second:,.0f} | {step_ms:.1f} | {mfu_of_nominal_peak:.3f} |".format(**arm)
+    row += " {gpu_mem_reserved_mib:,} MiB |".format(**arm["memory"])
+    assert row in PAGES["performance.md"].replace("*", "")
 
 
 def test_the_parts_of_the_start_are_those_that_were_measured():
@@ -78,9 +99,7 @@ def test_the_parts_of_the_start_are_those_that_were_measured():
 
 
 def test_the_readme_has_the_rates_that_were_measured():
-    rates = [
-        measured(*RUNS, kernels, "train/tokens_per_sec") / 1000 for kernels in ("fused", "triton", "torch")
-    ]
+    rates = [rate(kernels) / 1000 for kernels in ARMS]
     forms = (
         "{:.0f}k tokens/s with the kernels of the extra",
         "{:.0f}k with the project's Triton kernels",
@@ -92,7 +111,7 @@ def test_the_readme_has_the_rates_that_were_measured():
     assert all(f"{ratio:.2f} times" in page for ratio in ratios)
     page = " ".join(PAGES["performance.md"].split())
     assert all(f"**{ratio:.2f}** (" in page for ratio in ratios)
-    assert f"**{rates[0] / rates[2]:.2f} times** as fast as torch's modules" in page
+    assert f"**{1 / measured('fused-against-torch', 'value'):.2f} times** as fast as torch's modules" in page
 
 
 def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known():

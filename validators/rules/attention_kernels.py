@@ -148,8 +148,8 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     FlashAttention, this project's attention on long rows without FlashAttention 4.
 
     ## Why is this bad?
-    The run is correct but slower. Measured on an H200, the fused blocks train 349,000 tokens/s, the
-    Triton kernels 326,000, and torch's modules with FlashAttention 4 271,000.
+    The run is correct but slower. Measured on an H200, the fused blocks train 343,000 tokens/s, the
+    Triton kernels 328,000, and torch's modules with FlashAttention 4 255,000.
 
     ## Example
     ```text
