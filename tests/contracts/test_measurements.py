@@ -45,6 +45,12 @@ def test_every_measurement_is_named_where_a_reader_looks():
         ("first-step", ["detail", "empty", "seconds"], "**{:.1f} s** to the first step", "performance.md"),
         ("scaling-4gpu", [*SCALING, "fsdp2-4"], "Four GPUs reach {:.3f} of four times one", "gpus.md"),
         ("scaling-4gpu", [*SCALING, "replicated-4"], "{:.3f} `replicated`", "gpus.md"),
+        (
+            "fsdp2-3b",
+            ["detail", "save_on_two_h200", "longest_step_beyond_a_usual_one_s"],
+            "steps meanwhile at most {:.2f} s",
+            "gpus.md",
+        ),
     ],
 )
 def test_the_figure_on_the_page_is_the_one_that_was_measured(name, keys, written, page):
