@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from neobert.kernel_table import ATTENTION
+from profiles.registry import resolve_run
 from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
@@ -242,6 +243,7 @@ def test_what_is_kept_already_needs_no_room(limit, steps, tree_mib, count):
         (269_999.0, (), 1),
         (900_000.0, ("model.num_hidden_layers=14",), 0),
         (900_000.0, ("dataset.max_seq_length=512",), 0),
+        (900_000.0, ("pretraining=null",), 0),
         (900_000.0, ("seed=5",), 1),
     ],
 )
@@ -249,7 +251,7 @@ def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(pace, over
     """300,000 to 400,000 tokens/s, and a tenth more or less."""
     speed = replace(FACTS.rehearsal.speed, tokens_per_second=pace)
     seen = replace(FACTS.rehearsal, speed=speed, baseline_tokens_per_second=None)
-    run = run_of(*overrides, profile="h200-prod")
+    run = resolve_run("h200-prod", [], overrides)
     reported = [
         one for one in found("PRF002", run, replace(FACTS, rehearsal=seen)) if "expects" in one.message
     ]
