@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -353,5 +354,6 @@ def replicas_that_do_not_divide(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         yield Violation(path, message, f"set {path} to 1, or distributed.mode to fsdp2")
     elif world % replicas or world == replicas:
         possible = max(each for each in range(1, replicas + 1) if world % each == 0 and each < max(2, world))
-        message = f"{world} processes cannot hold {replicas} copies, each sharded over at least 2 of them"
+        ranks = counted(world, "process", "processes")
+        message = f"{ranks} cannot hold {replicas} copies, each sharded over at least 2 of them"
         yield Violation(path, message, f"set {path} to {possible}")

@@ -22,6 +22,7 @@ from neobert.optim import build_qk_clip, build_scheduler
 from neobert.parallel import World, use_all_cores
 from neobert.plan.epochs import epoch_steps
 from neobert.plugins.hooks import PluggedHooks
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.progress import reported_to
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -191,9 +192,10 @@ def refuse_other_world(config: RunConfig, world: World) -> None:
     """Raise `ProjectError` BUD002 if the world size is not nproc_per_node x nnodes of the config."""
     declared = config.distributed.nproc_per_node * config.distributed.nnodes
     if world.size != declared:
+        started = counted(world.size, "process", "processes")
         raise ProjectError(
             "BUD002",
-            f"nproc_per_node x nnodes is {declared}, but {world.size} processes were started",
+            f"nproc_per_node x nnodes is {declared}, but the run has {started}",
             "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
             "distributed",
         )
