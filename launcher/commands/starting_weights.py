@@ -19,12 +19,13 @@ from neobert.families.table import family_of_type
 from neobert.hub_names import is_hub_name
 from neobert.plan.vocabulary import tokenizer_size
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
 from neobert.runfiles.weights_header import tensor_shapes
 
 OPTION, CONTEXT = "--from", "--context"
 WEIGHTS = "model.pretrained_checkpoint"
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
+"""Files of a tokenizer, each of which has its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,10 @@ def find_weights(requested: str) -> Weights:
         place = str(folder)
     settings = read_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     kind = settings.text("model_type", "")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    # a run reads the tokenizer of a folder from one file; that of a repository is read by its name
+    if not any((folder / name).is_file() for name in VOCABULARIES[: None if snapshot else 1]):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
-        raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
+        raise ProjectError("no-tokenizer", f"has no {VOCABULARIES[0]}", hint, str(folder), EXIT_USAGE)
     if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:
         hint = "copy the tokenizer of the model again"
         raise ProjectError("malformed-tokenizer", fault, hint, exit_code=EXIT_USAGE)

@@ -245,7 +245,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "list"], "model_type is"),
         (["--from", "nested"], "cannot be read as JSON"),
         (["--from", "large"], "is larger than 1 MiB"),
-        (["--from", "bare"], "bare: has no tokenizer"),
+        (["--from", "bare"], "bare: has no tokenizer.json"),
         (["--from", "truncated"], "truncated/tokenizer.json is not JSON"),
         (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
@@ -276,7 +276,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(arguments,
     write_model(Path("large"))
     Path("large", "config.json").write_text(f'{{"a": "{"x" * 2**20}"}}', encoding="utf-8")
     write_model(Path("bare"))
-    Path("bare", "tokenizer.json").unlink()
+    Path("bare", "tokenizer.json").rename(Path("bare", "chat_template.jinja"))
     write_model(Path("truncated"))
     Path("truncated", "tokenizer.json").write_text('{"model": {"vocab', encoding="utf-8")
     _without_weights(Path("no-head"), "cls.")

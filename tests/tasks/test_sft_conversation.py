@@ -48,6 +48,24 @@ def test_a_named_column_and_a_system_prompt_are_read():
     assert found.messages == [{"role": "system", "content": "Be brief."}, *EXPECTED]
 
 
+@pytest.mark.parametrize(
+    "columns", [{"prompt": "Hi", "completion": "Hello"}, {"instruction": "Hi", "output": "Hello"}]
+)
+def test_every_form_has_a_column_for_the_system_prompt_and_one_for_tools(columns):
+    found = read(columns | {"system": "Be brief.", "tools": TOOLS})
+    assert found.messages == [{"role": "system", "content": "Be brief."}, *EXPECTED]
+    assert found.tools == TOOLS
+    with pytest.raises(ProjectError, match="system is a number, expected a string"):
+        read(columns | {"system": 3})
+
+
+@pytest.mark.parametrize("column", ["images", "audio"])
+def test_conversations_about_images_and_sounds_are_refused(column):
+    with pytest.raises(ProjectError, match=rf"t:1: column '{column}' is not empty, expected text alone"):
+        read({"messages": EXPECTED, column: ["cat.png"]})
+    assert read({"messages": EXPECTED, column: []}).messages == EXPECTED
+
+
 def test_an_instruction_has_its_input_below_it():
     found = read({"instruction": "Add.", "input": "1 2", "output": "3"})
     assert found.messages[0]["content"] == "Add.\n\n1 2"
@@ -168,4 +186,8 @@ def test_a_table_of_another_form_is_refused_with_the_forms():
     assert form_of(["text", "label"]) is None
     with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
         read({"text": "Hi"})
-    assert caught.value.code == "DAT011"
+    assert (caught.value.code, caught.value.place) == ("DAT011", "t:1")
+    assert caught.value.hint.startswith("write task: causal")
+    with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
+        read({"talk": EXPECTED})
+    assert caught.value.hint == "set sft.messages_column to one of the columns: 'talk'"

@@ -113,6 +113,19 @@ def test_a_tool_call_that_a_template_leaves_out_is_reported():
     assert not found_by(own.of_messages(body), messages=messages).faults
 
 
+def test_thoughts_that_a_template_leaves_out_are_reported_for_the_last_answer():
+    answer = {"role": "assistant", "content": "Noon.", "reasoning_content": "The sun is high."}
+    last, earlier = [*talk("Time?"), answer], [*talk("Time?"), answer, *talk("And now?", "Night.")]
+    (fault,) = found_by(own.PLAIN, messages=last).faults
+    assert fault == (
+        Fault.LOST,
+        "the template leaves out reasoning_content of the assistant: 'The sun is high.'",
+    )
+    assert not found_by(own.PLAIN, messages=earlier).faults, "templates leave out those of earlier answers"
+    body = "{{ '<|start|>' ~ m.role ~ '\n' ~ m.reasoning_content ~ m.content ~ '<|end|>' }}"
+    assert not found_by(own.of_messages(body), messages=last).faults
+
+
 CONTENT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
     lambda text: text.strip() and not any(token in text for token in SPECIAL) and "{'" not in text
 )

@@ -114,7 +114,8 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Looks for the content of each supervised message, without white space, in the supervised text of its
-    conversation, and for the names of the tools that it calls. Any that is missing is refused.
+    conversation, for the names of the tools that it calls, and for the thoughts (reasoning_content) of a
+    message that ends a conversation. Any that is missing is refused.
 
     ## Why is this bad?
     Templates of models of text and images write lists of parts, and nothing for a string, and many templates
@@ -132,7 +133,7 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for message in found(prepared_of(facts), Fault.LOST):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes content and tool_calls")
+        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes it, or remove it from the rows")
 
 
 @data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=of_conversations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.conversation import Message, called_tools
+from neobert.tasks.sft.conversation import THOUGHTS, Message, called_tools
 from neobert.tasks.sft.rendered import SHOWN, Renderer, Supervised, TemplateFailedError
 
 PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
@@ -63,6 +63,16 @@ def lost(conversation: Supervised, messages: Sequence[Message]) -> Iterator[tupl
     names = (name for message in messages for name in called_tools(message))
     if name := next((name for name in names if _dense(name) not in supervised), ""):
         yield Fault.LOST, f"the template leaves out a tool call of the assistant: {name[:SHOWN]!r}"
+
+
+def lost_thoughts(conversation: Supervised, last: Message) -> Iterator[tuple[Fault, str]]:
+    """Yield a fault if thoughts of the last answer are not in the text; templates leave out earlier ones."""
+    written = _dense(conversation.text)
+    for key in THOUGHTS:
+        thoughts = str(last.get(key) or "")
+        if _dense(thoughts) not in written:
+            reason = f"the template leaves out {key} of the assistant: {thoughts[:SHOWN]!r}"
+            yield Fault.LOST, reason
 
 
 def python_form(text: str, contents: Sequence[str]) -> str:

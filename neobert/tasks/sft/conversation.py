@@ -25,8 +25,14 @@ _ROLES = {
 } | {role: role for role in ROLES}  # fmt: skip
 """Roles by their names in the ShareGPT form too, whose `function_call` is an assistant that calls a tool."""
 SYSTEM_ROLES = ("system", "developer")
-WRITTEN = ("content", "tool_calls", "reasoning_content", "thinking")
+THOUGHTS = ("reasoning_content", "thinking")
+"""Keys of a message whose values are what the assistant thought before its answer."""
+WRITTEN = ("content", "tool_calls", *THOUGHTS)
 """Keys of a message whose values templates write."""
+MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+"""Columns of what a model of text cannot read."""
+OPTIONAL = ("system", "tools", *MEDIA)
+"""Columns that every form reads if a table has them: prompt of the system, tools, and what is refused."""
 UNTRAINED = ("train", "training", "loss")
 """Keys of a message that leave it out of the loss if they are false (axolotl, ms-swift), as weight 0 does."""
 PAIR = ("user", "assistant")
@@ -55,22 +61,28 @@ class Form:
 
     Attributes:
         columns: columns that the form needs.
+        read: function of the values of the columns and the place of the row that returns the messages.
         optional: columns that it reads if the table has them.
-        read: function of the values of these columns and the place of the row that returns the messages.
     """
 
     name: str
     columns: tuple[str, ...]
-    optional: tuple[str, ...]
     read: Callable[[Mapping[str, Any], str], list[Message]]
+    optional: tuple[str, ...] = OPTIONAL
 
     def conversation(self, values: Mapping[str, Any], place: str) -> Conversation:
         """Read a row, which may lack optional columns that others have. Raises DAT020."""
         if missing := [name for name in self.columns if name not in values]:
             message = f"the row has no column {printable(missing[0])!r}"
             raise ProjectError(CODE, message, "correct or remove the row", place)
-        tools = tools_of(values.get("tools"), place) if "tools" in self.optional else []
-        return Conversation(self.read(values, place), tools)
+        if media := next((name for name in MEDIA if values.get(name)), ""):
+            expected = "text alone: images and sounds are not trained on"
+            raise _unreadable(f"column {media!r} is not empty", expected, place)
+        system = values.get("system") or None
+        if system is not None and not isinstance(system, str):
+            raise _unreadable(f"system is {kind_text(system)}", "a string", place)
+        messages = with_system(self.read(values, place), system)
+        return Conversation(messages, tools_of(values.get("tools"), place))
 
 
 def messages_of(value: object, place: str) -> list[Message]:
@@ -219,11 +231,10 @@ def _unreadable(problem: str, expected: str, place: str) -> ProjectError:
 
 
 def _of_column(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
-    """Return the reader of a column of messages; a column `system` holds the prompt of the system."""
+    """Return the reader of a column of messages."""
 
     def read(values: Mapping[str, Any], place: str) -> list[Message]:
-        messages, system = messages_of(values[column], place), values.get("system")
-        return with_system(messages, _text(system, 0, place) if system else None)
+        return messages_of(values[column], place)
 
     return read
 
@@ -241,17 +252,14 @@ def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
 
 def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
     """Read the turns before, an instruction, its input and the output (the form of Alpaca)."""
-    for column in ("instruction", "output", "input", "system"):
+    for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
             raise _unreadable(f"{column} is {kind_text(value)}", "a string", place)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
     pairs = [*_pairs(values.get("history"), place), (prompt, values["output"])]
-    messages = [
-        {"role": role, "content": text} for pair in pairs for role, text in zip(PAIR, pair, strict=True)
-    ]
-    return with_system(messages, values.get("system") or None)
+    return [{"role": role, "content": text} for pair in pairs for role, text in zip(PAIR, pair, strict=True)]
 
 
 def _pairs(history: object, place: str) -> Sequence[Sequence[str]]:
@@ -266,14 +274,14 @@ def _pairs(history: object, place: str) -> Sequence[Sequence[str]]:
 
 def form_of_column(column: str) -> Form:
     """Return the form of a column of messages."""
-    return Form(f"messages in column {column!r}", (column,), ("system", "tools"), _of_column(column))
+    return Form(f"messages in column {column!r}", (column,), _of_column(column))
 
 
 FORMS = (
     *map(form_of_column, ("messages", "conversations", "conversation")),
-    Form("prompt and completion", ("prompt", "completion"), ("tools",), _of_completion),
+    Form("prompt and completion", ("prompt", "completion"), _of_completion),
     Form(
-        "instruction and output", ("instruction", "output"), ("input", "system", "history"), _of_instruction
+        "instruction and output", ("instruction", "output"), _of_instruction, ("input", "history", *OPTIONAL)
     ),
 )
 """Forms in the order in which they are looked for: a table of messages may have a column `prompt` too."""

@@ -8,10 +8,12 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat, column_error
-from neobert.tasks.sft.conversation import FORMS, Form, form_of, form_of_column
+from neobert.errors import ProjectError
+from neobert.tasks.sft.conversation import FORMS, OPTIONAL, Form, form_of, form_of_column
 from neobert.tasks.sft.section import SFT
 
 SETTING = "sft.messages_column"
+OF_TEXTS = "write task: causal, which trains on every token of a column of texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class ConversationRows(RowFormat):
     def identity(self) -> dict[str, Any]:
         """Return what the rows depend on."""
         column = {"messages_column": self.messages_column} if self.messages_column else {}
-        return RowFormat.identity(self) | {"fields": "conversations"} | column
+        return RowFormat.identity(self) | {"fields": "conversations", "optional": OPTIONAL} | column
 
     def _form(self, available: Mapping[str, object], place: str) -> Form:
         if self.messages_column is not None:
@@ -60,9 +62,10 @@ class ConversationRows(RowFormat):
         form = form_of(available)
         if form is None:
             forms = "; ".join(each.name for each in FORMS)
-            raise column_error(
+            error = column_error(
                 f"the columns are not those of conversations ({forms})", available, place, SETTING
             )
+            raise error if TEXT not in available else ProjectError(error.code, error.message, OF_TEXTS, place)
         return form
 
 

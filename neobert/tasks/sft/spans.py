@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.contents import lost, python_form, text_of, with_contents
+from neobert.tasks.sft.contents import lost, lost_thoughts, python_form, text_of, with_contents
 from neobert.tasks.sft.conversation import NO_ASSISTANT, Message, is_empty
 from neobert.tasks.sft.rendered import (
     SHOWN,
@@ -72,6 +72,8 @@ def supervise(
         _by_prefixes(found, places, wanted, turn_of)
     contents = [text_of(message.get("content")) for message in messages]
     found.faults += lost(found, [messages[place] for place in wanted])
+    if wanted[-1:] == [len(messages) - 1]:
+        found.faults += lost_thoughts(found, messages[-1])
     if form := python_form(found.text, contents):
         found.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
     return found
