@@ -110,6 +110,7 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
         backbone=backbone,
         batches=data.batches,
         evaluation=None if prepared.eval is None else data.evaluation,
+        num_evaluated=0 if prepared.eval is None else len(prepared.eval),
         inputs=data.inputs,
         describe=describe,
         flops=data.flops,

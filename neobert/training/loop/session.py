@@ -44,7 +44,7 @@ from neobert.training.guards.degradation import CompilationWatch, DegradationWat
 from neobert.training.guards.first_loss import FirstLoss, first_loss_check
 from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
-from neobert.training.guards.one_class import warn_of_one_class
+from neobert.training.guards.nothing_learned import warn_of_nothing_learned
 from neobert.training.guards.sparse_attention import SparseAttentionWatch
 from neobert.training.guards.stopping import (
     DirectoryWatch,
@@ -246,7 +246,7 @@ def build_hooks(
             Hook(name="evaluation", act=each, stage=Stage.REACT, every=1, at_start=True)
             for each in forgetting(trainer)
         ),
-        Hook(name="evaluation", act=warn_of_one_class, stage=Stage.REACT, every=1),
+        Hook(name="evaluation", act=warn_of_nothing_learned, stage=Stage.REACT, every=1),
         Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),

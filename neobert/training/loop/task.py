@@ -177,6 +177,7 @@ class Task:
         identity: digests by name that must be equal when a run is resumed.
         microbatches_per_epoch: returns the microbatches of an epoch over all ranks; None for a stream.
         num_classes: number of classes of a target; 1 for regression.
+        num_evaluated: number of examples that are held out for the evaluation.
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
@@ -202,6 +203,7 @@ class Task:
     identity: Mapping[str, str]
     num_classes: int
     targets_per_token: float
+    num_evaluated: int = 0
     probe: Callable[[Examiner, Any], Iterator[Answer]] = no_answers
     step: Step | None = None
     reference_step: Step | None = None

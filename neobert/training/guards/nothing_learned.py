@@ -1,0 +1,44 @@
+"""Warning that the last evaluation of a run shows nothing that guessing would not."""
+
+from __future__ import annotations
+
+import math
+
+from neobert.training.loop.hooks import StepReport
+from neobert.training.state.trainer import Trainer
+
+NOTHING_LEARNED = "nothing_learned"
+PROBLEMS = {
+    "eval/mcc": "every text is predicted as the same class",
+    "eval/recall": "no labelled word is found",  # accuracy is the share of words without a label
+}
+"""Meaning of a metric that is exactly 0, by its name."""
+CORRELATIONS = ("eval/mcc", "eval/spearman")
+WAY = "train longer (trainer.max_steps), raise optimizer.lr, or check the labels"
+
+
+def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
+    """Warn if the last evaluation has a metric of `PROBLEMS` that is 0, or a correlation that guesses reach.
+
+    Accuracy does not show that one class is predicted throughout: that of a frequent class is high.
+    """
+    if report.step < trainer.max_steps:
+        return
+    for metric, problem in PROBLEMS.items():
+        if report.metrics.get(metric) == 0.0:
+            trainer.state.warn(NOTHING_LEARNED, f"{metric} is 0: {problem}; {WAY}")
+            return
+    texts = trainer.task.num_evaluated
+    for metric in CORRELATIONS:
+        value, guessed = report.metrics.get(metric), of_guesses(texts, trainer.task.num_classes)
+        if value is not None and value < guessed:
+            shown = f"{metric} is {value:.2f}, and guesses reach {guessed:.2f} on {texts} texts"
+            trainer.state.warn(NOTHING_LEARNED, f"{shown}: nothing is seen to be learned; {WAY}")
+
+
+def of_guesses(texts: int, num_classes: int) -> float:
+    """Return the correlation with `texts` labels that guesses exceed once in 40 times, by a normal estimate.
+
+    Under independence `texts * mcc**2 * (num_classes - 1)` has the mean of a chi-squared of that table.
+    """
+    return 2 / math.sqrt(max(1, texts) * max(1, num_classes - 1))
