@@ -238,7 +238,7 @@ HINDI = "हिन्दी में लिखा हुआ है। यह �
 
 
 @pytest.mark.parametrize("keys", [{}, {"algorithm": "bpe"}, {"lowercase": True}])
-def test_a_tokenizer_that_keeps_the_text_is_not_named(lint, tmp_path, keys):
+def test_a_tokenizer_that_keeps_the_text_is_not_reported(lint, tmp_path, keys):
     assert altered(lint, tmp_path, HINDI, keys) == ""
 
 
@@ -250,7 +250,7 @@ def test_a_tokenizer_that_keeps_the_text_is_not_named(lint, tmp_path, keys):
         ({"path": "tok"}, "set tokenizer.path to null: the run then trains a tokenizer"),
     ],
 )
-def test_a_tokenizer_that_deletes_vowel_signs_is_named_with_a_word(lint, tmp_path, keys, hint):
+def test_a_tokenizer_that_deletes_vowel_signs_is_reported_with_a_word(lint, tmp_path, keys, hint):
     Path("tok").mkdir()
     bert = {"normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}}
     Path("tok/tokenizer.json").write_text(json.dumps(bert), encoding="utf-8")

@@ -294,12 +294,12 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(command, monke
         assert trained == ["trial-1", "trial-3", "trial-4"][: trials - 1]
 
 
-def test_a_trial_that_a_kill_left_without_values_is_not_trained(command, monkeypatch):
-    def killed(request: Request, output_format: str) -> int:
+def test_a_trial_that_an_interrupt_left_without_values_is_not_trained(command, monkeypatch):
+    def interrupted(request: Request, output_format: str) -> int:
         raise KeyboardInterrupt
 
     search = (*SEARCH, "--search", "seed=1,2,3", "--trials", "2", "--output-format", "json")
-    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", killed)
+    monkeypatch.setattr("launcher.commands.sweep_runs.train_point", interrupted)
     assert command(*search).code == 130
     lines = JOURNAL.read_text().splitlines(keepends=True)
     JOURNAL.write_text("".join(each for each in lines if '"param_name":"seed"' not in each))

@@ -267,21 +267,21 @@ def test_what_the_first_steps_built_is_set_aside_once():
         assert any(later is each for each in gc.get_objects())
 
 
-def test_the_collector_would_run_within_steps():
+def test_garbage_would_be_collected_during_steps():
     knot = tie()
     make_garbage()
     assert knot() is None
 
 
 @pytest.mark.usefixtures("heap")
-def test_what_was_there_before_is_not_looked_at():
+def test_objects_from_before_are_frozen():
     before = [Knot() for _ in range(10)]
     with collecting_between_steps():
         assert gc.get_freeze_count() > len(before)
         assert all(each not in gc.get_objects() for each in before)
 
 
-def test_the_collector_is_back_after_a_failure():
+def test_collection_is_enabled_again_after_a_failure():
     with suppress(RuntimeError), collecting_between_steps():
         raise RuntimeError
     assert gc.isenabled()

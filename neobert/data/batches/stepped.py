@@ -75,7 +75,7 @@ class SteppedWindows:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Examples of a step of each corpus."""
+        """Return the number of examples per step, by corpus."""
         return [
             self.text.examples_of_step(corpus, self.shape, self.microbatches) for corpus in self.text.corpora
         ]
