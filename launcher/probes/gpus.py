@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from launcher.probes.child import json_of, output_of
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
@@ -29,19 +29,7 @@ STAMP = re.compile(r"\[\s*(\d+\.\d+)\]")
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]++)[^)]*\): (\d+)")
 
 
-class Named(Protocol):
-    """Interface of facts that belong to a single GPU."""
-
-    @property
-    def index(self) -> int:
-        """Device index reported by the driver."""
-
-    @property
-    def uuid(self) -> str:
-        """Identifier that is stable across reboots."""
-
-
-Device = TypeVar("Device", bound=Named)
+Device = TypeVar("Device", GpuFacts, GpuHealthFacts)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
@@ -92,7 +80,7 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[
     return tuple(chosen)
 
 
-def _is_named(gpu: Named, entry: str) -> bool:
+def _is_named(gpu: GpuFacts | GpuHealthFacts, entry: str) -> bool:
     return entry == str(gpu.index) or (len(entry) > 4 and gpu.uuid.startswith(entry))
 
 

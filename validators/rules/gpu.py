@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
@@ -17,6 +17,8 @@ from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts
+
+Device = TypeVar("Device")
 
 NOMINAL_MEMORY_SHARE = 0.95
 IDLE_MEMORY_SHARE = 0.02
@@ -187,17 +189,6 @@ def _is_filled(gpu: GpuFacts) -> bool:
 
 def _process(process: GpuProcessFacts) -> str:
     return f"process {process.pid}{f' ({process.name})' if process.name else ''}"
-
-
-class OfDevice(Protocol):
-    """Interface of facts that belong to a single GPU."""
-
-    @property
-    def index(self) -> int:
-        """Return the index of the device in the driver's numbering."""
-
-
-Device = TypeVar("Device", bound=OfDevice)
 
 
 def used(devices: tuple[Device, ...] | None, run: ResolvedRun) -> tuple[Device, ...]:
