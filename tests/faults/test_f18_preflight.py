@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from tests.faults import machine
 from tests.faults.conftest import ROOT
 from tests.faults.test_f18_full_disk import OWN_MOUNTS, may_mount
 
@@ -36,17 +34,3 @@ def test_a_real_disk_of_eight_mib(tmp_path):
 
     assert "CKP004" in failed("8m")
     assert "CKP004" not in failed("4g")
-
-
-@pytest.mark.parametrize(
-    ("free_mib", "free_inodes", "expected"), [(14794, 460, 0), (14793, 460, 1), (14794, 459, 1)]
-)
-def test_room_to_the_last_mib_and_inode(free_mib, free_inodes, expected, ask, monkeypatch):
-    facts = machine.altered({})
-    assert facts.disk is not None
-    machine.become(
-        monkeypatch, replace(facts, disk=replace(facts.disk, free_mib=free_mib, free_inodes=free_inodes))
-    )
-    code, report = ask("preflight", "-p", "a100-prod", "--level", "host", "--output", "out")
-    assert code == expected
-    assert {finding["code"] for finding in report["findings"]} == ({"CKP004"} if expected else set())

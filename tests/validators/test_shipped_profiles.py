@@ -9,8 +9,6 @@ from validators.core import judge
 from validators.finding import Status, verdict_of
 from validators.planning import plan_run
 
-PRODUCTION = [name for name in list_profiles() if load_profile(name).kind == "production"]
-
 
 def brings_data(name):
     dataset = load_profile(name).config.dataset
@@ -31,7 +29,3 @@ def test_shipped_profile_lints_clean(name):
     assert findings == []
     assert {check.status for check in checks} <= {Status.PASS, Status.SKIP}
     assert verdict_of(findings, checks, strict=True).name == "pass"
-
-
-def test_there_are_production_profiles():
-    assert len(PRODUCTION) >= 5
