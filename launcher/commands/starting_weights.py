@@ -77,8 +77,9 @@ def find_weights(requested: str) -> Weights:
         place = str(folder)
     settings = read_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     kind = settings.text("model_type", "")
-    # a run reads the tokenizer of a folder from one file; that of a repository is read by its name
-    if not any((folder / name).is_file() for name in VOCABULARIES[: None if snapshot else 1]):
+    # A run reads only tokenizer.json of a folder; transformers also reads the older files of a repository.
+    vocabularies = VOCABULARIES if snapshot else VOCABULARIES[:1]
+    if not any((folder / name).is_file() for name in vocabularies):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
         raise ProjectError("no-tokenizer", f"has no {VOCABULARIES[0]}", hint, str(folder), EXIT_USAGE)
     if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:

@@ -133,7 +133,8 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for message in found(prepared_of(facts), Fault.LOST):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes it, or remove it from the rows")
+        hint = f"{OTHER_TEMPLATE}, which writes the missing part, or remove that part from the rows"
+        yield Violation(TEMPLATE, message, hint)
 
 
 @data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=of_conversations)
