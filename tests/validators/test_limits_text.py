@@ -431,6 +431,19 @@ def test_the_most_epochs_are_allowed():
     assert found("DAT025", run_of(), with_facts("inspection", prepared=None), epochs=None) == []
 
 
+@pytest.mark.parametrize(("task", "warns"), [("pretrain", False), ("sft", False), ("causal", True)])
+def test_a_decoder_learns_a_text_by_heart_sooner(task, warns):
+    model = ("model.type=hf", "model.architecture=llama") if task != "pretrain" else ()
+    run = run_of("dataset.path=a.txt", "dataset.name=null", f"task={task}", *model, profile="gpu")
+    unknown = with_facts("inspection", prepared=None)
+    for epochs, finds in ((8.0, False), (8.1, warns)):
+        severities = [each.severity for each in found("DAT004", run, with_prepared(epochs=epochs))]
+        assert severities == [Severity.WARN] * finds
+        assert len(found("DAT025", run, unknown, epochs=epochs)) == finds
+    (far,) = found("DAT004", run, with_prepared(epochs=40.1))
+    assert far.severity is None, "the severity of the rule, which fails"
+
+
 @pytest.mark.parametrize(
     ("overrides", "hint"),
     [

@@ -9,6 +9,7 @@ from neobert.config.corpora import corpora_of, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -22,7 +23,9 @@ MAX_HELD_OUT = 0.5
 MAX_SHARED = 0.05
 """Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
 
-HARMLESS_EPOCHS, EPOCH_LIMIT = 4.0, 40.0
+HARMLESS_EPOCHS, SAME_TOKENS_EPOCHS, EPOCH_LIMIT = 4.0, 8.0, 40.0
+"""Passes that are worth nearly as much as new text; twice as many, for a decoder, which gets the same tokens
+in each; and the passes of an encoder, which gets new masks in each."""
 
 
 @rehearsal_rule("DAT006", "evaluation-not-held-out", severity=Severity.FAIL)
@@ -257,8 +260,8 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Divides the tokens that the run reads by those of the prepared training text. Fails above 40 epochs, as
     many as BERT had (Devlin et al., arXiv:1810.04805). In a production run, warns above 4 epochs: up to that
-    number, repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Smoke
-    runs are exempt.
+    number, repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Warns
+    above 8 for a decoder, which gets the same tokens in each. Smoke runs are exempt.
 
     ## Why is this bad?
     The remaining steps memorize the text instead of learning the language.
@@ -277,14 +280,20 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     epochs = prepared_of(facts).epochs
     if epochs is None:
         raise CannotTellError("the size of the data is unknown")
-    if epochs > EPOCH_LIMIT or (run.is_production and epochs > HARMLESS_EPOCHS):
+    warned = HARMLESS_EPOCHS if run.is_production else _most_epochs(run)
+    if epochs > warned:
         yield Violation(
             limiting_key(run, plan),
-            f"the run reads the data {epochs:,.1f} times (limit {EPOCH_LIMIT:g}; in production a warning "
-            f"above {HARMLESS_EPOCHS:g})",
+            f"the run reads the data {epochs:,.1f} times (limit {EPOCH_LIMIT:g}, a warning above {warned:g})",
             _less_often(run, plan, epochs, 0),
             None if epochs > EPOCH_LIMIT else Severity.WARN,
         )
+
+
+def _most_epochs(run: ResolvedRun) -> float:
+    """Return the passes above which a text is learned by heart: a decoder gets the same tokens in each."""
+    spec = spec_of(run.config)
+    return SAME_TOKENS_EPOCHS if of_text(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
 
 def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
@@ -310,9 +319,9 @@ def _text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     ## What it does
     Divides the tokens that the run reads by those of its training files, estimated at 4 bytes per token, as
     in English; steps of a run that is continued on this text do not count (`trainer.continue_from`). Warns
-    above 40 passes, the limit of text that was prepared and counted (DAT004), for which this rule has no
-    finding. Compressed files and Parquet files are not checked, because their size differs from that of the
-    text.
+    above 40 passes, and above 8 for a decoder, which gets the same tokens in each: the limits of text that
+    was prepared and counted (DAT004), for which this rule has no finding. Compressed files and Parquet files
+    are not checked, because their size differs from that of the text.
 
     ## Why is this bad?
     The loss of a text that is read a hundred times falls until the model has learned it by heart, and looks
@@ -338,7 +347,7 @@ def _text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         return
     part = own_part_of(run, plan, facts)
     passes = plan.epochs.value * part.tokens.value / plan.total_tokens.value
-    if passes > EPOCH_LIMIT:
+    if passes > _most_epochs(run):
         yield Violation(
             limiting_key(run, plan),
             f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
