@@ -157,6 +157,15 @@ def _texts(value: Any) -> Translation | None:
     return Translation("dataset.path" if is_file else "dataset.name", value)
 
 
+def _attention_layers(value: Any) -> Translation | None:
+    """Translate the layers of attention of torchtune, whose output_proj is o_proj in transformers."""
+    if not isinstance(value, list):
+        return None
+    return Translation(
+        "adapter.target_modules", ["o_proj" if each == "output_proj" else each for each in value]
+    )
+
+
 def _trackers(value: Any) -> Translation | None:
     names = value if isinstance(value, list) else [value]
     is_known = names and all(name in ("wandb", "tensorboard", "trackio") for name in names)
@@ -178,6 +187,7 @@ OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
     "tokenizer_name tokenizer_name_or_path tokenizer_config": _tokenizer,
     "dataset_name": _texts,
     "report_to": _trackers,
+    "lora_attn_modules": _attention_layers,
     "max_grad_norm": _clipping,
     "max_train_samples max_samples": partial(_count, "dataset.train_split", "train[:{}]".format),
     "default_seed random_seed global_seed manual_seed seed_everything": partial(_count, "seed", int),

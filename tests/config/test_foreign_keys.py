@@ -47,6 +47,8 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("bf16: false", "write trainer.mixed_precision: fp32"),
         ("bf16: true", "write trainer.mixed_precision: bf16"),
         ("precision: amp_bf16", "write trainer.mixed_precision: bf16"),
+        ("auto_resume_from_checkpoints: true", "write trainer.resume_from_checkpoint: auto"),
+        ("profiler: {enabled: false}", "write trainer.profile_steps for a trace of some steps, in its place"),
         ("dtype: float16", "write trainer.mixed_precision: bf16 or fp32 or no"),
         # first weights
         ("load_path: ckpt/latest-rank0.pt", START),
@@ -74,7 +76,15 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
         ("use_peft: true", "write adapter.type: lora"),
         ("lora_rank: 8", "write adapter.r: 8"),
-        ("apply_lora_to_mlp: true", "write adapter.target_modules, which lists all layers with an adapter"),
+        ("lora_attn_modules: [q_proj, output_proj]", "write adapter.target_modules: [q_proj, o_proj]"),
+        ("lora_attn_modules: all", "write adapter.target_modules"),
+        ("apply_lora_to_mlp: true", "add gate_proj, up_proj and down_proj to adapter.target_modules, which "
+         "lists all layers with an adapter"),
+        ("apply_lora_to_mlp: false", "remove the line; adapter.target_modules lists all layers with an "
+         "adapter"),
+        ("lora_target_modules: all-linear", "remove the line; adapter.target_modules: null, the default, is "
+         "all linear layers of the blocks"),
+        ("use_dora: true", "not supported: adapters are plain LoRA; remove the line"),
         # tasks
         ("task: regression", "write classification, and classification.problem: regression"),
         ("task: multi_label", "not supported: classification gives a text one class; write classification, "
@@ -83,7 +93,12 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
          "text has one class; write classes, and train a run for each label, on a column of 0 and 1"),
         ("problem_type: regression", "write classification.problem, as classes or regression"),
         ("task: ner", "write token_classification"),
-        ("assistant_only_loss: true", "write task: sft, which trains on the turns of the assistant only"),
+        ("assistant_only_loss: false", "write task: sft, which trains on the turns of the assistant only; "
+         "TRL's default trains on prompts too, as does sft.supervise: everything"),
+        ("default_system_message: Be brief.", 'write sft.system_prompt: "Be brief."'),
+        ("excess_length_strategy: drop", "write dataset.long_documents: drop"),
+        ("dataset_text_field: text", "write dataset.text_column, for task: causal"),
+        ("model: {n_kv_heads: 2}", "write model.num_key_value_heads, for a decoder"),
         # processes
         ("deepspeed: zero2.json", SHARDS),
         # schedule and optimizer
