@@ -46,6 +46,10 @@ from neobert.tasks.specs import metrics_of, spec_of
 
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
+STEPS_OF_LABELS, PASSES_OF_LABELS = 100, 20
+"""Least steps to learn labels, up to so many passes. MiniLM with 500 texts, on other texts,
+after 38 steps, which are 3 passes, and after 100 to 120 (one seed): 50 classes 16 and 39 % right (19 % with
+transformers.Trainer and its defaults), Spearman of STS-B 0.16 and 0.30, SST-2 81 and 80 %."""
 MAX_TOKENS = {"cpu": 256, "gpu": 512}
 ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
@@ -284,7 +288,9 @@ def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
     """Return the steps of `PASSES` over the text, within limits; those of the profile for an unknown size."""
     if not per_pass:
         return config.trainer.max_steps
-    return math.ceil(min(MAX_STEPS[request.device], max(MIN_STEPS, PASSES * per_pass)))
+    has_labels = spec_of(config).predicts == "labels"
+    least = min(STEPS_OF_LABELS, PASSES_OF_LABELS * per_pass) if has_labels else 0
+    return math.ceil(min(MAX_STEPS[request.device], max(MIN_STEPS, least, PASSES * per_pass)))
 
 
 def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float) -> Iterator[Entry]:

@@ -110,6 +110,22 @@ def test_a_file_lints_clean_and_needs_each_of_its_keys(kind, text, device, comma
     assert Path("run.yaml").read_bytes() == Path("before.yaml").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("texts", "rows", "steps", "passes"),
+    [(10, 4, 40, 20), (100, 40, 40, 20), (400, 64, 100, 20), (4000, 64, 179, 3)],
+)
+def test_few_labels_are_read_more_often(texts, rows, steps, passes, command):
+    write_model(Path("model"), "bert")
+    table = [f"{text} {number},{label}" for number in range(texts // 2) for text, label in REVIEWS]
+    Path("some.csv").write_text("\n".join(["review,sentiment", *table]), encoding="utf-8")
+    command(
+        "init", "--from", "model", "--task", "classification", "--text", "some.csv", "--device", "gpu"
+    ).passed()
+    trainer = resolve_run(None, ["run.yaml"]).config.trainer
+    assert (trainer.per_device_train_batch_size, trainer.max_steps) == (rows, steps)
+    assert f"about {passes} passes" in Path("run.yaml").read_text(encoding="utf-8")
+
+
 KINDS = sorted({*ARCHITECTURES} - {"bert", "modernbert"})
 IS_CAUSAL = {kind: CAUSAL in ARCHITECTURES[kind].heads for kind in KINDS}
 
