@@ -26,7 +26,7 @@ from neobert.generation.folder import chat_folder
 from neobert.generation.request import ReplyEnd, Sampling
 from neobert.runfiles.checkpoint.manifest import seal
 
-CHAT = [sys.executable, "-m", "launcher", "chat"]
+LAUNCHER = ("-m", "launcher")
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
 
 
@@ -42,18 +42,22 @@ def reference(folder: Path, *conversation: tuple[str, str]) -> str:
     return str(tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
 
 
+def run(*words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *LAUNCHER, *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
 def shown(text: str) -> str:
     from neobert.printable import printable
 
     return printable(text, keep="\n\t")
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_piped_chat_keeps_its_history_until_it_is_cleared(chatty):
     """The second question is answered with the first in mind, the third without."""
     lines = "hello\nhow are you\n/help\n/clear\nhow are you\n/exit\nnever asked\n"
-    done = subprocess.run(
-        [*CHAT, str(chatty), *GREEDY, "--system", "today"], input=lines, capture_output=True, text=True
-    )
+    done = run("chat", str(chatty), *GREEDY, "--system", "today", stdin=lines)
     assert done.returncode == 0, done.stderr
     first = reference(chatty, ("system", "today"), ("user", "hello"))
     history = [("system", "today"), ("user", "hello"), ("assistant", first), ("user", "how are you")]
@@ -72,8 +76,9 @@ class Screen:
         self.seen = ""
         environment = os.environ | {"TERM": "xterm", "PYTHONUNBUFFERED": "1"}
         self.child = subprocess.Popen(
-            [*CHAT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            [sys.executable, *LAUNCHER, "chat", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(theirs)
 
@@ -119,6 +124,7 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty):
         os.close(screen.ours)
 
 
+@pytest.mark.usefixtures("warm")
 def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
     without = shutil.copytree(chatty, tmp_path / "plain")
     (without / "chat_template.jinja").unlink()
@@ -126,15 +132,14 @@ def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
         chat_folder(without)
     (without / "tokenizer.json").unlink()
     (tmp_path / "prompts.txt").write_text("hello\n", encoding="utf-8")
-    continued = [*CHAT[:-1], "evaluate", "generation", str(without), str(tmp_path / "prompts.txt")]
-    done = subprocess.run(continued, capture_output=True, text=True)
+    done = run("evaluate", "generation", str(without), str(tmp_path / "prompts.txt"))
     assert done.returncode == 1
     assert f"error: {without}: is a folder without a tokenizer that can be loaded [TOK001]" in done.stderr
     assert "Traceback" not in done.stderr
     masked = tmp_path / "masked"
     masked.mkdir()
     (masked / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}', encoding="utf-8")
-    done = subprocess.run([*CHAT, str(masked)], input="hi\n", capture_output=True, text=True)
+    done = run("chat", str(masked), stdin="hi\n")
     assert done.returncode == 2
     assert "config.json names BertForMaskedLM" in done.stderr
 
@@ -189,7 +194,7 @@ def server() -> Iterator[str]:
 
 
 def test_a_server_is_talked_to_in_openai_s_form_and_its_escapes_are_not_printed(server):
-    done = subprocess.run([*CHAT, server, *GREEDY], input="hi\nagain\n", capture_output=True, text=True)
+    done = run("chat", server, *GREEDY, stdin="hi\nagain\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1 \N{REPLACEMENT CHARACTER}[2Jmessages\n3 \N{REPLACEMENT CHARACTER}[2Jmessages\n"
     first = Stub.seen[0]

@@ -35,6 +35,7 @@ def causal_run(chatty: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run, chatty, tmp_path):
     import torch
     from safetensors.torch import load_file
@@ -60,6 +61,7 @@ def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run, chatty, tmp_pa
     assert isinstance(said[0], str)
 
 
+@pytest.mark.usefixtures("warm")
 def test_bf16_is_refused_for_a_format_in_fp32(causal_run, tmp_path):
     done = export(causal_run, "--to", "hf,onnx", "--dtype", "bf16", "-o", tmp_path / "out")
     assert done.returncode == EXIT_USAGE

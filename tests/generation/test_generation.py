@@ -14,6 +14,7 @@ from neobert.evaluation.generation.prompts import read_prompts
 from tests.generation.test_chat import reference
 
 
+@pytest.mark.usefixtures("warm")
 def test_prompts_are_continued_with_the_likeliest_tokens(chatty, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -51,6 +52,7 @@ def test_prompts_longer_than_the_rows_of_the_training_have_no_warning(chatty, ca
     assert not caplog.records
 
 
+@pytest.mark.usefixtures("warm")
 def test_gpt2_is_a_causal_model_under_another_name(chatty, tmp_path):
     """The name of its class in config.json does not end as those of the others."""
     from transformers import GPT2Config, GPT2LMHeadModel

@@ -14,9 +14,7 @@ from tests.families.layouts import DECODERS, SMALL
 from tests.families.test_decoders import build
 from tests.families.test_hf import build as build_encoder
 from tests.families.test_hf import described
-from tests.parallel.meta_ranks import MODELS
-
-NUM_RANKS = 3  # rows of no matrix here are a multiple of it
+from tests.parallel.meta_ranks import MODELS, NUM_RANKS
 
 
 def tied_neobert():

@@ -2,16 +2,15 @@
 
 Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
 It stops as the fork does, too. Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter,
-and are run by one.
+and are run by one. It imports little: hundreds of them start in a test run.
 """
 
-# ruff: noqa: F821  REAL and SOCKET stand above
+# ruff: noqa: F821, SIM105  REAL and SOCKET stand above, and contextlib takes time
+import _socket as socket
 import array
-import contextlib
-import json
+import marshal
 import os
 import signal
-import socket
 import sys
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
@@ -37,7 +36,7 @@ def main() -> None:
         "files": files,
     }
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
-    server.sendmsg([json.dumps(request).encode()], [rights] if files else [])
+    server.sendmsg([marshal.dumps(request)], [rights] if files else [])
     pid = int(server.recv(32))
     forward_to(pid)
     while (end := server.recv(32)) == b"stopped":
@@ -54,8 +53,10 @@ def remember(number: int, _: object) -> None:
 
 def forward_to(pid: int) -> None:
     def forward(number: int, _: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(pid, number)
+        except ProcessLookupError:
+            pass
 
     for number in FORWARDED:
         signal.signal(number, forward)
