@@ -150,6 +150,7 @@ def words(tmp_path):
     return {"path": str(tmp_path / "words.jsonl"), "cache_dir": str(tmp_path / "cache"), "eval_samples": 12}
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, killed_run, metrics, words):
     lower_case = {"vocab_size": 128, "lowercase": True, "strip_accents": True}  # its text has no capitals
     trainer = {"max_steps": 2, "save_steps": 0, "eval_steps": 0}

@@ -37,7 +37,7 @@ from neobert.runfiles.evaluation_report import Figure, summary
 from tests.export.conftest import leave_unread
 from tests.framed_tokenizers import tokenizer_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 
 ST = "sentence-transformers"

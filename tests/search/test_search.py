@@ -126,6 +126,7 @@ def test_what_was_edited_is_refused(edited, message, index, tmp_path):
     assert caught.value.exit_code == EXIT_CHECK_FAILED
 
 
+@pytest.mark.usefixtures("warm")
 def test_an_index_that_lacks_a_file_names_it(index, capsys):
     (index / "offsets.npy").unlink()
     assert app.run(["search", str(index), "text"]) == EXIT_USAGE

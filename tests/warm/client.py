@@ -1,11 +1,11 @@
 """Stand-in for the interpreter: sends its arguments to the server of warm interpreters, ends as the fork.
 
-Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
-It stops as the fork does, too. Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter,
-and are run by one. It imports little: hundreds of them start in a test run.
+Tests write it into a file of its own, after a line with the interpreter and one with the sockets of the
+server. It stops as the fork does, too. Options other than `-I`, `-P`, `-u`, `-m`, `-c` and `-` are for a real
+interpreter, and are run by one. It imports little: hundreds of them start in a test run.
 """
 
-# ruff: noqa: F821, SIM105  REAL and SOCKET stand above, and contextlib takes time
+# ruff: noqa: F821, SIM105  REAL, SOCKET and BARE stand above, and contextlib takes time
 import _socket as socket
 import array
 import marshal
@@ -18,14 +18,14 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 
 def main() -> None:
     arguments, flags = sys.argv[1:], set()
-    while arguments[:1] in (["-P"], ["-u"]):
+    while arguments[:1] in (["-I"], ["-P"], ["-u"]):
         flags.add(arguments.pop(0))
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c", "-")):
         os.execv(REAL, [REAL, *sys.argv[1:]])
     for number in FORWARDED:
         signal.signal(number, remember)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server.connect(SOCKET)
+    server.connect(BARE if "-I" in flags else SOCKET)
     files = [int(name) for name in os.listdir("/proc/self/fd")]
     files = sorted(number for number in files if number != server.fileno() and is_open(number))
     request = {

@@ -27,19 +27,20 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     folder = shared_folder(tmp_path_factory.getbasetemp()) / "warm"
-    python, listening = folder / "python", folder / "socket"
+    python, listening, bare = (folder / each for each in ("python", "socket", "bare"))
     try:
         folder.mkdir()
     except FileExistsError:
         pass
     else:
-        head = f"#!{sys.executable} -IS\nREAL, SOCKET = {sys.executable!r}, {str(listening)!r}\n"
+        places = [sys.executable, str(listening), str(bare)]
+        head = f"#!{sys.executable} -IS\nREAL, SOCKET, BARE = {places!r}\n"
         python.write_text(head + CLIENT.read_text(encoding="utf-8"), encoding="utf-8")
         python.chmod(0o755)
         owner = os.getppid() if is_worker else os.getpid()
         start_warm_server(listening, python, owner)
     deadline_s = time.monotonic() + WARM_PATIENCE_S
-    while not listening.exists():
+    while not (listening.exists() and bare.exists()):
         assert time.monotonic() < deadline_s, f"see {folder / 'log'}"
         time.sleep(0.05)
     return str(python)

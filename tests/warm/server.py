@@ -5,7 +5,8 @@
 Importing takes up to eight seconds of a core; most children of tests compute for less than one. A client
 (`client.py`, which tests put in the place of `sys.executable`) sends its arguments, environment, folder and
 open files; the fork runs as that process would. The client stops and ends as its fork does, and the fork ends
-with its client.
+with its client. Isolated processes (`-I`) are forks of another one, which has imported libraries but nothing
+of this project; its socket is `bare`, in the same folder.
 """
 
 from __future__ import annotations
@@ -27,11 +28,20 @@ import threading
 import traceback
 import warnings
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# What children import as they run, imported once.
+# What children import that load an exported folder, without the project.
+LIBRARIES = (
+    "onnxruntime",
+    "sentence_transformers",
+    "transformers.dynamic_module_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+)
+# What other children import as they run.
 WARM = (
     "launcher.cli.app",
     "launcher.cli.config_options",
@@ -137,6 +147,14 @@ class Server:
         client.close()
 
 
+def serve_forks_with(modules: Iterable[str], path: Path, owner: int) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    for each in weakref.finalize._registry:  # of torch's operators: that takes 0.03 seconds at each end
+        each.atexit = False
+    Server(path, owner).serve()
+
+
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
     room = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
     message, ancillary, _, _ = client.recvmsg(MAX_MESSAGE_BYTES, room)
@@ -169,12 +187,14 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    if cache := os.environ.get("HF_MODULES_CACHE"):
+        sys.modules["transformers.dynamic_module_utils"].HF_MODULES_CACHE = cache  # read as it is imported
     random.seed()
     tempfile.tempdir = None
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
     if "-u" in request["flags"] and sys.stdout:
         sys.stdout.reconfigure(write_through=True)
-    code = _run(request["arguments"], is_safe="-P" in request["flags"])
+    code = _run(request["arguments"], set(request["flags"]))
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -202,11 +222,11 @@ def _stream(number: int, mode: str) -> Any:
         return None
 
 
-def _run(arguments: list[str], is_safe: bool) -> int:
+def _run(arguments: list[str], flags: set[str]) -> int:
     """Run as the interpreter would; return the exit code."""
     try:
         try:
-            _run_program(arguments, is_safe)
+            _run_program(arguments, flags)
             code = 0
         except SystemExit as end:
             code = _code_of(end)
@@ -224,24 +244,30 @@ def _run(arguments: list[str], is_safe: bool) -> int:
     return code
 
 
-def _run_program(arguments: list[str], is_safe: bool) -> None:
+def _run_program(arguments: list[str], flags: set[str]) -> None:
     option, *rest = arguments
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if "-I" in flags:
+        given = []
+
+    def path_after(first: str) -> list[str]:
+        return given if flags & {"-I", "-P"} else [first, *given]
+
     if option == "-m":
-        sys.argv, sys.path[:1] = rest, given if is_safe else [os.getcwd(), *given]
+        sys.argv, sys.path[:1] = rest, path_after(os.getcwd())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # it was imported before
             _, spec, code = runpy._get_module_details(rest[0])
         sys.argv[0] = spec.origin
         _run_main(code, spec.origin, spec)
     elif option == "-c":
-        sys.argv, sys.path[:1] = ["-c", *rest[1:]], given if is_safe else ["", *given]
+        sys.argv, sys.path[:1] = ["-c", *rest[1:]], path_after("")
         _run_main(compile(rest[0], "<string>", "exec"), None, None)
     elif option == "-":
-        sys.argv, sys.path[:1] = arguments, given if is_safe else ["", *given]
+        sys.argv, sys.path[:1] = arguments, path_after("")
         _run_main(compile(sys.stdin.read(), "<stdin>", "exec"), "<stdin>", None)
     else:
-        sys.argv, sys.path[:1] = arguments, [os.path.dirname(os.path.abspath(option)), *given]
+        sys.argv, sys.path[:1] = arguments, path_after(os.path.dirname(os.path.abspath(option)))
         with open(option, "rb") as file:
             _run_main(compile(file.read(), option, "exec"), option, None)
 
@@ -268,8 +294,7 @@ def _code_of(end: SystemExit) -> int:
 if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # as `tests/conftest.py` has it
     sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
-    for module in WARM:
-        importlib.import_module(module)
-    for each in weakref.finalize._registry:  # of torch's operators: that takes 0.03 seconds at each end
-        each.atexit = False
-    Server(Path(sys.argv[1]), int(sys.argv[3])).serve()
+    path, owner = Path(sys.argv[1]), int(sys.argv[3])
+    if not os.fork():
+        serve_forks_with(LIBRARIES, path.with_name("bare"), owner)
+    serve_forks_with(WARM, path, owner)
