@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from neobert.bench.device import gpu_uuid
 from neobert.config.annotations import hints_of, members_of
@@ -131,10 +131,10 @@ def recording_products() -> Iterator[dict[str, float]]:
     The dict is filled after the block. Only torch operators are counted, not this project's kernels.
     """
     flops: dict[str, float] = defaultdict(float)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
+    with profile(record_shapes=True) as profiler:  # torch.profiler would build a tree of all events, too
         yield flops
-    assert profiler.profiler is not None
-    for event in profiler.profiler.kineto_results.events():
+    assert profiler.kineto_results is not None
+    for event in profiler.kineto_results.events():
         found = _product(event)
         if found:
             flops[found[0]] += found[1]
