@@ -323,13 +323,13 @@ def require_newest(folder: Path, environment: Mapping[str, str] = os.environ) ->
         raise replaced_error(folder)
 
 
-def follows_lost_attempt(folder: Path, environment: Mapping[str, str] = os.environ) -> bool:
+def follows_lost_attempt(folder: Path) -> bool:
     """Return whether Slurm has started this job again after the attempt in the run directory.
 
     To Slurm that attempt has ended, but processes of a lost node may still run.
     """
     before = read_json(folder / FILE)
-    return _is_same_job(before, environment) and _number_of(before) < _restarts(environment)
+    return _is_same_job(before, os.environ) and _number_of(before) < _restarts(os.environ)
 
 
 def _is_same_job(before: Record, environment: Mapping[str, str]) -> bool:
