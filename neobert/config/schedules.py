@@ -10,6 +10,7 @@ from bisect import bisect_left
 from typing import NamedTuple, TypeVar
 
 from neobert.config.decays import DECAYS
+from neobert.config.nodes import LARGEST_INT
 from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerConfig
 
 WARMUP_START = 1e-4
@@ -102,7 +103,7 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
 
 def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
     """Return the smallest number of steps in which a rank processes at least this number of microbatches."""
-    most = range(math.ceil(microbatches) + 1)
+    most = range(math.ceil(min(microbatches, LARGEST_INT - 1)) + 1)
     return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
 
 

@@ -205,7 +205,9 @@ class _Reader:
         self.num_values += num_values
         if self.num_values > MAX_VALUES:
             raise self.unreadable(
-                f"the file expands to more than {MAX_VALUES} values", "use fewer aliases", event
+                f"the file expands to more than {MAX_VALUES} values",
+                "use fewer aliases" if self.anchors else "check the path: this may not be a run file",
+                event,
             )
 
     def check_depth(self, depth: int, event: Any) -> None:

@@ -167,6 +167,13 @@ def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of):
     (issue,) = issues_of("\n".join(lines))
     assert issue.code == "CFG011"
     assert "expands to more than" in issue.message
+    assert issue.hint == "use fewer aliases"
+
+
+def test_a_file_of_too_many_values_has_no_aliases_to_remove(issues_of):
+    (issue,) = issues_of("\n".join(f"k{n}: {n}" for n in range(30_000)))
+    assert "expands to more than" in issue.message
+    assert issue.hint == "check the path: this may not be a run file"
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,7 @@ def test_the_same_problem_is_said_once():
         ("guard.max_lost_minutes", "240", "240.1", "requires a waiver of CKP002"),
         ("guard.receipt_ttl_hours", "168", "1e300", "at most a week"),
         ("model.max_position_embeddings", "16777216", "2000000000", "Maximum sequence length"),
+        ("model.num_hidden_layers", "10000", "9223372036854775807", "Number of encoder blocks"),
         ("watchdog.step_limit_s", "604800", "604801", "at most a week"),
         ("watchdog.grace_s", "3600", "3601", "Grace period"),
         ("watchdog.max_restarts", "100", "101", "Restarts from the newest checkpoint"),

@@ -200,6 +200,9 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),
         ('{"model_type": "bert", "hidden_size": 1e3}', "hidden_size is 1000.0, expected a positive integer"),
         ('{"model_type": "bert", "num_hidden_layers": 0}', "num_hidden_layers is 0"),
+        ('{"model_type": "bert", "num_hidden_layers": 2147483648}', "an integer below 2,147,483,648"),
+        ('{"model_type": "modernbert", "num_hidden_layers": 2147483647}', "integer of at most 10,000"),
+        ('{"model_type": "gpt2", "n_layer": 10001}', "n_layer is 10001, expected a positive integer of at"),
         ('{"model_type": "bert", "is_decoder": true}', "attend in both directions"),
         ('{"model_type": "modernbert", "layer_types": ["\\u001b[2J"]}', "layer_types is"),
         (

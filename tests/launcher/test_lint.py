@@ -673,3 +673,19 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command, run_
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
     assert "models of type bert, modernbert, roberta, " in finding["message"]
     assert finding["hint"] == "set model.config to a model of one of them"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model.num_attention_heads", "9223372036854775807", "is not divisible by 9223372036854775807 heads"),
+        ("trainer.max_epochs", "1e300", ""),
+        ("trainer.max_epochs", "1.7e308", ""),
+    ],
+)
+def test_absurd_numbers_are_counted_without_going_over_them(command, run_file, key, value, message):
+    run_file("A sentence.\n" * 500, "text.txt")
+    run = run_file("profile: cpu\ndataset: {path: text.txt}\ntokenizer: {vocab_size: 512}\n")
+    answer = command("lint", run, f"--{key}", value)
+    assert (answer.code, message in answer.out) == (1 if message else 0, True)
+    assert "unexpected" not in answer.err

@@ -15,7 +15,6 @@ from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
 from neobert.plurals import listed
 from neobert.precision.libraries import LIBRARIES, conversions_of
-from neobert.precision.library import layers_of
 from neobert.tasks.specs import spec_of
 from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
@@ -99,7 +98,7 @@ def _not_enabled(run: ResolvedRun) -> Violations:
 
 
 def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
-    names = [*dict.fromkeys(each.name for each in layers_of(plan.shape))]
+    names = [*plan.shape.linear_layers]
     for conversion in conversions_of(config):
         path, texts = conversion.key("filter_fqns"), conversion.section.filter_fqns
         matched = [text for text in texts if any(text in name for name in names)]

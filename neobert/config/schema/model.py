@@ -10,6 +10,7 @@ from neobert.schema_fields import (
     Beta,
     ConfigSection,
     NonEmpty,
+    NumBlocks,
     PositiveFloat,
     PositiveInt,
     SequenceLength,
@@ -78,7 +79,7 @@ class ModelConfig(ConfigSection):
         "Model family: neobert, hf for a transformers model, or nsa for native sparse attention.",
     )
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
-    num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
+    num_hidden_layers: NumBlocks = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
     intermediate_size: PositiveInt = key(
         3072, "Nominal feed-forward width; SwiGLU uses two thirds of it, rounded up to a multiple of 8."
@@ -175,7 +176,7 @@ class HfModelConfig(ConfigSection):
         replaces=(*SIZES, "config"),
     )
     hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
-    num_hidden_layers: PositiveInt | None = key(None, "Number of blocks.")
+    num_hidden_layers: NumBlocks | None = key(None, "Number of blocks.")
     num_attention_heads: PositiveInt | None = key(None, "Number of attention heads.")
     num_key_value_heads: PositiveInt | None = key(
         None,
@@ -221,7 +222,7 @@ class NsaModelConfig(ConfigSection):
 
     type: Literal["nsa"] = key("nsa", "Model family: a causal model with native sparse attention.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
-    num_hidden_layers: PositiveInt = key(12, "Number of blocks.")
+    num_hidden_layers: NumBlocks = key(12, "Number of blocks.")
     num_heads: PositiveInt = key(
         16, "Number of query heads: num_kv_heads times a power of two that is at least 16."
     )

@@ -48,7 +48,9 @@ class Settings(NamedTuple):
         """Return an integer setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
         if type(value) is not int or not least <= value < LARGEST:
-            raise self.wrong(name, "a positive integer" if least == 1 else f"an integer of at least {least}")
+            expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
+            is_large = type(value) is int and value >= LARGEST
+            raise self.wrong(name, f"an integer below {LARGEST:,}" if is_large else expected)
         return value
 
     def size_or_none(self, name: str, default: int | None) -> int | None:

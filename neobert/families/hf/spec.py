@@ -15,6 +15,7 @@ from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
 from neobert.families.hf.heads import heads_of, takes_texts
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
+from neobert.schema_fields import MOST_BLOCKS
 from neobert.tasks.specs import SPECS, spec_of
 
 BY_LENGTH = ("dynamic", "longrope", "su")
@@ -54,7 +55,10 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
         values.update({name: section.dropout for name in settings if name})
     if not architecture.packs:
         values["attn_implementation"] = "eager"  # the only one that the code of the model has
-    return given._replace(values=values), architecture
+    given, num_blocks = given._replace(values=values), architecture.named("num_hidden_layers")
+    if given.size(num_blocks, 1) > MOST_BLOCKS:
+        raise given.wrong(num_blocks, f"a positive integer of at most {MOST_BLOCKS:,}")
+    return given, architecture
 
 
 def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
