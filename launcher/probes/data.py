@@ -86,7 +86,7 @@ def _all_of(texts: Sequence[Text]) -> Text:
     """Combine the corpora of a mixture; if a corpus is unreadable or empty, return that corpus instead."""
     for text in texts:
         has_nothing = text.num_files > 0 and not text.size_bytes
-        if not text.is_readable or has_nothing:
+        if not text.is_readable or has_nothing or text.reason:
             return text
     return Text(
         ", ".join(text.source for text in texts),
@@ -144,6 +144,8 @@ def _local_text(paths: Sequence[str]) -> Text:
 
 
 def _local(path: Path) -> Text:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # not empty: DAT032 says what it is
+        return Text(str(path), exists=True, is_readable=True, reason="not a regular file")
     num_files, size_bytes, unreadable = 0, 0, ""
     for file in _files(path):
         num_files += 1

@@ -113,6 +113,8 @@ def verify_sources(file: RuleFile) -> None:
     for source in file.rules.sources:
         place = file.place_of(source)
         try:
+            if place.exists() and not place.is_file():  # reading a FIFO or a device may never end
+                _refuse(file, f"source {source.path} is not a regular file", "set path to a file")
             digest = file_sha256(place)
         except FileNotFoundError:
             hint = printable(f"download {source.url} to {os.path.abspath(place)}")

@@ -106,6 +106,15 @@ def test_text_that_cannot_be_read_is_found_before_a_run(lint, command, tmp_path,
     assert (answer.code, "DAT032" in answer.out) == (1, True)
 
 
+@pytest.mark.child  # git
+def test_a_fifo_is_one_finding_and_is_not_called_empty(lint, command, tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    lint(str(tmp_path / "pipe.txt"))
+    answer = command("preflight", "run.yaml", "--level", "static,host", "--output-format", "json")
+    failed = {each["code"]: each["message"] for each in answer.json["findings"] if each["severity"] == "fail"}
+    assert failed == {"DAT032": f"{tmp_path / 'pipe.txt'}: is not a regular file"}
+
+
 def test_text_that_cannot_be_opened_is_a_finding_next_to_those_of_other_files(command, tmp_path):
     for name, path in (("a.yaml", "x" * 300), ("b.yaml", "3")):
         (tmp_path / name).write_text(f"profile: cpu-demo\ndataset:\n  path: {path}\n")

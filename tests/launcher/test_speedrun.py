@@ -112,6 +112,9 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "a folder as a source": (
         {"sources": [{"url": URL, "path": ".", "sha256": "0" * 64}]}, 2, "hint: set path to a file",
     ),
+    "a device as a source": (
+        {"sources": [{"url": URL, "path": "/dev/zero", "sha256": "0" * 64}]}, 2, "is not a regular file",
+    ),
     "a wrong fixed key": (
         {"fixed": {**FIXED, "dataset": {**FIXED["dataset"], "pth": "a"}}}, 1,
         "dataset.pth is not a key --> rules.yaml:8",

@@ -45,6 +45,13 @@ def test_a_file_is_hashed_piece_by_piece(size, tmp_path, monkeypatch):
     assert manifest.file_sha256(tmp_path / "file") == hashlib.sha256(content).hexdigest()
 
 
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="no /proc")
+def test_a_file_without_a_size_is_hashed_whole():
+    file = Path("/proc/version")
+    assert file.stat().st_size == 0
+    assert manifest.file_sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
     assert folders.find(tmp_path / "none", "auto") is None
     (tmp_path / ".tmp-5-1").mkdir()

@@ -198,7 +198,8 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        buffer = memoryview(bytearray(min(BUFFER_BYTES, os.fstat(file.fileno()).st_size)))
+        size = max(4096, os.fstat(file.fileno()).st_size)  # files of /proc have content and the size 0
+        buffer = memoryview(bytearray(min(BUFFER_BYTES, size)))
         while size := file.readinto(buffer):
             digest.update(buffer[:size])
     return digest.hexdigest()
