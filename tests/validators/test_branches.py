@@ -536,6 +536,14 @@ def test_sharded_weights_need_the_recipe_that_gathers_them_if_there_is_one(judge
     assert hints == [f"{edits}, or set distributed.mode to replicated", "set distributed.mode to replicated"]
 
 
+@pytest.mark.parametrize("section", [CONVERTED, EMULATED, TENSORWISE, ENGINE])
+def test_on_a_cpu_no_hint_leads_to_a_recipe_that_needs_a_gpu(section, judge_situation):
+    sharded = {"profile": "cpu-demo", "config.distributed.mode": "fsdp2"}
+    sharded |= {"config.trainer.mixed_precision": "bf16", "config.model.kernel_backend": "auto"}
+    found = {each.path: each.hint for each in judge_situation(section | sharded).of("PRE007")}
+    assert found["distributed.mode"] == "set distributed.mode to replicated"
+
+
 def test_an_emulated_recipe_may_be_slower(judge_situation):
     slower = {"facts.rehearsal.low_precision": BEATS_TORCH}
     assert judge_situation(CONVERTED | slower).of("PRE011")

@@ -142,7 +142,9 @@ def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
     is_sharded = run.config.distributed.mode == "fsdp2"
     if is_sharded and not conversion.gathers_low:
         message, hint = f"{conversion.name} does not support sharded weights", f"set {mode} to replicated"
-        readers = [name for name, row in conversion.library.recipes.items() if gathers in row.reads]
+        # The emulated recipes of a CPU gather nothing.
+        recipes = {} if run.device == "cpu" else conversion.library.recipes
+        readers = [name for name, row in recipes.items() if gathers in row.reads]
         if conversion.name in readers:
             message = f"{conversion.name} with sharded weights needs {conversion.key(gathers)}"
             hint = f"set {conversion.key(gathers)} to true, or {hint}"
