@@ -35,7 +35,8 @@ from neobert.errors import (
 from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, latest
+from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, latest, newest_usable
+from neobert.runfiles.checkpoint.manifest import verify_sizes
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
 
@@ -181,8 +182,12 @@ def _is_saved_to_the_end(folder: Path) -> bool:
 
 
 def saved_step(folder: Path) -> int:
-    """Return the step of the newest checkpoint; 0 if there is none. A killed save has not moved `latest`."""
-    return max(checkpoint_steps(folder / CHECKPOINTS), default=0)
+    """Return the step of the newest checkpoint whose files have their sizes; 0 if there is none.
+
+    A killed save has not moved `latest`. The trainer, which reads the files anyway, compares their content.
+    """
+    newest = newest_usable(folder / CHECKPOINTS, verify_sizes)
+    return int(newest.name) if newest else 0
 
 
 def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) -> bool:

@@ -99,10 +99,21 @@ def kill_agent() -> None:
             process.kill()
 
 
+def damage_and_end() -> None:
+    """Cut the weights of the newest checkpoint, as a disk that lost its last writes, and be killed."""
+    checkpoints = Path(sys.argv[1]).parent / "checkpoints"
+    newest = max(
+        (each for each in checkpoints.iterdir() if each.name.isdigit()), key=lambda each: int(each.name)
+    )
+    os.truncate(newest / "model.safetensors", 100)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 FACTORS = {"nan": float("nan"), "spike": 12.0}
 FAULTS = {
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "damaged": damage_and_end,
     "agent": kill_agent,
     "interpreter": hold_the_interpreter,
     "data": lambda: time.sleep(OUTLASTS_ANY_TEST),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.rundir.records import read_json
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import find, follow
 from neobert.runfiles.checkpoint.manifest import verify
@@ -83,6 +84,20 @@ def test_a_damaged_run_goes_on_from_the_older_one(saved, run, exact, tmp_path, n
     assert run(run_dir) == 0
     assert exact(run_dir) == expected
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()
+
+
+@pytest.mark.e2e
+def test_a_restart_names_the_checkpoint_that_it_resumes_from(launch, exact, capsys):
+    run_dir, ending = launch({"kind": "damaged", "step": 12})
+    assert (ending.status, ending.restarts) == ("finished", 1)
+    (spoiled,) = (run_dir / "checkpoints").glob(".corrupt-*")
+    resumed = int(spoiled.name.split("-")[1]) - 3
+    log = (run_dir / "logs" / "rank_0.log").read_text(encoding="utf-8")
+    assert f"resuming from {run_dir}/checkpoints/{resumed}, step {resumed}\n" in log
+    (lost,) = read_json(run_dir / "manifest.json")["restarts"]
+    assert lost["from"] == f"checkpoint {resumed}"
+    assert f"restarting from checkpoint {resumed} " in capsys.readouterr().err
+    assert [row["step"] for row in exact(run_dir)] == list(range(13))
 
 
 def test_where_all_are_bad_nothing_is_overwritten(saved, run, tmp_path):

@@ -7,9 +7,9 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -133,6 +133,17 @@ def verify(folder: Path) -> Manifest:
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         list(pool.map(partial(verify_file, folder), content["files"], content["files"].values()))
     refuse_strays(folder, present - {FILE_NAME, PARTIAL_NAME}, content["files"])
+    return _summary(content)
+
+
+def verify_sizes(folder: Path) -> Manifest:
+    """Verify that every file of a checkpoint exists with its size, without reading it.
+
+    Raises `ProjectError` CKP007, and `PermissionError`.
+    """
+    content = _read(folder)
+    for name, expected in content["files"].items():
+        _verify_size(folder, name, expected)
     return _summary(content)
 
 
@@ -287,17 +298,29 @@ def verify_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
 
     Raises `ProjectError` CKP007 if they differ or the file cannot be read, and `PermissionError`.
     """
-    path, shown = folder / name, printable(name)
+    _verify_size(folder, name, expected)
+    path = folder / name
+    with _naming(folder, name):
+        is_intact = path.is_file() and file_sha256(path) == expected["sha256"]
+    if not is_intact:
+        raise broken(folder, f"the content of {printable(name)} changed after the save")
+
+
+def _verify_size(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
+    with _naming(folder, name):
+        size = (folder / name).stat().st_size
+    if size != expected["size"]:
+        raise broken(folder, f"{printable(name)} has {size} bytes, not {expected['size']}")
+
+
+@contextmanager
+def _naming(folder: Path, name: str) -> Iterator[None]:
+    """Convert errors of reading a file to CKP007, except a missing permission: the file may be intact."""
     try:
-        size = path.stat().st_size
-        is_intact = path.is_file() and size == expected["size"] and file_sha256(path) == expected["sha256"]
+        yield
     except FileNotFoundError:
-        raise broken(folder, f"{shown} is missing") from None
+        raise broken(folder, f"{printable(name)} is missing") from None
     except PermissionError:
         raise
     except OSError as error:
-        raise broken(folder, f"{shown} cannot be read: {error}") from error
-    if size != expected["size"]:
-        raise broken(folder, f"{shown} has {size} bytes, not {expected['size']}")
-    if not is_intact:
-        raise broken(folder, f"the content of {shown} changed after the save")
+        raise broken(folder, f"{printable(name)} cannot be read: {error}") from error
