@@ -203,12 +203,11 @@ def plan_evaluations(
 
 def num_evaluations(trainer: TrainerConfig) -> int:
     """Return the number of evaluations: before the first step, every `eval_steps` steps, and at the end."""
-    return 1 + evaluations_after(0, trainer)
+    return 1 + evaluations_after(0, trainer.max_steps, trainer.eval_steps)
 
 
-def evaluations_after(step: int, trainer: TrainerConfig) -> int:
-    """Return the number of evaluations after `step`."""
-    last, every = trainer.max_steps, trainer.eval_steps
+def evaluations_after(step: int, last: int, every: int) -> int:
+    """Return the number of evaluations after `step`: each `every` steps (0: none), and at step `last`."""
     between = (last - 1) // every - step // every if every else 0
     return between + 1 if step < last else 0
 

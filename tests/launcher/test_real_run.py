@@ -91,6 +91,8 @@ def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child):
     trained = run_child("train", *one, "--strict", "--output-format", "json").passed()
     judged = run_child("preflight", "--level", "data", *one, "--set", "trainer.output_dir=other", "-v")
     assert f"{trained.json['step']} steps x" in judged.out
+    *_, last = Path("run/heartbeat_rank0.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(last)["eta_s"] == 0.0, "no evaluation is due after the epoch"
     assert "DAT004" in run_child("preflight", "--level", "data", *one[:3]).out
 
 

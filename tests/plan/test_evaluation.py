@@ -36,7 +36,7 @@ def test_as_many_are_counted_as_the_trainer_makes(max_steps, every):
     made = sum(hook.is_due(step, max_steps) for step in range(max_steps + 1))
     trainer = TrainerConfig(max_steps=max_steps, eval_steps=every)
     assert num_evaluations(trainer) == made
-    left = [evaluations_after(step, trainer) for step in range(max_steps + 1)]
+    left = [evaluations_after(step, max_steps, every) for step in range(max_steps + 1)]
     assert left == [
         sum(hook.is_due(later, max_steps) for later in range(step + 1, max_steps + 1))
         for step in range(max_steps + 1)

@@ -168,8 +168,9 @@ def _eta_s(trainer: Trainer) -> float | None:
     step, step_time_s = trainer.progress.step, trainer.state.last_metrics.smoothed_step_time_s
     if step_time_s is None:
         return None
-    evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.state.evaluation_s
-    return (trainer.max_steps - step) * step_time_s + evaluations_s
+    last, every = trainer.max_steps, trainer.config.trainer.eval_steps
+    evaluations_s = evaluations_after(step, last, every) * trainer.state.evaluation_s
+    return (last - step) * step_time_s + evaluations_s
 
 
 def _at_risk(trainer: Trainer | None) -> Line:
