@@ -112,21 +112,23 @@ def require_extendable(weights: Weights, positions: str, length: int) -> None:
     if length <= weights.positions:
         trained = f"the {weights.positions:,} tokens of the weights"
         message = f"{CONTEXT} {length} is for rows longer than {trained}"
-        hint = f"set --dataset.max_seq_length {length} instead"
-        raise ProjectError("usage", message, hint, CONTEXT, EXIT_USAGE)
+        raise ProjectError("usage", message, _without_context(length), CONTEXT, EXIT_USAGE)
     if weights.keys.get("rope"):
         return
     model = f"{printable(weights.kind)} in {weights.folder}"
     stated = f"the {weights.positions:,} {positions} positions of the {model}"
-    way = f"pass {CONTEXT} {weights.positions}"
     if positions == "rotary":
-        more = f"raise rope_theta and max_position_embeddings in {weights.folder}/config.json, or {way}"
+        settings = f"rope_theta and max_position_embeddings in {weights.folder}/config.json"
+        more = f"raise {settings}, {_without_context(length)}"
         message = f"{CONTEXT} {length} exceeds {stated}, whose base is set in config.json"
         raise ProjectError("usage", message, more, CONTEXT, EXIT_USAGE)
     message = f"{CONTEXT} {length} exceeds {stated}: later positions have no trained values"
-    raise ProjectError(
-        "usage", message, f"{way}, or a model with rotary positions as {OPTION}", CONTEXT, EXIT_USAGE
-    )
+    hint = f"{_without_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
+    raise ProjectError("usage", message, hint, CONTEXT, EXIT_USAGE)
+
+
+def _without_context(length: int) -> str:
+    return f"leave out {CONTEXT}, and set dataset.max_seq_length to {length} in the run file"
 
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:

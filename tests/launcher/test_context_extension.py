@@ -99,10 +99,10 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
             "bert",
             {},
             "exceeds the 128 learned positions of the bert in model",
-            "pass --context 128, or a model",
+            "leave out --context, and set dataset.max_seq_length to 128 in the run file, or pass a model",
         ),
         ("modernbert", {}, "exceeds the 128 rotary positions of the modernbert", "raise rope_theta"),
-        ("neobert", {"rope": False}, "exceeds the 1,024 learned positions", "pass --context 1024"),
+        ("neobert", {"rope": False}, "exceeds the 1,024 learned positions", "dataset.max_seq_length to 1024"),
     ],
 )
 def test_positions_that_cannot_be_extended_are_refused(command, kind, settings, problem, hint):
@@ -123,7 +123,7 @@ def test_rows_that_are_no_longer_than_before_are_refused(command):
     answer = command("init", "--from", "model", "--text", "long.jsonl", "--context", "512")
     assert (answer.code, Path("run.yaml").exists()) == (2, False)
     assert "--context 512 is for rows longer than the 1,024 tokens of the weights" in answer.err
-    assert "set --dataset.max_seq_length 512" in answer.err
+    assert "leave out --context, and set dataset.max_seq_length to 512 in the run file" in answer.err
 
 
 def test_a_context_without_weights_is_an_error(command):

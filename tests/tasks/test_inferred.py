@@ -362,6 +362,9 @@ def test_a_table_may_have_the_name_of_a_text(infer):
 def test_words_without_lists_are_refused():
     with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
         tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))
+    with pytest.raises(ProjectError, match="found no lists") as refusal:
+        tagged(Path("a.csv"), {"dataset.text_column": "tokens"})
+    assert "NAME.conll" in refusal.value.hint, "the column is there, and has no lists"
 
 
 @pytest.mark.parametrize(
@@ -384,6 +387,20 @@ def test_columns_of_pairs(columns, keys, num_texts):
     table = paired(write("a.jsonl", columns))
     assert {key.rpartition(".")[2]: value for key, value in table.keys.items()} == keys
     assert len(table.lengths) == num_texts
+
+
+@pytest.mark.parametrize("name", ["label", "gold_label"])
+def test_labels_of_pairs_that_are_no_scores_are_noted(name):
+    rows = {"premise": TEXTS, "hypothesis": TEXTS, name: of(["entailment", "contradiction"])}
+    (note,) = (each for each in paired(write("nli.csv", rows)).notes if "not read" in each)
+    assert f"column '{name}' ('contradiction', 'entailment'); remove rows" in note
+    rows[name] = ["entailment"] * len(TEXTS)
+    assert not any("not read" in each for each in paired(write("entailed.csv", rows)).notes)
+
+
+def test_pairs_of_duplicates_and_others_have_scores():
+    rows = {"question1": TEXTS, "question2": TEXTS, "is_duplicate": of([0, 1])}
+    assert paired(write("quora.csv", rows)).keys["contrastive.score_column"] == "is_duplicate"
 
 
 def test_negatives_that_the_first_rows_lack_are_found():

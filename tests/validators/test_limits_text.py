@@ -464,7 +464,9 @@ def test_words_that_a_tokenizer_changes(overrides, hint):
     assert found("DAT035", run, replace(resumed, resume=replace(resumed.resume, is_continued=True)))
 
 
-@pytest.mark.parametrize(("overrides", "number"), [((), 0), (WORDS, 1), (CLASSIFIED, 0)])
+@pytest.mark.parametrize(
+    ("overrides", "number"), [((), 0), (WORDS, 1), (CLASSIFIED, 0), (["task=question_answering"], 0)]
+)
 def test_the_case_of_labelled_words(overrides, number):
     lowered = with_text(lowered_words=21, lowered_example=("Rome", "rome"))
     run = run_of("dataset.path=a.txt", "dataset.name=null", *overrides)

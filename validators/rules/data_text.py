@@ -219,11 +219,10 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
     """
     if facts.resume is not None and facts.resume.exists and not facts.resume.is_continued:
         return
-    task = spec_of(run.config)
-    labels_words = task.labels is not None and not task.labels_texts
+    labels = spec_of(run.config).labels
     for text in needed(facts.text):
         changes = [(text.altered_words, text.altered_example, "changes", "strip_accents")]
-        if labels_words:
+        if labels is not None and labels(run.config).unit == "word":
             changes.append((text.lowered_words, text.lowered_example, "lower-cases", "lowercase"))
         for number, example, verb, key in changes:
             if text.words and (share := number / text.words) > MAX_ALTERED:

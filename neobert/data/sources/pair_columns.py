@@ -11,7 +11,7 @@ POSITIVES = (
     "positive", "pos", "document", "corpus", "passage", "answer", "sentence2", "question2", "text2", "sent1",
     "hypothesis",
 )  # fmt: skip
-LABELS = ("label", "labels")
+LABELS = ("label", "labels", "gold_label", "is_duplicate")
 SCORES = ("score", "scores", "similarity", "similarity_score", "relatedness_score", *LABELS)
 CODE = "DAT020"
 LARGEST_SCORE = 1e30

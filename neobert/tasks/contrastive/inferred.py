@@ -52,6 +52,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         keys[SCORE_SETTING] = score.name
         loss = "KL divergence from a teacher" if negatives else "CoSENT"
         notes.append(f"scores: column {quoted(score.name)}; the loss is {loss}")
+    notes += [
+        _unread(each) for each in known_columns(others, LABELS) if each is not score and len(each.values) > 1
+    ]
     # A cell with a list is several texts.
     lengths = tuple(
         length // max(1, each.max_different)
@@ -74,6 +77,12 @@ def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bo
     """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
     found = (each for each in known_columns(columns, SCORES) if each is not positive)
     return next((each for each in found if (each.is_list if has_negatives else _rates(each))), None)
+
+
+def _unread(labels: Column) -> str:
+    """Return the note on labels that are not scores, such as `entailment`."""
+    values = listed([*map(quoted, sorted(labels.values))], 8)
+    return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts are not to be similar"
 
 
 def _rates(column: Column) -> bool:

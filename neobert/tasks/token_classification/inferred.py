@@ -26,6 +26,11 @@ from neobert.tasks.labelled_table import (
 from neobert.tasks.token_classification.rows import LABEL_SETTING, TAG_COLUMNS, WORD_COLUMNS
 from neobert.tasks.token_classification.spec import OUTSIDE
 
+NO_LISTS = (
+    "write JSON lines with a list of words and a list of labels per text; "
+    "a file with a word and its label per line needs the name NAME.conll"
+)
+
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of words and of their labels. Raises `ProjectError` if a column is unclear."""
@@ -58,11 +63,13 @@ def _tag_names(tags: Column, text: Path) -> list[str]:
 def _named(
     columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str, key: str, named: Named
 ) -> Column:
+    if not columns:
+        raise unclear(text, f"one column with {content} is expected, found no lists", NO_LISTS)
     if (stated := stated_column(columns, key, named, text)) is not None:
         return stated
     found = [columns[name] for name in names if name in columns] or list(columns.values())
     if len(found) != 1:
-        seen = listed([*map(quoted, columns)], 8) or "no lists"
+        seen = listed([*map(quoted, columns)], 8)
         hint = f"name the column of {content}: --{key} NAME"
         raise unclear(text, f"one column with {content} is expected, found {seen}", hint)
     return found[0]
