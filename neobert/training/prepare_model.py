@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from neobert.adapters.lora import add_adapter, with_adapter
 from neobert.config.schema import RunConfig
 from neobert.data.batches.stateless_random import stream_key
+from neobert.data.store.contents import scores_in
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone, build_backbone
@@ -27,7 +28,7 @@ from neobert.plan.memory import choose_resharding
 from neobert.plan.sharding import gathers_copies
 from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
-from neobert.tasks.weights import load_initial_weights, vocabulary_rows
+from neobert.tasks.weights import load_initial_weights, predict_mean, vocabulary_rows
 from neobert.training.loop.task import Task, TaskInputs
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ def prepare_model(
     """
     with world.deferring_weights() as weights:
         backbone = build_model(config, prepared.tokenizer, world)
-        if is_fresh:
-            load_initial_weights(config, prepared.tokenizer, backbone)
+        if is_fresh and load_initial_weights(config, prepared.tokenizer, backbone):
+            predict_mean(backbone.head, scores_in(prepared.train))
         if config.adapter.type is not None:
             add_adapter(backbone, config)
     world.recipe.convert(backbone)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from neobert.config import from_dict
@@ -385,6 +386,8 @@ def test_a_run_stops_early_and_stays_stopped(make_run, run, metrics, reviews):
     more = options(reviews, trainer=trainer, optimizer={"lr": 1e-9})
     run_dir = make_run(**more, classification={"problem": "regression"})
     assert run(run_dir) == 0
+    bias = load_file(run_dir / "checkpoints" / "latest" / "model.safetensors")["classifier.bias"]
+    assert bias.item() == pytest.approx(0.5, abs=0.15), "the mean of the scores; its random value is 0"
     last = metrics(run_dir)[-1]
     assert 2 <= last["step"] < 40, "neither max_steps nor 2 epochs of 60 microbatches in steps of 2"
     assert "eval/spearman" in last
@@ -479,7 +482,7 @@ def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names
     torch.nn.init.normal_(source.classifier.bias)
     write_hf_folder(source, None, tmp_path)
     fresh = model.classifier.weight.clone()
-    start_from(tmp_path, backbone_of(model))
+    assert start_from(tmp_path, backbone_of(model)) == (rows is None), "whether the head is new"
     expected = fresh if rows is None else source.classifier.weight[rows]
     assert torch.equal(model.classifier.weight, expected)
     assert rows is None or torch.equal(model.classifier.bias, source.classifier.bias[rows])

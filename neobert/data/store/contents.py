@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
+from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.checksums import altered_files, files_of
@@ -69,8 +70,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
-        "scores": _scores(store),
-        "eval_scores": _scores(prepared.eval),
+        "scores": scores_in(prepared.train),
+        "eval_scores": scores_in(prepared.eval),
         "words": train.get("words", {}),
         "eval_words": evaluation.get("words", {}),
         "documents": train["documents"],
@@ -108,9 +109,9 @@ def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> di
     return counts
 
 
-def _scores(store: SegmentStore | None) -> dict[str, float]:
-    """Return mean, minimum and maximum of the scores in a side column; empty without scores."""
-    if store is None:
+def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
+    """Return mean, minimum and maximum of the scores in a side column; empty if there are none or unread."""
+    if not isinstance(store, SegmentStore):
         return {}
     for name in store.column_names:
         columns = (each for each in store.column(name) if each.dtype.kind == "f")
