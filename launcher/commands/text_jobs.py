@@ -134,7 +134,8 @@ def _source(texts: Path, scratch: Path) -> str:
         row = scratch / "input.jsonl"
         row.write_text(json.dumps({"text": str(texts)}), encoding="utf-8")
         return str(row)
-    return require_source(texts, "TEXTS")
+    hint = "pass an existing file or folder as TEXTS, or - to read a text of one word from standard input"
+    return require_source(texts, "TEXTS", hint)
 
 
 def search(

@@ -111,11 +111,11 @@ def require_present(path: Path, option: str, hint: str = "") -> None:
         raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
 
 
-def require_source(path: Path, option: str) -> str:
+def require_source(path: Path, option: str, hint: str = "") -> str:
     """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError otherwise."""
     if is_hub_name(str(path)):
         return str(path)
-    require_present(expanded(path), option)
+    require_present(expanded(path), option, hint)
     return str(expanded(path).absolute())
 
 

@@ -66,6 +66,10 @@ def test_missing_data_is_refused_at_once(name, data, refused):
     assert refused(name, "model", data) == "error: absent.txt: no such file or folder [unusable-path]"
 
 
+def test_a_text_of_one_word_is_refused_with_the_way_to_encode_it(command):
+    assert "- to read a text of one word from standard input" in command("encode", "model", "hello").err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     ("folder", "reason"),
