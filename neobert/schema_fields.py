@@ -64,7 +64,8 @@ Fraction = Annotated[float, ge(0), le(1)]
 Beta = Annotated[float, ge(0), lt(1)]
 Percent = Annotated[float, ge(0), le(100)]
 NonEmpty = Annotated[str, min_length(1)]
-Silence = Annotated[float, gt(0), le(604_800)]
+LONGEST_SILENCE_S = 604_800
+Silence = Annotated[float, gt(0), le(LONGEST_SILENCE_S)]
 
 
 Effect = Literal["model", "data", "numerics", "machine", "loading", "cadence", "start", "limits", "reporting"]

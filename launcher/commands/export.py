@@ -121,14 +121,8 @@ def _require_usable_results(arguments: Arguments) -> None:
 def require_free(output: Path, names: Sequence[str]) -> None:
     """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
 
-    In the folder of a checkpoint, which holds nothing but saved files, no run would resume from it.
     The formats that an earlier export did not finish are named, because the same command cannot continue it.
     """
-    for folder in (output, output.parent):
-        if (folder / FILE_NAME).exists():
-            message = "is the folder of a checkpoint, which may contain only saved files"
-            hint = "choose an --output outside of it"
-            raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
     existing = [name for name in names if (output / name).exists()]
     if existing:
         missing = ",".join(name for name in names if name not in existing)

@@ -15,8 +15,12 @@ from typing import Any, BinaryIO
 from neobert.atomic_write import NO_ROOM, write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
+from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT
+from neobert.runfiles.run_dir import CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED
 
 ANOTHER_PLACE = "choose another folder"
+RECORDS = (CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED)
+"""Files of a run directory that only the run itself writes."""
 
 
 def expanded(path: str | Path) -> Path:
@@ -67,7 +71,8 @@ def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
 
 
 def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
-    """Create a folder. Raises ProjectError if that fails."""
+    """Create a folder. Raises ProjectError if that fails, or in the folder of a checkpoint."""
+    _refuse_in_checkpoint(folder)
     with writing(folder, hint):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -95,6 +100,9 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     if path is not None:
         import tempfile
 
+        _refuse_in_checkpoint(path)
+        if path.name in RECORDS and (path.parent / RESOLVED).is_file():
+            raise ProjectError("not-writable", "is a record of the run", hint, str(path), EXIT_USAGE)
         if not path.parent.exists():
             hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
         with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
@@ -102,6 +110,15 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if path.exists() and not path.is_file():  # root would replace /dev/stdout by a file
                 raise OSError(errno.EINVAL, "is a device or a pipe, not a file")
+
+
+def _refuse_in_checkpoint(path: Path) -> None:
+    """Raise ProjectError for a path in the folder of a checkpoint: no run would resume from it any more."""
+    for folder in (path, *path.absolute().parents):
+        if (folder / CHECKPOINT).is_file():
+            message = "is the folder of a checkpoint, which may contain only saved files"
+            hint = "choose a place outside of it"
+            raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
 
 
 def require_present(path: Path, option: str, hint: str = "") -> None:

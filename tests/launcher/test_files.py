@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from launcher.io.files import require_writable, results_folder, writing
+from launcher.io.files import make_folder, require_writable, results_folder, writing
 from neobert.errors import ProjectError
+from neobert.runfiles.checkpoint.manifest import seal, verify
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,25 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     with pytest.raises(ProjectError, match="cannot be written: is a device or a pipe, not a file"):
         require_writable(pipe)
     assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("checkpoints/latest/scores.csv", "is the folder of a checkpoint, which may contain"),
+        ("checkpoints/20/new/scores.csv", "is the folder of a checkpoint, which may contain"),
+        ("metrics.jsonl", "is a record of the run"),
+        ("scores.jsonl", ""),
+    ],
+)
+def test_results_do_not_spoil_a_run(tmp_path, name, problem):
+    checkpoint = tmp_path / "checkpoints" / "20"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "checkpoints" / "latest").symlink_to("20")
+    (checkpoint / "model.safetensors").write_bytes(b"weights")
+    seal(checkpoint, 20, "digest", "now")
+    (tmp_path / "resolved.json").touch()
+    with pytest.raises(ProjectError, match=problem) if problem else nullcontext():
+        make_folder((tmp_path / name).parent)
+        require_writable(tmp_path / name)
+    verify(checkpoint)

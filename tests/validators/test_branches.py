@@ -618,6 +618,18 @@ def test_a_timeout_below_a_step_is_raised_to_the_usual_ten(judge_situation):
     assert "watchdog.step_limit_s to 120 or more" in one.hint
 
 
+@pytest.mark.parametrize(
+    ("seconds", "hint"),
+    [
+        (100_000.0, "set watchdog.step_limit_s to 604800"),
+        (1e40, "lower the sizes of the model or of the batch: no limit is longer than a week"),
+    ],
+)
+def test_no_timeout_is_suggested_that_the_schema_refuses(seconds, hint, judge_situation):
+    found = judge_situation({"measured.step_time_s": seconds}).of("TEL003")
+    assert hint in [each.hint for each in found]
+
+
 def test_a_patience_that_cannot_run_out_wastes_nothing(judge_situation):
     patient = {
         "config.trainer.early_stopping_patience": 2,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neobert.config.schema import WatchdogConfig
 from neobert.plan import Plan
 from neobert.plurals import counted
+from neobert.schema_fields import LONGEST_SILENCE_S
 from neobert.units import MIB_PER_GIB
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -197,11 +198,14 @@ def timeout_below_a_save(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 def _too_short(limits: WatchdogConfig, key: str, duration_s: float, duration: str) -> Violations:
     limit_s = getattr(limits, key)
     if limit_s <= duration_s:
-        yield Violation(
-            f"watchdog.{key}",
-            f"watchdog.{key} is {limit_s:g}, but {duration}",
-            f"set watchdog.{key} to {ceil(USUAL_TIMEOUT * duration_s)} or more",
-        )
+        usual_s = ceil(USUAL_TIMEOUT * duration_s)
+        if usual_s <= LONGEST_SILENCE_S:
+            hint = f"set watchdog.{key} to {usual_s} or more"
+        elif duration_s < LONGEST_SILENCE_S:
+            hint = f"set watchdog.{key} to {LONGEST_SILENCE_S}"
+        else:
+            hint = "lower the sizes of the model or of the batch: no limit is longer than a week"
+        yield Violation(f"watchdog.{key}", f"watchdog.{key} is {limit_s:g}, but {duration}", hint)
 
 
 @rehearsal_rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL)
