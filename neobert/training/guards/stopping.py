@@ -96,6 +96,7 @@ class EarlyStopping:
         if value is None:
             return
         judged = self.sign * value
+        # Equal is not better, as in transformers and Keras; the loss only decides which checkpoint is best.
         self.num_worse = 0 if judged > self.best else self.num_worse + 1
         self.best = max(self.best, judged)
 
