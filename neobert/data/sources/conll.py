@@ -15,6 +15,7 @@ WORDS, LABELS = "tokens", "tags"
 DOCUMENT_START = "-DOCSTART-"
 _HINT = "write a word and its label per line, separated by a tab or by spaces, and a blank line between texts"
 _COMMENTS = "remove the comment lines, such as: # sent_id = 1"
+_NUMBERED = "set dataset.column_names to the names of all columns, or keep two, such as with: cut -f2,3"
 _SPACE = re.compile("[ \t]+")
 
 
@@ -26,7 +27,8 @@ def conll_rows(
     Args:
         names: columns of a line; None: the first column is the word (`tokens`), the last its label (`tags`).
 
-    Raises DAT001 for a line with the wrong number of columns, and for a text that is too long.
+    Raises DAT001 for a line with the wrong number of columns, numbers of words in the first column, and a
+    text that is too long.
     """
     lines: list[list[str]] = []
     place, size = str(path), 0
@@ -35,7 +37,7 @@ def conll_rows(
         line = line.rstrip("\r\n")
         if not line.strip(" \t") or _SPACE.split(line, 1)[0] == DOCUMENT_START:
             if lines:
-                yield place, _columns(lines, names)
+                yield place, _columns(lines, names, place)
             lines, size = [], 0
             continue
         fields = line.split("\t") if "\t" in line else _SPACE.split(line.strip(" "))
@@ -55,10 +57,13 @@ def conll_rows(
         place = place if lines else f"{path}:{number}"
         lines.append(fields)
     if lines:
-        yield place, _columns(lines, names)
+        yield place, _columns(lines, names, place)
 
 
-def _columns(lines: list[list[str]], names: Sequence[str] | None) -> dict[str, list[str]]:
+def _columns(lines: list[list[str]], names: Sequence[str] | None, place: str) -> dict[str, list[str]]:
     if names is not None:
         return {name: [fields[at] for fields in lines] for at, name in enumerate(names)}
-    return {WORDS: [fields[0] for fields in lines], LABELS: [fields[-1] for fields in lines]}
+    words = [fields[0] for fields in lines]
+    if len(words) > 2 < len(lines[0]) and words == [str(number) for number in range(1, len(words) + 1)]:
+        raise unreadable(place, "has the numbers of words in its first column (CoNLL-U, GermEval)", _NUMBERED)
+    return {WORDS: words, LABELS: [fields[-1] for fields in lines]}
