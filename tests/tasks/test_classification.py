@@ -34,6 +34,7 @@ from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.export.weights import read_weights
+from neobert.families.backbone import Head
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.objectives.labelled import LabelledObjective, summed_loss
@@ -47,7 +48,7 @@ from neobert.tasks.correlation import pearson, ranks
 from neobert.tasks.spec import label_settings
 from neobert.tasks.specs import metrics_of
 from neobert.tasks.stored_labels import StoredLabels
-from neobert.tasks.weights import start_from
+from neobert.tasks.weights import predict_mean, start_from
 from neobert.training.guards.stopping import EarlyStopping
 from profiles.registry import resolve_run
 from tests.framed_tokenizers import tokenizer_of
@@ -466,6 +467,14 @@ def head(names):
     shape = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     settings = NeoBERTConfig(**shape, num_labels=len(names), **label_settings(names))
     return NeoBERTForSequenceClassification(settings)
+
+
+@pytest.mark.parametrize(("outputs", "expected"), [(1, 2.5), (61, 0.0)])
+def test_scores_set_the_bias_of_a_head_of_one_score_only(outputs, expected):
+    head = Head(torch.nn.Linear(16, outputs))
+    torch.nn.init.zeros_(head.linear.bias)
+    predict_mean(head, {"mean": 2.5, "min": 0.0, "max": 5.0})
+    assert head.linear.bias.tolist() == [expected] * outputs
 
 
 @pytest.mark.parametrize(
