@@ -39,7 +39,7 @@ REVIEWS = [("a fine film", "positive"), ("dull and far too long", "negative")]
 @pytest.fixture(autouse=True)
 def _text() -> None:
     Path("notes").mkdir()
-    Path("notes", "a.txt").write_text(f"{'A document of some words. ' * 10}\n\n" * 150, encoding="utf-8")
+    Path("notes", "a.txt").write_text(f"{'A document of some words. ' * 10}\n\n" * 400, encoding="utf-8")
     rows = [f"{number},{text},{label}" for number in range(600) for text, label in REVIEWS]
     Path("reviews.csv").write_text("\n".join(["id,review,label", *rows]), encoding="utf-8")
     small = [f"{text} {number},{label}" for number in range(300) for text, label in REVIEWS]
