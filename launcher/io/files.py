@@ -15,12 +15,8 @@ from typing import Any, BinaryIO
 from neobert.atomic_write import NO_ROOM, write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
-from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT
-from neobert.runfiles.run_dir import CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED
 
 ANOTHER_PLACE = "choose another folder"
-RECORDS = (CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED)
-"""Files of a run directory that only the run itself writes."""
 
 
 def expanded(path: str | Path) -> Path:
@@ -100,8 +96,11 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     if path is not None:
         import tempfile
 
+        from neobert.runfiles.run_dir import CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED
+
         _refuse_in_checkpoint(path)
-        if path.name in RECORDS and (path.parent / RESOLVED).is_file():
+        records = (CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED)
+        if path.name in records and (path.parent / RESOLVED).is_file():
             raise ProjectError("not-writable", "is a record of the run", hint, str(path), EXIT_USAGE)
         if not path.parent.exists():
             hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
@@ -114,8 +113,10 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
 
 def _refuse_in_checkpoint(path: Path) -> None:
     """Raise ProjectError for a path in the folder of a checkpoint: no run would resume from it any more."""
+    from neobert.runfiles.checkpoint.manifest import FILE_NAME  # what hashes files takes time to import
+
     for folder in (path, *path.absolute().parents):
-        if (folder / CHECKPOINT).is_file():
+        if (folder / FILE_NAME).is_file():
             message = "is the folder of a checkpoint, which may contain only saved files"
             hint = "choose a place outside of it"
             raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
