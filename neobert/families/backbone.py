@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -45,7 +46,13 @@ class Head:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Return the logits [M, V] of rows [M, D]."""
         # Not through the layer's forward: it may be in parts, and the loss around it has them gathered.
-        logits = F.linear(self.transform(hidden), self.linear.weight, self.linear.bias)
+        hidden, weight, bias = self.transform(hidden), self.linear.weight, self.linear.bias
+        # A score is computed in fp32: around 30, values of bf16 are 0.125 apart.
+        if self.linear.out_features > 1:
+            logits = F.linear(hidden, weight, bias)
+        else:
+            with torch.autocast(hidden.device.type, enabled=False):
+                logits = F.linear(hidden.float(), weight.float(), None if bias is None else bias.float())
         return logits if self.softcap is None else self.softcap * (logits / self.softcap).tanh()
 
 

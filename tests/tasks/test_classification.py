@@ -477,6 +477,15 @@ def test_scores_set_the_bias_of_a_head_of_one_score_only(outputs, expected):
     assert head.linear.bias.tolist() == [expected] * outputs
 
 
+def test_a_score_is_computed_in_fp32_under_autocast():
+    torch.manual_seed(0)
+    head, hidden = Head(torch.nn.Linear(16, 1)), torch.randn(8, 16)
+    torch.nn.init.constant_(head.linear.bias, 300.0)  # where values of bf16 are 2 apart
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = head(hidden)
+    torch.testing.assert_close(scores, head.linear(hidden), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize(
     ("names", "rows"),
     [

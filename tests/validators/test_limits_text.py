@@ -235,16 +235,14 @@ def test_a_classification_reads_prepared_data():
 @pytest.mark.parametrize(
     ("mean", "least", "most", "severity", "words"),
     [
-        (9.99, -5.0, 25.0, None, ""),
-        (10.0, -5.0, 25.0, Severity.WARN, "the mean of the training scores is 10, far from zero"),
-        (-10.0, -25.0, 5.0, Severity.WARN, "the mean of the training scores is -10, far from zero"),
+        (300.0, 295.0, 305.0, None, ""),
         (0.5, 0.5, 0.5, Severity.FAIL, "all training scores are 0.5"),
         (3.0, 3.0, 3.0, Severity.FAIL, "all training scores are 3"),
         (0.0, -0.005, 0.005, None, ""),
         (0.0, -0.004, 0.004, Severity.WARN, "the training scores differ by at most 0.008"),
     ],
 )
-def test_scores_that_teach_nothing_or_are_far_from_zero(mean, least, most, severity, words):
+def test_scores_that_teach_nothing(mean, least, most, severity, words):
     run = run_of(*CLASSIFIED, "classification.problem=regression")
     findings = found("DAT030", run, with_prepared(scores={"mean": mean, "min": least, "max": most}))
     assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
