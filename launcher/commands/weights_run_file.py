@@ -47,9 +47,9 @@ from neobert.tasks.specs import metrics_of, spec_of
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
 STEPS_OF_LABELS, PASSES_OF_LABELS = 100, 20
-"""Least steps to learn labels, up to so many passes. MiniLM with 500 texts, on other texts,
-after 38 steps, which are 3 passes, and after 100 to 120 (one seed): 50 classes 16 and 39 % right (19 % with
-transformers.Trainer and its defaults), Spearman of STS-B 0.16 and 0.30, SST-2 81 and 80 %."""
+"""Minimum number of steps for labels, within a maximum number of passes over the text. MiniLM, 500 texts, one
+seed, after 38 steps (3 passes) and after 100 to 120, on held-out texts: 50 classes 16 and 39 % accuracy (19 %
+with transformers.Trainer and its defaults), Spearman of STS-B 0.16 and 0.30, SST-2 81 and 80 %."""
 MAX_TOKENS = {"cpu": 256, "gpu": 512}
 ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"

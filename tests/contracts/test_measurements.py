@@ -24,7 +24,7 @@ ARMS = {
     "triton": ("fused-against-triton", "detail", "arms", "b"),
     "torch": ("fused-against-torch", "detail", "arms", "b"),
 }
-"""Where each set of kernels was measured, in turns with `fused`."""
+"""Measurement of the trainer on each set of kernels: name of the file, and keys."""
 SCALING = ("detail", "scaling")
 
 

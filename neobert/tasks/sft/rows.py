@@ -8,7 +8,6 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat, column_error
-from neobert.errors import ProjectError
 from neobert.tasks.sft.conversation import FORMS, OPTIONAL, Form, form_of, form_of_column
 from neobert.tasks.sft.section import SFT
 
@@ -65,7 +64,7 @@ class ConversationRows(RowFormat):
             error = column_error(
                 f"the columns are not those of conversations ({forms})", available, place, SETTING
             )
-            raise error if TEXT not in available else ProjectError(error.code, error.message, OF_TEXTS, place)
+            raise replace(error, hint=OF_TEXTS) if TEXT in available else error
         return form
 
 
