@@ -17,7 +17,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -138,8 +138,10 @@ def figures(turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
     return found
 
 
-def contest(work: Path, arms: Sequence[str], rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """Start all arms; yield what is known after each round."""
+def contest(
+    start: Callable[[Path, str, Any], Child], work: Path, arms: Sequence[str], rounds: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Start all arms, each with its folder, name and log; yield what is known after each round."""
     children, logs = {}, {name: work / f"{resolved_path(work, name).stem}.log" for name in arms}
     with ExitStack() as stack:
         for name in arms:
@@ -205,7 +207,7 @@ def main() -> None:
         "run_file": (work / "run.yaml").read_text(),
         "segments": asdict(prepare(config).train.statistics),
     }
-    for number, found in enumerate(contest(work, chosen.arms, chosen.rounds, chosen.round_seconds), 1):
+    for number, found in enumerate(contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds), 1):
         if chosen.output:
             write_figure(chosen.output, found | about, is_complete=number == chosen.rounds)
     print(table(found))

@@ -1,0 +1,188 @@
+"""Contrastive training: this trainer against sentence-transformers' trainer, on one device, in turns.
+
+    python benchmarks/contrastive_speed.py DATA TOKENIZER WORK [--shapes 12x512 bert-base] [--output DIR]
+
+Random weights of a NeoBERT of 12 x 512 and of BERT-base, both with heads of 64 and without dropout, are
+trained on the pairs of SNLI and the duplicates of Quora, in the folder `contrastive` of DATA, with in-batch
+negatives, as `init --from` writes the run, and compiled. The peer (`peers/sentence_arm.py`) has the same
+pairs, with as many to a step, in its forms: padded, by default and sorted by length; unpadded; and compiled.
+Turns, profiles and ratios are those of `against_trainer.py`; a sample is a pair: the tokens of the texts by
+the mean of a pair. A shape takes about 130 s on an H100, half of it to start and to compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from against_trainer import OURS, contest, resolved_path, table
+from measurement import write_measurement
+from peers.turn_taking import Child
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from neobert.config import to_dict
+from neobert.data.store.prepare import prepare
+from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from profiles.registry import resolve_run
+
+PEERS = (
+    "default",
+    "sorted",
+    "sorted, compiled",
+    "unpadded",
+    "unpadded, compiled",
+    "unpadded, flash_attention_4, compiled",
+)
+"""Forms of `peers/sentence_arm.py`."""
+SIZES = {
+    "12x512": {
+        "hidden_size": 512,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "intermediate_size": 2048,
+    },
+    "bert-base": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+}
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96}
+LENGTH = 128
+GOALS = {"padded": 2.0, "unpadded": 1.3}
+PATIENCE_S = 100.0
+"""Of a peer for its next turn: its loading processes may hang, and the others would wait."""
+
+
+def write_pairs(folder: Path, file: Path) -> None:
+    """Write a line of JSON for each pair of a text and its positive."""
+    with gzip.open(folder / "snli" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
+        pairs = [(row["anchor"], row["positive"]) for row in map(json.loads, lines)]
+    for split in ("dev", "test"):
+        with gzip.open(folder / "quora" / f"{split}.txt.gz", "rt", encoding="utf-8") as lines:
+            rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            pairs += [(first, second) for first, second, label in rows if label == "1"]
+    text = (json.dumps({"query": query, "positive": positive}) + "\n" for query, positive in pairs)
+    file.write_text("".join(text), encoding="utf-8")
+
+
+def write_model(folder: Path, shape: str, tokenizer: PreTrainedTokenizerFast, *, is_tiny: bool) -> None:
+    """Write random weights: BERT by transformers, or a NeoBERT."""
+    torch.manual_seed(0)
+    sizes, vocabulary = TINY if is_tiny else SIZES[shape], len(tokenizer)
+    tokenizer.model_max_length = LENGTH
+    tokenizer.save_pretrained(folder)
+    if shape == "bert-base":
+        config = BertConfig(
+            **sizes, vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )
+        BertForMaskedLM(config).save_pretrained(folder)
+        return
+    rounded = -(-vocabulary // 128) * 128
+    own = NeoBERTConfig(**sizes, vocab_size=rounded, max_position_embeddings=LENGTH, pooling="avg")
+    write_hf_folder(NeoBERTLMHead(own), read_tokenizer_files(folder), folder)
+
+
+def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> float:
+    """Write the config of each of our arms; return the mean number of tokens of a pair."""
+    run_file = work / "run.yaml"
+    run_file.unlink(missing_ok=True)
+    given = ["--from", work / "model", "--task", "contrastive", "--text", pairs]
+    words = [*map(str, given), "--device", "cpu" if is_tiny else "gpu", str(run_file)]
+    subprocess.run([sys.executable, "-m", "launcher", "init", *words], check=True, stdout=subprocess.DEVNULL)
+    always = [
+        f"dataset.cache_dir={work / 'cache'}",
+        f"dataset.max_seq_length={LENGTH}",
+        "dataset.validation_split=null",
+        "trainer.metric_for_best_model=null",
+        "trainer.gradient_accumulation_steps=1",
+        "datacollator.pack_sequences=true",
+    ]
+    mean = prepare(resolve_run(None, [run_file], always).config).train.statistics.mean
+    rows = max(1, round(num_pairs * mean / LENGTH))
+    always.append(f"trainer.per_device_train_batch_size={rows}")
+    for name, keys in OURS.items():
+        config = resolve_run(None, [run_file], [*always, *keys]).config
+        resolved_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    return float(mean)
+
+
+def in_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
+    """Return the figures with samples per second, and the ratios to the padded and unpadded forms."""
+    rates = found["tokens_per_second"]
+    samples = {name: round(rate / mean, 1) for name, rate in rates.items()}
+    ours = max((rates[name] for name in OURS if name in rates), default=0)
+    ratios: dict[str, float] = {}
+    for kind, names in {"padded": PEERS[:3], "unpadded": PEERS[3:]}.items():
+        if best := max((rates[name] for name in names if name in rates), default=0):
+            ratios[kind] = round(ours / best, 3)
+    return {**found, "samples_per_second": samples, "tokens_per_pair": mean, "against": ratios}
+
+
+def run(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:
+    """Yield the figures of a shape after each round."""
+    work = chosen.work / shape
+    work.mkdir(parents=True, exist_ok=True)
+    roles = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(chosen.tokenizer / "tokenizer.json"), **roles)
+    pairs = chosen.work / "pairs.jsonl"
+    write_model(work / "model", shape, tokenizer, is_tiny=chosen.tiny)
+    mean = write_runs(work, pairs, chosen.pairs, is_tiny=chosen.tiny)
+
+    def start(folder: Path, name: str, log: Any) -> Child:
+        resolved = str(resolved_path(folder, name if name in OURS else "ours"))
+        if name in OURS:
+            return Child("own_arm", [resolved], log)
+        return Child("sentence_arm", [resolved, str(pairs), name], log, PATIENCE_S)
+
+    for found in contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds):
+        yield in_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
+    print(f"{shape}, {mean:.1f} tokens per pair\n{table(found)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("tokenizer", type=Path, help="folder with a tokenizer.json of BERT's roles")
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--shapes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--arms", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS[:-1]])
+    parser.add_argument("--pairs", type=int, default=512, help="pairs in a step")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--round-seconds", type=float, default=3.0, help="of each arm in a round")
+    parser.add_argument("--tiny", action="store_true", help="a dry run on a CPU")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    chosen = parser.parse_args()
+    chosen.work = chosen.work.resolve()
+    chosen.work.mkdir(parents=True, exist_ok=True)
+    write_pairs(chosen.data / "contrastive", chosen.work / "pairs.jsonl")
+    shapes: dict[str, Any] = {}
+    for shape in chosen.shapes:
+        for number, found in enumerate(run(chosen, shape), 1):
+            shapes[shape] = found
+            if chosen.output:
+                is_last = (shape, number) == (chosen.shapes[-1], chosen.rounds)
+                write_figure(chosen.output, shapes, chosen.pairs, is_complete=is_last)
+        print(shape, "samples/s", found["samples_per_second"], "ours against", found["against"], flush=True)
+
+
+def write_figure(folder: Path, shapes: dict[str, Any], pairs: int, *, is_complete: bool) -> None:
+    least = min(each["against"].get("unpadded", 0.0) for each in shapes.values())
+    unit = "times the samples/s of sentence-transformers' unpadded form, the smaller of the shapes"
+    detail = {"goals": GOALS, "pairs": pairs, "shapes": shapes}
+    path = folder / "contrastive-speed.json"
+    write_measurement(path, least, unit, GOALS["unpadded"], detail, is_complete=is_complete)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""SentenceTransformerTrainer as a contender: `python -m peers.sentence_arm RESOLVED.json PAIRS.jsonl FORM`.
+
+It trains the model of a run on the same pairs with in-batch negatives, with as many pairs to a step on
+average, and with the run's rate and temperature; weights are in fp32 under autocast. Unpadded forms take the
+path that sentence-transformers has for a FlashAttention of transformers: on torch's varlen kernel, which is
+FlashAttention 2, or on FlashAttention 4.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from datasets import Dataset
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers import DataCollatorWithFlattening
+from transformers.utils import generic
+
+import peers.attention  # noqa: F401  registers attention functions by name
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import prepare
+from neobert.tasks.contrastive.section import CONTRASTIVE
+from neobert.train import read_config
+from peers.trainer_arm import NEVER, TakingTurns
+from peers.turn_taking import Player
+
+# Its processes that load data are forked after it has tokenized examples for the model card: they would wait
+# for ever for the threads of a tokenizer that runs in parallel.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
+
+
+class Form(NamedTuple):
+    """Attention function of transformers, how texts are put into batches, whether modules are compiled."""
+
+    attention: str
+    is_unpadded: bool = False
+    is_sorted: bool = False
+    is_compiled: bool = False
+
+
+FORMS = {
+    "default": Form("sdpa"),
+    "sorted": Form("sdpa", is_sorted=True),
+    "sorted, compiled": Form("sdpa", is_sorted=True, is_compiled=True),
+    "unpadded": Form("bench_varlen", is_unpadded=True),
+    "unpadded, compiled": Form("bench_varlen", is_unpadded=True, is_compiled=True),
+    "unpadded, flash_attention_4, compiled": Form("bench_fa4", is_unpadded=True, is_compiled=True),
+}
+"""`default` has no argument that is not needed; the others do not wait for the loss of every step, nor for
+new loading processes in every epoch."""
+
+
+class OfOneLength(DefaultBatchSampler):
+    """Batches of pairs next to each other in a data set that is sorted by length, in random order."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        count = len(self.sampler) // self.batch_size
+        for number in torch.randperm(count, generator=self.generator).tolist():
+            yield list(range(number * self.batch_size, (number + 1) * self.batch_size))
+
+
+class CountingTrainer(SentenceTransformerTrainer):
+    """Counts the tokens of the texts, without padding."""
+
+    num_tokens: int | torch.Tensor = 0
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *more: Any, **named: Any) -> Any:
+        masks = [value for name, value in inputs.items() if name.endswith("attention_mask")]
+        ids = [value for name, value in inputs.items() if name.endswith("input_ids")]
+        found = [each.sum() for each in masks] if masks else [each.numel() for each in ids]
+        self.num_tokens = self.num_tokens + sum(found)
+        return super().compute_loss(model, inputs, *more, **named)
+
+
+def model_of(config: RunConfig, form: Form) -> SentenceTransformer:
+    options = {"attn_implementation": form.attention, "dtype": torch.float32}
+    folder = str(config.model.pretrained_checkpoint)
+    model = SentenceTransformer(folder, trust_remote_code=True, model_kwargs=options)
+    module = model[0]
+    model.max_seq_length = config.dataset.max_seq_length
+    if form.is_unpadded and not module.can_flatten_inputs:  # an attention function that is registered here
+        generic.is_flash_attention_requested = lambda *_, **__: True
+        module.can_flatten_inputs = True
+        module.data_collator = DataCollatorWithFlattening(
+            return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
+        )
+        if module.model_forward_params is not None:
+            module.model_forward_params |= set(FLATTENED)
+        module._flatten_position_offset = module._infer_flatten_position_offset()
+    if form.is_compiled:  # the modules of transformers, once for all lengths
+        module.model.compile(dynamic=True)
+    return model
+
+
+def build(config: RunConfig, file: Path, form: Form, output: str) -> CountingTrainer:
+    is_gpu, trainer, section = torch.cuda.is_available(), config.trainer, CONTRASTIVE.of(config)
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    pairs = [{name: row[name] for name in ("query", "positive")} for row in rows]
+    if form.is_sorted:
+        pairs.sort(key=lambda pair: len(pair["query"]) + len(pair["positive"]))
+    room = trainer.per_device_train_batch_size * config.dataset.max_seq_length
+    model = model_of(config, form)
+    return CountingTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=output,
+            max_steps=NEVER,
+            per_device_train_batch_size=round(room / prepare(config).train.statistics.mean),
+            learning_rate=config.optimizer.lr,
+            weight_decay=config.optimizer.weight_decay,
+            batch_sampler=OfOneLength if form.is_sorted else "batch_sampler",
+            dataloader_drop_last=True,
+            dataloader_num_workers=8 if is_gpu else 0,
+            dataloader_persistent_workers=is_gpu and form != FORMS["default"],
+            bf16=is_gpu and trainer.mixed_precision == "bf16",
+            use_cpu=not is_gpu,
+            save_strategy="no",
+            logging_steps=500,
+            logging_nan_inf_filter=form == FORMS["default"],
+            report_to=[],
+            disable_tqdm=True,
+        ),
+        train_dataset=Dataset.from_list(pairs),
+        loss=MultipleNegativesRankingLoss(model, scale=1 / section.temperature),
+    )
+
+
+def main() -> None:
+    config, file, form = read_config(Path(sys.argv[1])), Path(sys.argv[2]), FORMS[sys.argv[3]]
+    with tempfile.TemporaryDirectory() as output:
+        trainer = build(config, file, form, output)
+        layers = trainer.model[0].config.num_hidden_layers
+        trainer.add_callback(
+            TakingTurns(lambda: Player(lambda: int(trainer.num_tokens), layers, is_peer=True))
+        )
+        trainer.train()
+
+
+if __name__ == "__main__":
+    main()
