@@ -112,7 +112,7 @@ def attend_flash4(
     """Attend with FlashAttention 4, in full rows or within the documents of a packed row."""
     from peers.flash4 import flash4
 
-    parts = [each.transpose(1, 2) for each in (query, key, value)]
+    parts = [each.transpose(1, 2).to(value.dtype) for each in (query, key, value)]  # as in `attend_varlen`
     if cu_seq_lens_q is None:
         return flash4(*parts, None, None)[0], None
     out = flash4(*(each.squeeze(0) for each in parts), cu_seq_lens_q, max_length_q)[0]
