@@ -69,25 +69,26 @@ def _report_of(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print scores by class, and what the texts of each class are predicted as."""
+    """Print scores by class, and what the texts or words of each class are predicted as."""
     if not classes:
         return
-    rows = [["class", "texts", "precision", "recall", "F1", "predicted as"]]
+    unit = "words" if "words" in next(iter(classes.values())) else "texts"
+    rows = [["class", unit, "precision", "recall", "F1", "predicted as"]]
     for name, each in classes.items():
         shares = [f"{each[key]:.3f}" for key in ("precision", "recall", "f1")]
         predicted = ", ".join(
             f"{count:,} {printable(other)}" for other, count in each["predicted_as"].items()
         )
-        rows.append([printable(name), f"{each['texts']:,}", *shares, predicted])
+        rows.append([printable(name), f"{each[unit]:,}", *shares, predicted])
     console.write(f"\n{columns(rows)}")
 
 
 def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
-    """Warn about rows that are not scored, because the model's run knows no class of their label."""
+    """Warn about rows that are not scored, because the model's run could not read their labels."""
     if unread := report.get(UNREAD):
         rows = f"{unread['rows']:,} of {counted(report['texts'], 'row')}"
         console.log(f"warning: {rows} not scored: {printable(unread['first'])}")
-        console.log("  = hint: write labels as the model has its classes, to have these rows scored")
+        console.log("  = hint: write labels as the model's training data has them, to have these rows scored")
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:

@@ -1,22 +1,25 @@
-"""Scores of each class, from the labels of texts and what a model predicts. Imports no torch."""
+"""Scores of each class, from labels and what a model predicts. Imports no torch."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 DECIMALS = 4
 
 
-def class_scores(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> dict[str, Any]:
-    """Return number of texts, accuracy, and each class's precision, recall, F1 and predictions of its texts.
+def class_scores(
+    pairs: Iterable[tuple[str, str]], names: Sequence[str], unit: Literal["texts", "words"] = "texts"
+) -> dict[str, Any]:
+    """Return number of labels, accuracy, and each class's precision, recall, F1 and predictions of its texts.
 
     As in scikit-learn, precision is 0 for a class that is never predicted, and recall for one without texts.
 
     Args:
-        pairs: label and predicted class of each text.
+        pairs: label and predicted class of each text or word.
         names: names of all classes, in their order.
+        unit: what has a label: the key of the number of labels of a class.
     """
     counts = Counter(pairs)
     texts, predictions = Counter[str](), Counter[str]()
@@ -27,7 +30,7 @@ def class_scores(pairs: Iterable[tuple[str, str]], names: Sequence[str]) -> dict
     def scores_of(name: str) -> dict[str, Any]:
         right = counts[name, name]
         return {
-            "texts": texts[name],
+            unit: texts[name],
             "precision": share(right, predictions[name]),
             "recall": share(right, texts[name]),
             "f1": share(2 * right, texts[name] + predictions[name]),

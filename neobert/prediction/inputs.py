@@ -62,10 +62,15 @@ class Inputs:
             cells = zip(self.fields, columns, strict=True)
             yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
 
-    def labels(self) -> Iterator[Any]:
-        """Yield the label of each row: None without one, a `ProjectError` if it cannot be read."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields that the texts of an item are of."""
+        return tuple(field.name for field in self.fields)
+
+    def labels(self) -> Iterator[tuple[str, Any]]:
+        """Yield the place of each row, and its label: a `ProjectError` if that cannot be read."""
         for place, row in self._placed():
-            yield self._label_of(row, place)
+            yield place, self._label_of(row, place)
 
     def _label_of(self, row: Mapping[str, Any], place: str) -> Any:
         assert self.label is not None
@@ -112,8 +117,8 @@ def open_inputs(
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
         raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
-    labels = (field for field in row if not field.is_text and field.read and field.column in first)
-    return Inputs(path, tuple(fields), not spec.labels_texts, next(labels, None) if run else None)
+    label = _label_field(row, first) if run else None
+    return Inputs(path, tuple(fields), not spec.labels_texts, label)
 
 
 def _only_split(path: Path) -> Path:
@@ -141,6 +146,15 @@ def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
     options = (TEXT_OPTION, PAIR_OPTION)
     named = [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
     return [*named, *fields[len(options) :]]
+
+
+def _label_field(row: Sequence[Field], first: Mapping[str, Any]) -> Field | None:
+    """Return the field of the labels, with its column in the file; None if the file has none."""
+    for field in row:
+        names = field.candidates if field.column is None else (field.column,)
+        if not field.is_text and (column := next((name for name in names if name in first), None)):
+            return replace(field, column=column)
+    return None
 
 
 def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:

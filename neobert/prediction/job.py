@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,13 +14,14 @@ from typing import Any
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.shards import Shards
 from neobert.errors import ProjectError
-from neobert.prediction.class_scores import class_scores
 from neobert.prediction.inputs import Inputs, open_inputs
-from neobert.prediction.kinds import PREDICTION, Prediction, task_of_model
+from neobert.prediction.kinds import Prediction, task_of_model
 from neobert.prediction.outputs import check_output, lines_of_shards, write_rows
+from neobert.prediction.predictor import Scorer
 from neobert.prediction.request import Request
 from neobert.progress import Progress
 from neobert.runfiles.model_folder import model_folder
+from neobert.tasks.spec import TaskSpec
 
 SUFFIX = ".jsonl"
 
@@ -43,8 +43,8 @@ def run(request: Request) -> dict[str, Any]:
 
     request = replace(request, folder=str(model_folder(Path(request.folder))))
     inputs = _inputs(request)
-    predicted = task_of_model(Path(request.folder)).predicted
-    check_output(Path(request.output), next(iter(inputs.rows())), predicted)
+    spec = task_of_model(Path(request.folder))
+    check_output(Path(request.output), next(iter(inputs.rows())), spec.predicted)
     shards = _shards(request)
     with shards.begin(_identity(request, inputs)):
         shares = in_processes(
@@ -52,7 +52,7 @@ def run(request: Request) -> dict[str, Any]:
         )
         first = shares[0]
         counts = shards.counts(first.num_shards)
-        scores = _scores(inputs, first.classes, shards.files(first.num_shards))
+        scores = _scores(inputs, spec, first.classes, shards.files(first.num_shards))
         shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
     return {
         "output": request.output,
@@ -63,19 +63,26 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _scores(inputs: Inputs, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
-    """Return the scores of predicted classes, and the labels of no class; empty without labels."""
-    if inputs.label is None or not classes:
+def _scores(inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
+    """Return the scores of the predictions, and the labels that cannot be read; empty without labels."""
+    if inputs.label is None:
         return {}
-    predicted = (json.loads(line)[PREDICTION] for line in lines_of_shards(shards))
-    pairs, unread, first = Counter[tuple[str, str]](), 0, ""
-    for label, each in zip(inputs.labels(), predicted, strict=True):
-        if isinstance(label, ProjectError):
-            unread, first = unread + 1, first or f"{label.place}: {label.message}"
-        elif label is not None:
-            pairs[classes[label], each] += 1
-    scores = class_scores(pairs.elements(), classes) if pairs else {}
-    return scores | ({"unread_labels": {"rows": unread, "first": first}} if unread else {})
+    scorer: Scorer = _predictor_of(spec).scorer(classes, inputs.names)
+    predicted = (json.loads(line) for line in lines_of_shards(shards))
+    unread, first = 0, ""
+    for (place, label), item, prediction in zip(inputs.labels(), inputs.items(), predicted, strict=True):
+        try:
+            if isinstance(label, ProjectError):
+                raise label
+            scorer.add(item, label, prediction, place)
+        except ProjectError as error:
+            unread, first = unread + 1, first or f"{error.place}: {error.message}"
+    return scorer.report() | ({"unread_labels": {"rows": unread, "first": first}} if unread else {})
+
+
+def _predictor_of(spec: TaskSpec) -> Any:
+    """Return the class that predicts for the models of a task."""
+    return import_module(f"{spec.keys.package}.prediction").PREDICTOR
 
 
 def _inputs(request: Request) -> Inputs:
@@ -111,11 +118,10 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
 
     folder = Path(request.folder)
     place = placement(device_of(rank, size, request.device), request.dtype)
-    module = import_module(f"{task_of_model(folder).keys.package}.prediction")
-    predictor = module.PREDICTOR.load(folder, *place, request.max_length)
+    predictor = _predictor_of(task_of_model(folder)).load(folder, *place, request.max_length)
     predictor.every_class = request.every_class
     inputs = _inputs(request)
-    predictor.names = tuple(field.name for field in inputs.fields)
+    predictor.names = inputs.names
     started_s = time.perf_counter()
     which = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"predicting{which}", "texts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,16 @@ from neobert.runfiles.model_folder import CODE
 Model = TypeVar("Model", HeadModel, InferenceModel)
 
 
+class Scorer(Protocol):
+    """Scores of the predictions for labelled rows."""
+
+    def add(self, item: Item, label: Any, prediction: Prediction, place: str) -> None:
+        """Count a row. Raises `ProjectError` for a label that does not belong to its texts."""
+
+    def report(self) -> dict[str, Any]:
+        """Return the scores; empty without labels."""
+
+
 class Predictor(ABC, Generic[Model]):
     """A model with its tokenizer, and what it predicts for texts.
 
@@ -49,7 +59,7 @@ class Predictor(ABC, Generic[Model]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes of texts, in their order; empty if the task has none."""
+        """Names of the classes of texts or words, in their order; empty if the task has none."""
         return ()
 
     @property
@@ -112,6 +122,11 @@ class HeadPredictor(Predictor[HeadModel]):
     """
 
     auto_class: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:
+        """Return the scores of no row yet; `classes` and `names` are those of a predictor."""
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:

@@ -39,25 +39,36 @@ def choice(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("task", "row", "inferred", "predicted"),
+    ("task", "row", "inferred", "predicted", "scores"),
     [
-        ("question_answering", question, "answer: column 'answers'", {"answer", "score", "start", "end"}),
-        ("multiple_choice", choice, "choices: 'choices', up to 4 per row", {"prediction", "probability"}),
+        (
+            "question_answering",
+            question,
+            "answer: column 'answers'",
+            {"answer", "score", "start", "end"},
+            ("exact match", "f1"),
+        ),
+        (
+            "multiple_choice",
+            choice,
+            "choices: 'choices', up to 4 per row",
+            {"prediction", "probability"},
+            ("labelled", "accuracy"),
+        ),
     ],
     ids=["answers", "choices"],
 )
-def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, predicted):
+def test_a_table_becomes_a_run_and_predictions(run_child, task, row, inferred, predicted, scores):
     content = [*map(row, range(240))]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, content)), encoding="utf-8")
-    requested = [
-        {name: each[name] for name in each if name not in ("answers", "label")} for each in content[:9]
-    ]
+    requested = content[:9]
     Path("new.jsonl").write_text("\n".join(map(json.dumps, requested)), encoding="utf-8")
     made = run_child("init", "run.yaml", "--task", task, "--text", "rows.jsonl", "--device", "cpu").passed()
     assert inferred in made.out
     trained = run_child("train", "run.yaml", *SMALL, *SHORT, "--output-format", "json").passed()
     assert trained.json["step"] == 4
-    run_child("predict", "runs/run", "new.jsonl", "--output", "out.jsonl").passed()
+    scored = run_child("predict", "runs/run", "new.jsonl", "--output", "out.jsonl").passed()
+    assert all(name in scored.out for name in scores)
     found = [json.loads(line) for line in Path("out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [{name: each[name] for name in requested[0]} for each in found] == requested
     assert found[0].keys() - requested[0].keys() >= predicted

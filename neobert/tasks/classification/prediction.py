@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neobert.encoding.runs import Run
+from neobert.prediction.class_scores import DECIMALS, class_scores
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.predictor import HeadPredictor
+from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.tasks.classification.spec import SPEC
+from neobert.tasks.correlation import scores_of
 
 
 class TextPredictor(HeadPredictor):
@@ -25,6 +29,11 @@ class TextPredictor(HeadPredictor):
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in their order; empty for scores."""
         return () if self.model.is_score else self.model.labels
+
+    @classmethod
+    def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
+        """Return scores by class, or correlations."""
+        return ClassifiedTexts(classes) if classes else ScoredTexts()
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, seconds, counts = self.tokenizer.tokenize_items(items)
@@ -51,6 +60,44 @@ class TextPredictor(HeadPredictor):
             | dict(zip(columns, map(float, row), strict=False))
             for index, row in zip(best, np.asarray(probabilities), strict=True)
         ]
+
+
+class ClassifiedTexts:
+    """Predicted classes of labelled texts."""
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes = classes
+        self._pairs = Counter[tuple[str, str]]()
+
+    def add(self, _item: Item, label: int | None, prediction: Prediction, _place: str) -> None:
+        """Count a text, unless it has no label."""
+        if label is not None:
+            self._pairs[self._classes[label], prediction[PREDICTION]] += 1
+
+    def report(self) -> dict[str, Any]:
+        """Return accuracy and scores by class."""
+        return class_scores(self._pairs.elements(), self._classes) if self._pairs else {}
+
+
+class ScoredTexts:
+    """Predicted scores of texts with scores."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[float, float]] = []
+
+    def add(self, _item: Item, label: float | None, prediction: Prediction, _place: str) -> None:
+        """Keep the scores of a text, unless it has none of its own."""
+        if label is not None:
+            self._pairs.append((prediction[PREDICTION], label))
+
+    def report(self) -> dict[str, Any]:
+        """Return correlations."""
+        if not self._pairs:
+            return {}
+        found = scores_of(*np.array(self._pairs).T)
+        scores = {name.removeprefix("eval/"): value for name, value in found.items()}
+        rounded = {name: None if each is None else round(each, DECIMALS) for name, each in scores.items()}
+        return {"labelled": len(self._pairs), **rounded}
 
 
 PREDICTOR = TextPredictor

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from neobert.encoding.runs import Run
+from neobert.errors import ProjectError
+from neobert.prediction.class_scores import share
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
-from neobert.prediction.predictor import HeadPredictor
+from neobert.prediction.predictor import HeadPredictor, Scorer
+from neobert.printable import printable
 from neobert.progress import OnProgress
 from neobert.tasks.multiple_choice.examples import pairs_of
-from neobert.tasks.multiple_choice.labels import CHOICES, choices_of
+from neobert.tasks.multiple_choice.labels import CHOICES, CODE, LABEL, choices_of, index_of
 from neobert.tasks.multiple_choice.rows import choice_names
 from neobert.tasks.multiple_choice.spec import SPEC
 
@@ -23,10 +27,13 @@ class ChoicePredictor(HeadPredictor):
 
     auto_class = SPEC.auto_class
 
+    @classmethod
+    def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
+        """Return accuracy."""
+        return ChosenRows(names)
+
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        rows = [dict(zip(self.names, item, strict=True)) for item in items]
-        fields = (CHOICES,) if CHOICES in self.names else choice_names(self.names)
-        pairs = [pairs_of(row, choices_of(row, fields)) for row in rows]
+        pairs = [pairs_of(*_read(item, self.names)) for item in items]
         sequences, seconds, counts = self.tokenizer.tokenize_items(
             [pair for found in pairs for pair in found]
         )
@@ -40,6 +47,34 @@ class ChoicePredictor(HeadPredictor):
         for places, values in self._in_runs(sequences, compute, on_progress):
             scores[places] = values.double()
         return [_prediction(each) for each in scores.split([len(found) for found in pairs])]
+
+
+class ChosenRows:
+    """Predicted choices of rows whose right choice is known; `names` are those of the texts of a row."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._rows, self._right = 0, 0
+
+    def add(self, item: Item, label: str, prediction: Prediction, place: str) -> None:
+        """Count a row. Raises DAT020 for a label that names no choice of the row."""
+        row, choices = _read(item, self._names)
+        right = index_of({**row, LABEL: label}, len(choices))
+        if right is None:
+            message = f"label {printable(label)!r} names none of the {len(choices)} choices"
+            raise ProjectError(CODE, message, "correct the label", place)
+        self._rows += 1
+        self._right += prediction[SPEC.predicted[0]] == right
+
+    def report(self) -> dict[str, Any]:
+        """Return accuracy."""
+        return {"labelled": self._rows, "accuracy": share(self._right, self._rows)} if self._rows else {}
+
+
+def _read(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+    """Return the texts of a row by the names of their fields, and its choices."""
+    row = dict(zip(names, item, strict=True))
+    return row, choices_of(row, (CHOICES,) if CHOICES in names else choice_names(names))
 
 
 def _prediction(scores: Tensor) -> Prediction:

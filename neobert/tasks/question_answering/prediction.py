@@ -18,13 +18,15 @@ from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.prediction.class_scores import DECIMALS
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
 from neobert.prediction.model import HeadModel
-from neobert.prediction.predictor import HeadPredictor
+from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.runfiles.model_folder import CODE
-from neobert.tasks.question_answering.answers import best_window
+from neobert.tasks.question_answering.answers import best_window, scores_of
+from neobert.tasks.question_answering.labels import Answer
 from neobert.tasks.question_answering.objective import best_spans, by_window
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING, QuestionAnsweringConfig
 from neobert.tasks.question_answering.spec import SETTINGS, SPEC
@@ -38,6 +40,11 @@ class AnswerPredictor(HeadPredictor):
     """
 
     auto_class = SPEC.auto_class
+
+    @classmethod
+    def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
+        """Return exact match and F1."""
+        return AnsweredQuestions()
 
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
@@ -87,6 +94,24 @@ class AnswerPredictor(HeadPredictor):
             start, stop = found.characters_of(found.windows[best], (int(first), int(last)), context)
             values = context[start:stop], math.exp(score - total), start, stop
         return dict(zip(SPEC.predicted, values, strict=True))
+
+
+class AnsweredQuestions:
+    """Predicted answers to questions with answers; a question without one has no answer, as in SQuAD 2.0."""
+
+    def __init__(self) -> None:
+        self._scores: list[tuple[float, float]] = []
+
+    def add(self, _item: Item, label: tuple[Answer, ...], prediction: Prediction, _place: str) -> None:
+        """Score an answer."""
+        self._scores.append(scores_of(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
+
+    def report(self) -> dict[str, Any]:
+        """Return the means of SQuAD's scores."""
+        if not self._scores:
+            return {}
+        exact, f1 = np.mean(self._scores, axis=0).round(DECIMALS).tolist()
+        return {"labelled": len(self._scores), "exact_match": exact, "f1": f1}
 
 
 def _section_of(saved: object, folder: Path) -> QuestionAnsweringConfig:

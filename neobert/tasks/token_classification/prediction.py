@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from neobert.data.sources.rows import TEXT
 from neobert.data.tokenize.offsets import with_offsets
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
+from neobert.prediction.class_scores import class_scores, share
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.predictor import HeadPredictor
+from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.tasks.token_classification.examples import split_between_words, words_of
-from neobert.tasks.token_classification.labels import SEPARATOR
+from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, check_row
+from neobert.tasks.token_classification.metrics import Entity, Tagging
 from neobert.tasks.token_classification.spec import SPEC
 
 NO_WORD = -1
@@ -28,6 +33,16 @@ class WordPredictor(HeadPredictor):
     """
 
     auto_class = SPEC.auto_class
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels of words, in their order."""
+        return self.model.labels
+
+    @classmethod
+    def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
+        """Return scores by label, and of entities."""
+        return LabelledWords(classes)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         pieces = [
@@ -72,6 +87,42 @@ class WordPredictor(HeadPredictor):
             if len(piece):
                 pieces.append((piece, np.pad(words[start:stop], around, constant_values=NO_WORD)))
         return pieces
+
+
+class LabelledWords:
+    """Predicted labels of labelled words. A word without a predicted label is not scored, as in training."""
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes, self._tagging = classes, Tagging(classes)
+        self._numbers = {name: number for number, name in enumerate(classes)}
+        self._pairs = Counter[tuple[str, str]]()
+        self._found, self._true, self._both = 0, 0, 0
+
+    def add(self, item: Item, label: tuple[int, ...], prediction: Prediction, place: str) -> None:
+        """Count the words of a text. Raises DAT020 unless each has a label."""
+        check_row({TEXT: item[0], TAGS: label}, place)
+        words = zip(label, prediction[PREDICTION], strict=True)
+        pairs = [(true, self._numbers[name]) for true, name in words if name is not None]
+        self._pairs.update((self._classes[true], self._classes[found]) for true, found in pairs)
+        if self._tagging.marks_entities:
+            true, found = (self._entities(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
+            self._found += len(found)
+            self._true += len(true)
+            self._both += len({*found} & {*true})
+
+    def _entities(self, labels: Sequence[int]) -> set[Entity]:
+        return self._tagging.entities(np.array(labels), np.zeros(len(labels), np.int64))
+
+    def report(self) -> dict[str, Any]:
+        """Return accuracy and scores by label of words; with labels of entities, the scores of those."""
+        if not self._pairs:
+            return {}
+        scores = class_scores(self._pairs.elements(), self._classes, "words")
+        if self._tagging.marks_entities:
+            scores["precision"] = share(self._both, self._found)
+            scores["recall"] = share(self._both, self._true)
+            scores["f1"] = share(2 * self._both, self._found + self._true)
+        return scores
 
 
 PREDICTOR = WordPredictor
