@@ -107,10 +107,9 @@ site: $(VENV)/.installed-docs ## Build the documentation into build/site, to be 
 bench: setup-dev ## Start-up time
 	$(BIN)/python benchmarks/startup.py
 
-bench-gpu: setup-dev ## Speed of two kernels, loss parity and ModernBERT on this GPU, into runs/bench-gpu (half an hour)
+bench-gpu: setup-dev ## Speed of two kernels and of ModernBERT on this GPU, into runs/bench-gpu (half an hour)
 	mkdir -p $(BENCH)
 	-$(BIN)/neobert-launch bench --profile h100-prod --b-set model.kernel_backend=torch --output $(BENCH)/kernels.json
-	-$(BIN)/python benchmarks/loss_parity.py $(BENCH)/work --output $(BENCH)
 	-$(BIN)/python benchmarks/against_modernbert.py $(BENCH)/work --output $(BENCH)
 
 clean: ## Remove the environment, caches and the demo's run

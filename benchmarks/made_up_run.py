@@ -23,6 +23,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "bcdfghjklmnpqrstvwxz"
 NUM_MARKERS = 2
 PACKED_LENGTH = 1024
+DOCUMENTS = "documents.jsonl"
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,8 @@ def write_text(work: Path, size: Size) -> None:
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "tokenizer.json").exists():
         write_tokenizer(work / "tokenizer.json")
-    if not documents_path(work).exists():
-        write_documents(documents_path(work), size.text_tokens)
-
-
-def documents_path(work: Path) -> Path:
-    return work / "documents.jsonl"
+    if not (work / DOCUMENTS).exists():
+        write_documents(work / DOCUMENTS, size.text_tokens)
 
 
 def write_tokenizer(path: Path) -> None:
@@ -101,7 +98,7 @@ def run_keys(work: Path, run_dir: Path, size: Size, *, steps: int, **model: Any)
         "model": {**shape, "max_position_embeddings": PACKED_LENGTH, **model},
         "tokenizer": {"path": str(work / "tokenizer.json"), "allow_special_token_rewrite": True},
         "dataset": {
-            "path": str(documents_path(work)),
+            "path": str(work / DOCUMENTS),
             "cache_dir": str(work / "cache"),
             "num_workers": 2,
             "max_seq_length": PACKED_LENGTH,

@@ -1,14 +1,14 @@
-"""NeoBERT-250M on several GPUs from two checkouts of this repository, in turns: rates and losses of each run.
+"""NeoBERT-250M from two checkouts of this repository, in turns: rates and losses of each run.
 
     git archive COMMIT | tar x -C OLD
     python benchmarks/two_commits.py OLD WORK --ranks 4 --mode fsdp2 [--SECTION.KEY=VALUE ...]
     python benchmarks/two_commits.py . WORK --old-ranks 1 --ranks 2 --mode replicated     # share of linear
 
 Text, model and rows are those of `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
-Each round trains from the other checkout and then from this one, from the same random weights and on the same
-samples, under the profile `gpu` of each checkout, and with the keys of the command line. The figure is the
-tokens per second and GPU of this checkout over those of the other, medians of all rounds without the first
-steps of a run. At the learning rate of that profile, which is for a smaller model, the loss of this one
+Each round trains from both checkouts, in an order that alternates, from the same random weights and on the
+same samples, under the profile `gpu` of each checkout, and with the keys of the command line. The figure is
+the tokens per second and GPU of this checkout over those of the other, medians of all rounds without the
+first steps of a run. At the learning rate of that profile, which is for a smaller model, the loss of this one
 rises, and two roundings of one sum end several percent apart. At `CALM` it falls, and the difference stays at
 rounding.
 """
@@ -19,19 +19,21 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from commands import REASON, apart, losses_of, started
 from made_up_run import FULL, TINY, run_keys, write_text
 from measurement import write_measurement
 
+from launcher.process.process_tree import kill_tree
 from neobert.metric_names import PACE, TRAIN_LOSS
 
 HERE = Path(__file__).resolve().parents[1]
+REASON = "benchmark: a short run with random weights"
 WARM = 10
 """First steps of a run, which are not timed."""
 CALM = 1e-4
@@ -47,18 +49,27 @@ def train(
     command += [f"--trainer.output_dir={run_dir}", *keys]
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     log, environment = run_dir.with_suffix(".log"), os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    with started(command, log, cwd=root, env=environment) as child:
-        code = child.wait(limit_s)
-    rows = losses_of(run_dir)
+    with log.open("w", encoding="utf-8") as file:
+        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=root, env=environment)
+        try:
+            code = child.wait(limit_s)
+        finally:
+            kill_tree(child)
     shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
     if code:
         sys.exit(f"{root} exits with {code}: {log.read_text(encoding='utf-8')[-3000:]}")
-    return rows
+    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if TRAIN_LOSS in row]
 
 
 def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     """Return the median rate over the steps of all runs but their first ones."""
     return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
+
+
+def apart(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> float:
+    """Return the largest relative difference of two runs' losses, over their steps."""
+    return max(abs(a[TRAIN_LOSS] / b[TRAIN_LOSS] - 1) for a, b in zip(ours, theirs, strict=True))
 
 
 def main() -> None:
@@ -82,13 +93,14 @@ def main() -> None:
     values["optimizer"] = {"lr": CALM}
     values["trainer"] |= {"logging_steps": 1}
     ranks = {"old": chosen.old_ranks or chosen.ranks, "new": chosen.ranks}
+    roots = {"old": chosen.old.resolve(), "new": chosen.new.resolve()}
     sides: dict[str, list[Any]] = {"old": [], "new": []}
     for number in range(chosen.rounds):
-        for side, root in (("old", chosen.old.resolve()), ("new", chosen.new.resolve())):
+        for side in sorted(roots, reverse=number % 2 == 0):
             distributed = {"nproc_per_node": ranks[side], "mode": chosen.mode}
             run_file = work / f"{side}.json"
             run_file.write_text(json.dumps(values | {"distributed": distributed}), encoding="utf-8")
-            sides[side].append(train(root, run_file, work / f"{side}-{number}", keys, chosen.limit))
+            sides[side].append(train(roots[side], run_file, work / f"{side}-{number}", keys, chosen.limit))
         rates = {side: rate(runs) / ranks[side] for side, runs in sides.items()}
         found = {
             "ranks": ranks,
@@ -96,8 +108,8 @@ def main() -> None:
             "rates_of_runs": {
                 side: [rate([rows]) / ranks[side] for rows in runs] for side, runs in sides.items()
             },
-            "losses_apart": apart(sides["new"][-1], sides["old"][-1])["largest"],
-            "losses_of_first_and_last_new": apart(sides["new"][-1], sides["new"][0])["largest"],
+            "losses_apart": apart(sides["new"][-1], sides["old"][-1]),
+            "losses_of_first_and_last_new": apart(sides["new"][-1], sides["new"][0]),
             "losses": {side: [row[TRAIN_LOSS] for row in runs[-1]] for side, runs in sides.items()},
         }
         path = (chosen.output or work) / "two-commits.json"
