@@ -36,7 +36,12 @@ KEY_LINE = re.compile(
     r"(?P<comment>\s+#[^\r\n]*)?(?P<end>\s*)"
 )
 SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
+FLOW_LINE = re.compile(
+    r"(?P<key>[\w-]+)\s*:[ \t]*\{(?P<content>.*[^\s,{])?[\s,]*\}(?P<rest>\s*(?:#[^\r\n]*)?\s*)"
+)
 INDENT = "  "
+RUN_NAME, RUN_NAME_HERE = "{run_name}", "wandb.name"
+"""Name of the run in paths of Composer, which replaces it; the key here that run_name becomes."""
 MAX_LINE = 1000
 """Longer lines are not matched: these patterns take quadratic time on blanks."""
 
@@ -145,6 +150,11 @@ def _written_elsewhere(
 ) -> Iterator[Change]:
     """Rename a key of another trainer: in place if the section stays the same, else move the line."""
     target, value = _counterpart(issue.path, node)
+    if isinstance(value, str) and RUN_NAME in value:
+        name = find(root, ("run_name",)) or find(root, tuple(RUN_NAME_HERE.split(".")))
+        if name is None:
+            return
+        value = value.replace(RUN_NAME, str(plain(name)))
     if not target or find(root, tuple(target.split("."))) is not None:
         return
     is_same = value == plain(node) and type(value) is type(plain(node))
@@ -268,7 +278,8 @@ def remove(lines: Lines, number: int) -> Lines | None:
 def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
     """Move the key of a line to the end of its section, or of the file for a key without one.
 
-    A missing section is added at the end of the file.
+    A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
+    its last one, below the comment of the key.
 
     Args:
         value: new text of the value; None keeps the old one.
@@ -279,6 +290,10 @@ def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | N
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
     text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
+    if section and (inline := next((line for line in rest if _opens(FLOW_LINE, line, section)), None)):
+        place, above = rest.index(inline), (match["comment"] or "").strip()
+        extended = _appended(inline, f"{key}: {value or match['value'].rstrip()}")
+        return [*rest[:place], *([above + end] if above else []), extended, *rest[place + 1 :]]
     header = _header_of(rest, section) if section else None
     if header is None:
         added = [f"{section}:{end}", INDENT + text] if section else [text]
@@ -352,11 +367,20 @@ def _section_above(lines: Lines, number: int) -> int | None:
 
 
 def _header_of(lines: Lines, section: str) -> int | None:
-    for place, line in enumerate(lines):
-        match = _match(SECTION_LINE, line)
-        if match is not None and match["key"] == section:
-            return place
-    return None
+    return next((place for place, line in enumerate(lines) if _opens(SECTION_LINE, line, section)), None)
+
+
+def _opens(pattern: re.Pattern[str], line: str, section: str) -> bool:
+    match = _match(pattern, line)
+    return match is not None and match["key"] == section
+
+
+def _appended(line: str, entry: str) -> str:
+    """Return the line of an inline section with one more entry."""
+    match = FLOW_LINE.fullmatch(line)
+    assert match is not None
+    content = f"{match['content']}, {entry}" if match["content"] else entry
+    return f"{match['key']}: {{{content}}}{match['rest']}"
 
 
 def _children(lines: Lines, header: int) -> list[int]:

@@ -359,11 +359,11 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path):
         "model:\n  dropout: 0.1\n",
         "trainer:\n  run_name: >\n    two\n    lines\n",
         "trainer: {learning_rate: 1e-3, max_steps: 5}\n",
-        "trainer:\n  learning_rate: 1e-3\noptimizer: {eps: 1e-8}\n",
         "trainer:\n  learning_rate: fast\n",
         "training: {max_steps: 5}\ntrainer: {seed: 1}\n",
         "quartet2: {enable: true}\n",
         "trainer:\n  output_dir: 5\n",
+        "save_folder: ckpts/{run_name}\n",
     ],
 )
 def test_fix_leaves_alone_what_it_could_get_wrong(text, run_file):
@@ -414,6 +414,12 @@ dataset:
     ),
     "profile: cpu-demo\ntrainer: {bf16: true, save_every: 5}  # short\n": (
         "profile: cpu-demo\ntrainer: {mixed_precision: bf16, save_steps: 5}  # short\n"
+    ),
+    "profile: cpu-demo\nlr: 1e-3  # peak\nweight_decay: 0.1\noptimizer: {eps: 1e-8, }  # Adam\nseed: 3\n": (
+        "profile: cpu-demo\n# peak\noptimizer: {eps: 1e-8, lr: 1e-3, weight_decay: 0.1}  # Adam\nseed: 3\n"
+    ),
+    "profile: cpu-demo\nsave_folder: ckpts/{run_name}\nrun_name: c4\nwandb: {}\n": (
+        "profile: cpu-demo\nwandb: {name: c4}\ntrainer:\n  output_dir: ckpts/c4\n"
     ),
 }
 

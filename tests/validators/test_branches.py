@@ -160,6 +160,8 @@ ROWS: list[Row] = [
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),
     ("CFG013", {"profile": "nsa-smoke"}, "config.dataset.max_seq_length", 1024, 1025,
      "all are selected and attention is dense"),
+    ("CFG013", {"config.distributed.reshard_after_forward": True},
+     "config.distributed.mode", "replicated", "fsdp2", "distributed.mode replicated shards nothing"),
     ("CFG013", {"config.dataset.revision": "0ff1ce"},
      "config.dataset.name", "builtin:python-docs", "some/text", "dataset.revision has no effect"),
     ("CFG013", {"config.dataset.validation_split": 0.02},

@@ -48,6 +48,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.sequence_length_warmup_length` without such steps,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
+    `distributed.reshard_after_forward` without shards,
     `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
     next to a percentage, keys of `adapter` without `adapter.type`, a section of low precision without
@@ -143,6 +144,10 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
+    if config.distributed.reshard_after_forward is not None and config.distributed.mode != "fsdp2":
+        path = "distributed.reshard_after_forward"
+        reason = f"distributed.mode {config.distributed.mode} shards nothing"
+        yield path, reason, "set distributed.mode to fsdp2"
     obstacles = cuda_graphs.obstacles(config) if trainer.cuda_graphs else ()
     yield from (("trainer.cuda_graphs", *obstacle) for obstacle in obstacles)
     yield from _of_low_precision(config)

@@ -231,7 +231,7 @@ class TrainerConfig(ConfigSection):
         affects="numerics",
     )
     save_steps: NonNegativeInt = key(
-        1000, "Steps between checkpoints; 0: save only at the end.", affects="cadence"
+        1000, "Steps between checkpoints, besides the one at the end; 0: that alone.", affects="cadence"
     )
     save_total_limit: NonNegativeInt = key(
         3, "Number of newest checkpoints to keep, at least two; 0: all.", affects="cadence"
