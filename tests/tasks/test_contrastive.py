@@ -153,6 +153,30 @@ def test_a_text_that_spells_a_special_token_is_plain_text(file):
     assert tokenizer.mask_id not in encoded.tokens
 
 
+def test_each_positive_of_a_list_is_a_pair_with_the_negatives_of_its_row(file, tmp_path):
+    """The rows of FlagEmbedding; a positive that is empty or repeated is left out."""
+    rows = [
+        {"query": "q", "pos": ["one", "two", " ", "one"], "neg": ["no", "nay"]},
+        {"query": "r", "pos": ["three"], "neg": []},
+        {"query": "s", "pos": [], "neg": ["never"]},
+    ]
+    path = write(tmp_path / "rows.jsonl", rows)
+    encoder, tokenizer = encoder_of(file, max_seq_length=32)
+    config = from_dict(options(path, {"max_negatives": 2}))
+    encoded = encoder.encode(read_rows(path, spec_of(config).rows(config)))
+    texts = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
+    expected = ["q", "one", "no", "nay", "q", "two", "no", "nay", "r", "three"]
+    assert [each.tolist() for each in texts] == tokenizer.tokenizer(expected)["input_ids"]
+    assert encoded.columns[GROUP].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert (encoded.counts.documents, encoded.counts.left_out["rows_of_one_text"]) == (3, 1)
+
+
+def test_one_score_for_several_positives_is_refused(tmp_path):
+    path = write(tmp_path / "rows.jsonl", [{"query": "q", "pos": ["one", "two"], "score": 1}])
+    with pytest.raises(ProjectError, match=r"rows\.jsonl:1: the row has 2 positives, and scores are of one"):
+        read(path, score_column="score")
+
+
 ROWS = [
     {"text": "", "positive": "red stone", "negatives": "", "num_left_out": 5},
     {"text": " ", "positive": "", "negatives": "", "num_left_out": 0},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from neobert.tasks.contrastive.rows import (
     NUM_LEFT_OUT,
     SCORES,
     negatives_of,
-    positive_of,
+    positives_of,
     reads_scores,
     rows_of,
 )
@@ -122,9 +122,10 @@ class PairEncoder(RowEncoder):
         places: list[int] = []
         scores: list[float] = []
         rows = list(rows)
-        examples = [self._texts_of(row, counts) for row in rows]
-        ids = iter(list(each) for each in self.texts.token_ids(text for texts in examples for text in texts))
-        for number, texts in enumerate(examples):
+        examples = [(at, texts) for at, row in enumerate(rows) for texts in self._texts_of(row, counts)]
+        texts_in_order = (text for _, texts in examples for text in texts)
+        ids = iter(list(each) for each in self.texts.token_ids(texts_in_order))
+        for number, texts in examples:
             tokens = [next(ids) for _ in texts]
             longest = max(map(len, tokens), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
@@ -147,19 +148,20 @@ class PairEncoder(RowEncoder):
             columns[SCORE.name] = np.array(scores, SCORE.dtype)
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
 
-    def _texts_of(self, row: Row, counts: Counts) -> list[str]:
-        """Return the texts of a row with their prompts; none if a text of the pair is empty."""
+    def _texts_of(self, row: Row, counts: Counts) -> Iterator[list[str]]:
+        """Yield the texts of each pair of a row with their prompts; none if query or document is empty."""
         counts.documents += 1
-        query, positive = row[TEXT], positive_of(row)
-        if not query.strip() or not positive.strip():
-            if query.strip() or positive.strip():
+        query, positives = row[TEXT], positives_of(row)
+        if not query.strip() or not positives:
+            if query.strip() or positives:
                 _count(counts, ONE_TEXT, 1)
             else:
                 counts.empty += 1
-            return []
+            return
         _count(counts, NEGATIVES_LEFT_OUT, row.get(NUM_LEFT_OUT, 0))
-        documents = [positive, *negatives_of(row)]
-        return [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
+        for positive in positives:
+            documents = [positive, *negatives_of(row)]
+            yield [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
     def _fitted(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
         """Return the texts of an example by place, truncated to the maximum length; none if it is dropped."""

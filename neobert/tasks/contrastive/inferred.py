@@ -42,6 +42,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     most = min(MAX_NEGATIVES, sum(max(1, each.max_different) for each in negatives))
     keys[MAX_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
+    if positive.max_different > 1:
+        notes.append(f"several positives: up to {positive.max_different} per row, a pair each")
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
         if any(not each.name.islower() for each in negatives):

@@ -10,6 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources import pair_columns
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, text_of
+from neobert.errors import ProjectError
 from neobert.tasks.contrastive.score_cells import (
     SCORE_SETTING,
     require_one_each,
@@ -32,7 +33,7 @@ FIRST_NEGATIVES = (
 )
 """Usual names of the column of the first hard negative."""
 SEPARATOR = "\x1e"
-"""Between the negatives of a row, which becomes a space in a text: a row holds strings."""
+"""Between the positives or negatives of a row, which becomes a space in a text: a row holds strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,13 @@ class PairRows(RowFormat):
         return replace(self, fields=needed, negatives=())
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Return query, positive, the joined negatives, and the scores, if any, of these documents.
+        """Return query, the joined positives and negatives, and the scores, if any, of these documents.
 
-        Negatives that are empty in a list, or occur twice, are left out. Raises DAT011 for anything but
-        texts, DAT020 for anything but scores.
+        Texts that are empty in a list, or occur twice, are left out. Raises DAT011 for anything but texts,
+        DAT020 for anything but scores, or for scores next to several positives.
         """
+        if column := columns.get(POSITIVE):
+            values = {**values, column: _joined(values[column], column, place)}
         row = RowFormat.row(self, values, columns, place)
         texts = [text for field in self.negatives for text in _texts(values, field, place)]
         different: dict[str, int] = {}
@@ -85,7 +88,10 @@ class PairRows(RowFormat):
                 different.setdefault(text.replace(SEPARATOR, " "), number)
         kept = dict([*different.items()][: self.most])
         scores: tuple[float, ...] = ()
-        if SCORES in columns and row[TEXT].strip() and positive_of(row).strip():
+        if SCORES in columns and row[TEXT].strip() and positives_of(row):
+            if len(positives_of(row)) > 1:
+                message = f"the row has {len(positives_of(row))} positives, and scores are of one"
+                raise ProjectError("DAT020", message, "write a row for each positive", place)
             scores = scores_in(values.get(columns[SCORES]), place)
             require_one_each(scores, 1 + len(texts), self.most, place)
             require_two(scores, len(kept), place)
@@ -104,10 +110,17 @@ class PairRows(RowFormat):
         return found if self.score is None else found | {"scores": self.score.column}
 
 
-def positive_of(row: Row) -> str:
-    """Return the document of a row; a row of one text is its own document."""
-    text: str = row.get(POSITIVE, row[TEXT])
-    return text
+def positives_of(row: Row) -> list[str]:
+    """Return the documents that answer the query, a pair each; a row of one text is its own document."""
+    joined: str = row.get(POSITIVE, row[TEXT])
+    return [text for text in joined.split(SEPARATOR) if text.strip()]
+
+
+def _joined(cell: object, column: str, place: str) -> str:
+    """Return the positives of a cell, a text or a list of texts, as one."""
+    cells = cell if isinstance(cell, list | tuple) else [cell]
+    texts = (text_of(each, column, place, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
+    return SEPARATOR.join(dict.fromkeys(texts))
 
 
 def negatives_of(row: Row) -> list[str]:

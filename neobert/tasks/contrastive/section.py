@@ -28,8 +28,8 @@ class ContrastiveConfig(ConfigSection):
 
     positive_column: NonEmpty | None = key(
         None,
-        "Column of the document that answers the query; null: positive, document, corpus, answer or another "
-        "usual name.",
+        "Column of the document that answers the query, or of a list of them, a pair each; null: positive, "
+        "document, corpus, answer or another usual name.",
         affects="data",
     )
     positives: Literal["column", "dropout"] = key(
