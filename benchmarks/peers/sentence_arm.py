@@ -101,8 +101,8 @@ def model_of(config: RunConfig, form: Form) -> SentenceTransformer:
         if module.model_forward_params is not None:
             module.model_forward_params |= set(FLATTENED)
         module._flatten_position_offset = module._infer_flatten_position_offset()
-    if form.is_compiled:  # the modules of transformers, once for all lengths
-        module.model.compile(dynamic=True)
+    if form.is_compiled:  # once for all lengths; it calls `forward`, which nn.Module.compile does not replace
+        module.model.forward = torch.compile(module.model.forward, dynamic=True)
     return model
 
 

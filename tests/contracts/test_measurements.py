@@ -25,7 +25,6 @@ ARMS = {
     "torch": ("fused-against-torch", "detail", "arms", "b"),
 }
 """Measurement of the trainer on each set of kernels: name of the file, and keys."""
-SCALING = ("detail", "scaling")
 
 
 def test_every_measurement_is_named_where_a_reader_looks():
@@ -39,12 +38,14 @@ def test_every_measurement_is_named_where_a_reader_looks():
     [
         ("validate-gpu-full", ["value"], "{:.1f} s on one H200", "performance.md"),
         ("checkpoint-stall", ["detail", "beside", "cost_of_a_save_ms"], "costs {:.0f} ms", "recovery.md"),
-        ("scaling-4gpu", ["value"], "**{:.3f}** |", "performance.md"),
+        ("scaling-2gpu", ["value"], "`replicated` | 341,100 | **{:.3f}** |", "performance.md"),
+        ("validate-gpu-full-2gpu", ["value"], "{:.1f} s on two H200", "performance.md"),
         ("lint_seconds", ["value"], "{:.1f} s", "ci.md"),
         ("first-step", ["value"], "**{:.2f} s** with full ones", "performance.md"),
         ("first-step", ["detail", "empty", "seconds"], "**{:.1f} s** to the first step", "performance.md"),
-        ("scaling-4gpu", [*SCALING, "fsdp2-4"], "Four GPUs reach {:.3f} of four times one", "gpus.md"),
-        ("scaling-4gpu", [*SCALING, "replicated-4"], "{:.3f} `replicated`", "gpus.md"),
+        ("scaling-2gpu", ["value"], "Two GPUs reach {:.3f} of twice one", "gpus.md"),
+        ("contrastive-speed", ["value"], "1.9 and {:.1f} times the fastest of the peer", "embeddings.md"),
+        ("contrastive-speed", ["value"], "compiled 1.9 and {:.1f} times its fastest round", "README.md"),
         (
             "fsdp2-3b",
             ["detail", "save_on_two_h200", "longest_step_beyond_a_usual_one_s"],
