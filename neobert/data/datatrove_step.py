@@ -22,8 +22,9 @@ from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.rows import TEXT, Row, check_plain_text
 from neobert.data.sources.text_files import encodable
 from neobert.data.store.block_record import sum_of
+from neobert.data.store.block_writer import BlockRows, SplitRows
 from neobert.data.store.build import Request
-from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
+from neobert.data.store.part_writer import PartWriter
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import is_trained, load_tokenizer, refuse_shared_padding
 from neobert.errors import ProjectError
@@ -113,7 +114,7 @@ def _request(config: RunConfig) -> Request:
     return Request(config, corpus, tokenizer, is_parted=True)
 
 
-def _splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> dict[str, PartSplit]:
+def _splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> dict[str, SplitRows]:
     """Return the splits of a task. The training text is first: reading it collects the evaluation text."""
     held_out: list[Row] = []
 
@@ -125,8 +126,8 @@ def _splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> 
             else:
                 yield row
 
-    def split(rows: Iterable[Row]) -> PartSplit:
-        return PartSplit(world_size, [BlockRows(rank, f"task {rank}", rows, LABEL)])
+    def split(rows: Iterable[Row]) -> SplitRows:
+        return SplitRows(world_size, [BlockRows(rank, f"task {rank}", rows, LABEL)])
 
     splits = {"train": split(training())}
     return splits if corpus.evaluation is None else splits | {"eval": split(held_out)}

@@ -66,16 +66,16 @@ def test_streams_and_tokenizers_to_train_are_refused(configure, text, tmp_path):
 
 
 def test_text_that_changes_meanwhile_is_refused(configure, text, tmp_path, monkeypatch):
-    from neobert.data.store import part as module
+    from neobert.data.store import part_writer as module
 
-    write = module.PartWriter._split
+    write = module.BlockWriter.write
 
     def meanwhile(*arguments):
         described = write(*arguments)
         write_jsonl(text / "0.jsonl", ["another text"])
         return described
 
-    monkeypatch.setattr(module.PartWriter, "_split", meanwhile)
+    monkeypatch.setattr(module.BlockWriter, "write", meanwhile)
     config = configure(dataset__path=str(text))
     refused("DAT001", "changed during preparation", config, tmp_path / "parts", PartNumber(1, 2))
     assert [path.name for path in (tmp_path / "parts").iterdir()] == [".part-1-of-2.lock"]
@@ -84,15 +84,15 @@ def test_text_that_changes_meanwhile_is_refused(configure, text, tmp_path, monke
 SLOW_CHILD = """
 import sys, time
 from pathlib import Path
-from neobert.data.store import part_writer
+from neobert.data.store import block_writer
 from neobert.data.store.part import prepare_part
 from neobert.data.tokenize import encoding_pool
 from neobert.runfiles.prepared_parts import PartNumber
 from tests.data.conftest import configurator
 
 encoding_pool.BATCH_DOCUMENTS = 10
-whole = part_writer.SplitWriter.append
-part_writer.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(600))
+whole = block_writer.SplitWriter.append
+block_writer.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(600))
 prepare_part(configurator(*map(Path, sys.argv[1:4]))(), Path(sys.argv[4]), PartNumber(1, 2))
 """
 

@@ -275,14 +275,14 @@ def test_a_folder_that_lost_its_manifest_is_prepared_anew(configure):
 def test_text_that_changes_while_it_is_prepared_is_refused(configure, tmp_path, monkeypatch):
     path = write_jsonl(tmp_path / "a.jsonl", sentences(100))
     config = configure(dataset__path=str(path))
-    finish = build.SplitWriter.finish
+    finish = split_writer.SplitWriter.finish
 
     def meanwhile(writer):
         write_jsonl(path, sentences(101))
         return finish(writer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build.SplitWriter, "finish", meanwhile)
+        patch.setattr(split_writer.SplitWriter, "finish", meanwhile)
         assert str(path) in refused(config, "DAT001", "changed during").place
     assert left_behind(config) == []
     assert prepare(config).report["train"]["documents"] == 101
@@ -375,14 +375,14 @@ def test_a_cache_that_cannot_be_written(configure, tmp_path):
 SLOW_CHILD = """
 import sys, time
 from pathlib import Path
-from neobert.data.store import build
+from neobert.data.store import split_writer
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize import encoding_pool
 from tests.data.conftest import configurator
 
 encoding_pool.BATCH_DOCUMENTS = 10
-whole = build.SplitWriter.append
-build.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(60))
+whole = split_writer.SplitWriter.append
+split_writer.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(60))
 prepare(configurator(*map(Path, sys.argv[1:]))())
 """
 

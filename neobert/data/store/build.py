@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -21,22 +22,20 @@ from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part, known_count, parts_of
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.overlap import Overlap
+from neobert.data.store.block_record import counts_of
+from neobert.data.store.block_writer import OF_BLOCKS, BlockRows, BlockWriter, SplitRows
+from neobert.data.store.overlap import DIGESTS, TEXTS, compared_fields, count_overlap
 from neobert.data.store.report import split_report
-from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import FORMAT_VERSION, write_manifest, writing
-from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
-from neobert.data.tokenize.encoding_pool import encode_all
+from neobert.data.tokenize.encoding import Counts
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.data.tokenize.trained import identity_of_trained
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plurals import counted
-from neobert.progress import Progress
 from neobert.tasks.specs import spec_of
 
 TOKENIZER_FOLDER = "tokenizer"
-SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
 # A fingerprint identifies content, and checkpoints store it, so it does not change with the file format.
 FINGERPRINT_VERSION = 2
 _SOURCE, _SLICE = (
@@ -89,7 +88,7 @@ class Request:
     def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
         """Yield the splits to write: (name, source, token limit). A stream's training text is not written.
 
-        Evaluation comes first, so that its copies in the training text can be counted.
+        Evaluation comes first: it is the smaller, and its faults are found before the training text is read.
         """
         if self.corpus.evaluation is not None:
             yield "eval", self.corpus.evaluation, evaluation_budget(self.config)
@@ -126,11 +125,7 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
-        encoder = request.examples.encoder(tokenizer)
-        overlap = Overlap.of(request.config, request.corpus.train.rows)
-        writing_of = _Writing(partial, request, encoder, overlap, report_progress)
-        splits = {name: writing_of.split(name, source, budget) for name, source, budget in request.splits()}
-        overlap.add_to(splits)
+        splits = _written(partial, request, tokenizer, report_progress)
         content = request.content()
         check_unchanged(key, content, request.corpus.label)
         write_manifest(partial, manifest_of(content, tokenizer, splits, _identity(content, splits)))
@@ -153,57 +148,53 @@ def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
     partial.mkdir(parents=True)
 
 
-@dataclass(frozen=True)
-class _Writing:
-    """Writer of the splits of one request."""
-
-    folder: Path
-    request: Request
-    encoder: Encoder
-    overlap: Overlap
-    report_progress: Callable[[], None]
-
-    def split(self, name: str, source: TextSource, budget: int | None) -> dict[str, Any]:
-        """Write a split; return its manifest entry with counts. Raises DAT004 for a part without text."""
-        total = Counts()
-        writer = SplitWriter(self.folder, name, self.encoder.dtype, self.encoder.columns)
-        progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", known_count(source))
-        corpora = []
-        try:
-            for part in parts_of(source):
-                counts, examples = Counts(), 0
-                for encoded in self._encoded(name, part, budget):
-                    counts.add(encoded.counts)
-                    examples += len(encoded.example_lengths)
-                    writer.append(encoded)
-                    self.report_progress()
-                    progress.advance(encoded.counts.documents)
-                self.request.examples.check(part.label, counts)
-                if counts.segments == 0:
-                    raise empty_text(part.label, counts)
-                sizes = {"segments": counts.segments, "tokens": counts.tokens, "examples": examples}
-                corpora.append(sizes)
-                total.add(counts)
-            described = writer.finish()
-        finally:
-            writer.abandon()
-        if isinstance(source, ConcatenatedSource):
-            described["corpora"] = corpora
-        return described | {"counts": split_report(source.label, total)}
-
-    def _encoded(self, name: str, part: TextSource, budget: int | None) -> Iterator[Encoded]:
-        dataset = self.request.config.dataset
-        rows = self.overlap.follow(name, RetryingReader.of(part, dataset))
-        return _until(budget, encode_all(rows, self.encoder, dataset.num_proc, part.label))
+def _written(
+    folder: Path, request: Request, tokenizer: TokenizerBundle, report_progress: Callable[[], None]
+) -> dict[str, Any]:
+    """Write the splits of a request; return their manifest entries."""
+    rows, dataset = request.corpus.train.rows, request.config.dataset
+    writer = BlockWriter(
+        folder,
+        [name for name, *_ in request.splits()],
+        request.examples.encoder(tokenizer),
+        rows,
+        compared_fields(request.config, rows),
+        dataset.num_proc,
+        report_progress,
+    )
+    written, splits = {}, {}
+    for name, source, budget in request.splits():
+        written[name] = writer.write(name, _split_rows(source, budget, dataset))
+        splits[name] = _described(written[name], source, request.examples)
+    count_overlap(splits, [(folder, written)])
+    for file in (*folder.glob(f"*.{DIGESTS}"), *folder.glob(f"*.{TEXTS}")):
+        file.unlink()
+    return splits
 
 
-def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
-    tokens = 0
-    for encoded in batches:
-        yield encoded
-        tokens += encoded.counts.tokens
-        if budget is not None and tokens >= budget:
-            return
+def _split_rows(source: TextSource, budget: int | None, dataset: DatasetConfig) -> SplitRows:
+    """Return the rows of a split, with one block for each of its corpora."""
+    blocks = [
+        BlockRows(number, each.label, RetryingReader.of(each, dataset), each.label, corpus=number)
+        for number, each in enumerate(parts_of(source))
+    ]
+    return SplitRows(len(blocks), blocks, known_count(source), inf if budget is None else budget)
+
+
+def _described(written: dict[str, Any], source: TextSource, examples: Examples) -> dict[str, Any]:
+    """Return the manifest entry of a split with its counts. Raises DAT004 for a corpus without text."""
+    total, corpora = Counts(), []
+    for part, record in zip(parts_of(source), written["blocks"], strict=True):
+        counts = counts_of(record)
+        examples.check(part.label, counts)
+        if counts.segments == 0:
+            raise empty_text(part.label, counts)
+        corpora.append({name: record[name] for name in ("segments", "tokens", "examples")})
+        total.add(counts)
+    described = {name: value for name, value in written.items() if name not in OF_BLOCKS}
+    if isinstance(source, ConcatenatedSource):
+        described["corpora"] = corpora
+    return described | {"counts": split_report(source.label, total)}
 
 
 def _identity(content: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:

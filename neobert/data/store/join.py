@@ -13,20 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from neobert.atomic_write import write_atomically
 from neobert.data.store.block_record import sum_of
+from neobert.data.store.block_writer import SPLIT_NAMES
 from neobert.data.store.build import (
     FINGERPRINT_VERSION,
-    SPLIT_NAMES,
     TOKENIZER_FOLDER,
     empty_text,
     hash_of,
 )
 from neobert.data.store.checksums import files_of
-from neobert.data.store.overlap import DIGEST, MAX_ROWS, count_copies, count_shared
+from neobert.data.store.overlap import DIGESTS, TEXTS, count_overlap
 from neobert.data.store.report import split_report
 from neobert.data.store.split_writer import lengths_of
 from neobert.data.store.token_store import check_size, writing
@@ -63,10 +60,7 @@ def join(folder: Path) -> dict[str, Any]:
             check_size(folder / part.folder / name, file["bytes"])
     first, manifest = next(iter(parts.items()))
     splits = {name: _joined(name, parts, folder) for name in manifest["splits"]}
-    if splits.keys() >= {"train", "eval"}:
-        _count_copies(splits, parts, folder)
-    if "texts" in manifest["splits"]["train"]:
-        _count_shared_texts(splits, parts, folder)
+    count_overlap(splits, [(folder / part.folder, each["splits"]) for part, each in parts.items()])
     content = {name: _checksums(name, parts) for name in splits}
     joined = {
         name: manifest[name]
@@ -156,57 +150,10 @@ def _sizes(manifest: Manifest) -> dict[str, Any]:
 def _files(manifest: Manifest) -> dict[str, Any]:
     """Return the files of a part, with those of its text digests, by name."""
     splits = manifest["splits"].items()
-    kinds = ("digests", "texts")
-    digests = {f"{name}.{kind}": split[kind] for name, split in splits for kind in kinds if kind in split}
+    digests = {
+        f"{name}.{kind}": split[kind] for name, split in splits for kind in (DIGESTS, TEXTS) if kind in split
+    }
     return dict(files_of(manifest)) | digests
-
-
-def _count_copies(splits: dict[str, Any], parts: Mapping[PartNumber, Manifest], folder: Path) -> None:
-    """Count the copies of evaluation documents in the training text, from the digests of the parts."""
-
-    def digests(name: str) -> Iterator[NDArray[np.unsignedinteger]]:
-        for part in parts:
-            yield np.fromfile(folder / part.folder / f"{name}.digests", DIGEST)
-
-    in_training, of_evaluation = count_copies(digests("train"), np.concatenate([*digests("eval")]))
-    splits["train"]["counts"]["copies_of_evaluation"] = in_training
-    splits["eval"]["counts"]["copies_in_training"] = of_evaluation
-
-
-def _count_shared_texts(splits: dict[str, Any], parts: Mapping[PartNumber, Manifest], folder: Path) -> None:
-    """Count the rows of pairs with a text of another source or split, as one preparation does."""
-    counts = splits["train"]["counts"]
-    sources = _texts("train", parts, folder)
-    counts["texts_of_other_sources"], counts["texts_compared"] = count_shared(
-        [np.concatenate(each)[:MAX_ROWS] for each in sources]
-    )
-    if "eval" in splits:
-        rows = np.concatenate([each for source in _texts("eval", parts, folder) for each in source])
-        is_found = np.zeros(rows.shape, dtype=np.bool_)
-        for block in (block for source in sources for block in source):
-            is_found |= np.isin(rows, block)
-        splits["eval"]["counts"]["texts_in_training"] = int(is_found.any(axis=1).sum())
-
-
-def _texts(
-    name: str, parts: Mapping[PartNumber, Manifest], folder: Path
-) -> list[list[NDArray[np.unsignedinteger]]]:
-    """Return the digests [rows, texts] of the blocks of each corpus, in the order of the text."""
-    blocks: list[tuple[int, int, NDArray[np.unsignedinteger]]] = []
-    for part, manifest in parts.items():
-        records = manifest["splits"][name]["blocks"]
-        sizes = [sum_of([record]).documents for record in records]
-        digests = np.fromfile(folder / part.folder / f"{name}.texts", DIGEST)
-        rows = digests.reshape(sum(sizes), -1) if sum(sizes) else digests.reshape(0, 1)
-        pieces = np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []
-        blocks += [
-            (record["corpus"], record["index"], piece)
-            for record, piece in zip(records, pieces, strict=True)
-            if len(piece)
-        ]
-    blocks.sort(key=lambda each: each[:2])
-    corpora = sorted({corpus for corpus, *_ in blocks})
-    return [[piece for corpus, _, piece in blocks if corpus == each] for each in corpora]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Overlap of the splits and sources of a text, counted while it is prepared."""
+"""Overlap of the splits and sources of a text, counted from digests of its rows.
+
+Beside the files of a split that is written, `train.digests` has the digest of each row with text, and
+`train.texts` those of the texts of each row that are compared, [rows, texts].
+"""
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,45 +15,19 @@ from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import BETWEEN_TEXTS, Row, RowFormat, text_digest, without_layout
+from neobert.data.store.block_record import sum_of
 from neobert.tasks.specs import spec_of
 
+DIGESTS, TEXTS = "digests", "texts"
 DIGEST = np.dtype("<u8")
 """Type of a text digest in a file."""
 
 MAX_ROWS = 1 << 20
 """Rows of each source that are compared with those of the others, which takes 16 MiB."""
 
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Counters of rows that are in both splits, and of texts that several pairs have; None without pairs."""
-
-    copies: Copies
-    shared: SharedTexts | None
-
-    @classmethod
-    def of(cls, config: RunConfig, rows: RowFormat) -> Overlap:
-        """Return the counters for the rows of a run."""
-        names = compared_fields(config, rows)
-        return cls(Copies(rows), SharedTexts(names) if names else None)
-
-    def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows of a source unchanged. Read the evaluation split to its end before the others."""
-        followed = self.copies.follow(split, rows)
-        return followed if self.shared is None else self.shared.follow(split, followed)
-
-    def add_to(self, splits: Mapping[str, dict[str, Any]]) -> None:
-        """Add the counts to those of the splits, if the training text is one of them."""
-        if "train" not in splits:
-            return
-        train, evaluation = splits["train"]["counts"], splits.get("eval", {}).get("counts")
-        if evaluation is not None:
-            train["copies_of_evaluation"] = self.copies.in_training
-            evaluation["copies_in_training"] = self.copies.of_evaluation
-        if self.shared is not None:
-            train["texts_of_other_sources"], train["texts_compared"] = self.shared.of_sources
-            if evaluation is not None:
-                evaluation["texts_in_training"] = self.shared.of_evaluation
+Digests = NDArray[np.unsignedinteger]
+Written = Sequence[tuple[Path, Mapping[str, Any]]]
+"""Folders of a text, each with its splits as `BlockWriter` describes them."""
 
 
 def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
@@ -60,68 +36,39 @@ def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
     return [field.name for field in rows.fields if field.is_text] if is_of_pairs else []
 
 
-class Copies:
-    """Counts non-empty documents that are in both splits, ignoring case and white space.
-
-    Attributes:
-        in_training: training documents that are copies of an evaluation document.
-        of_evaluation: evaluation documents with a copy in the training text.
-    """
-
-    def __init__(self, rows: RowFormat) -> None:
-        self._key = rows.key
-        self._evaluation: Counter[bytes] = Counter()
-        self._found: set[bytes] = set()
-        self.in_training = 0
-
-    def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the documents of a split unchanged, and count copies among them.
-
-        Read the evaluation split to its end before the training split.
-        """
-        if split == "eval":
-            return self._note(rows)
-        return self._compare(rows) if self._evaluation else iter(rows)
-
-    @property
-    def of_evaluation(self) -> int:
-        """Return the number of evaluation documents with a copy."""
-        return sum(self._evaluation[digest] for digest in self._found)
-
-    def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            if text := self._text(row):
-                self._evaluation[text_digest(text)] += 1
-            yield row
-
-    def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            digest = text_digest(self._text(row))
-            if digest in self._evaluation:
-                self.in_training += 1
-                self._found.add(digest)
-            yield row
-
-    def _text(self, row: Row) -> str:
-        return _compared_text(self._key(row))
+def digest_of(key: str) -> bytes:
+    """Return the digest that copies of a row share, ignoring case and white space; empty without text."""
+    text = BETWEEN_TEXTS.join(map(without_layout, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
+    return text_digest(text) if text else b""
 
 
-def _compared_text(key: str) -> str:
-    """Return the text that copies share; empty for a row without text."""
-    return BETWEEN_TEXTS.join(map(without_layout, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
+def digests_of(row: Row, fields: Sequence[str]) -> bytes:
+    """Return the digests of the texts of a row that are compared, ignoring case and white space."""
+    return b"".join(text_digest(without_layout(row[field])) for field in fields)
 
 
-def noting(rows: Iterable[Row], key: Callable[[Row], str], note: Callable[[bytes], object]) -> Iterator[Row]:
-    """Yield rows unchanged, and pass the digest of each text to `note`."""
-    for row in rows:
-        if text := _compared_text(key(row)):
-            note(text_digest(text))
-        yield row
+def count_overlap(splits: Mapping[str, dict[str, Any]], written: Written) -> None:
+    """Add the copies in both splits and the texts that rows share to the counts of the splits."""
+    compared = written[0][1].get("train", {})
+    if DIGESTS in compared:
+        training, evaluation = (_digests(name, written) for name in ("train", "eval"))
+        in_training, of_evaluation = count_copies(training, np.concatenate([*evaluation]))
+        splits["train"]["counts"]["copies_of_evaluation"] = in_training
+        splits["eval"]["counts"]["copies_in_training"] = of_evaluation
+    if TEXTS in compared:
+        _count_shared_texts(splits, written)
 
 
-def count_copies(
-    training: Iterable[NDArray[np.unsignedinteger]], evaluation: NDArray[np.unsignedinteger]
-) -> tuple[int, int]:
+def _digests(name: str, written: Written) -> Iterator[Digests]:
+    """Yield the digests of the rows of a split, in pieces."""
+    for folder, _ in written:
+        with (folder / f"{name}.{DIGESTS}").open("rb") as file:
+            while piece := file.read(MAX_ROWS * DIGEST.itemsize):
+                yield np.frombuffer(piece, DIGEST)
+    yield np.empty(0, DIGEST)
+
+
+def count_copies(training: Iterable[Digests], evaluation: Digests) -> tuple[int, int]:
     """Return how many training texts are in the evaluation text, and how many of its texts are in them."""
     known, sizes = np.unique(evaluation, return_counts=True)
     in_training, is_found = 0, np.zeros(len(known), dtype=np.bool_)
@@ -133,57 +80,46 @@ def count_copies(
     return in_training, int(sizes[is_found].sum())
 
 
-class SharedTexts:
-    """Counts rows with a text that occurs elsewhere, in any field, ignoring case and white space."""
-
-    def __init__(self, fields: Sequence[str]) -> None:
-        self._fields = fields
-        self._evaluation: list[tuple[bytes, ...]] = []
-        self._known: set[bytes] = set()
-        self._found: set[bytes] = set()
-        self._sources: list[array[int]] = []
-
-    def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows of a source unchanged. Read the evaluation split to its end before the others."""
-        return self._note(rows) if split == "eval" else self._compare(rows)
-
-    @property
-    def of_evaluation(self) -> int:
-        """Return the number of evaluation rows with a text of the training split."""
-        return sum(any(each in self._found for each in row) for row in self._evaluation)
-
-    @property
-    def of_sources(self) -> tuple[int, int]:
-        """Return the number of training rows with a text of another source, and that of all compared rows."""
-        return count_shared(
-            [np.asarray(each, np.uint64).reshape(-1, len(self._fields)) for each in self._sources]
-        )
-
-    def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            self._evaluation.append(digests_of(row, self._fields))
-            self._known.update(self._evaluation[-1])
-            yield row
-
-    def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
-        self._sources.append(source := array("Q"))
-        for number, row in enumerate(rows):
-            digests = digests_of(row, self._fields)
-            self._found.update(self._known.intersection(digests))
-            if number < MAX_ROWS:
-                source.extend(int.from_bytes(each, "little") for each in digests)
-            yield row
+def _count_shared_texts(splits: Mapping[str, dict[str, Any]], written: Written) -> None:
+    """Count the rows of pairs with a text that occurs elsewhere: in another source, in the other split."""
+    counts = splits["train"]["counts"]
+    sources = _texts("train", written)
+    counts["texts_of_other_sources"], counts["texts_compared"] = _count_shared(
+        [np.concatenate([piece[:MAX_ROWS] for piece in each])[:MAX_ROWS] for each in sources]
+    )
+    if "eval" in splits:
+        rows = np.concatenate([each for source in _texts("eval", written) for each in source])
+        is_found = np.zeros(rows.shape, dtype=np.bool_)
+        for block in (block for source in sources for block in source):
+            for start in range(0, len(block), MAX_ROWS):
+                is_found |= np.isin(rows, block[start : start + MAX_ROWS])
+        splits["eval"]["counts"]["texts_in_training"] = int(is_found.any(axis=1).sum())
 
 
-def digests_of(row: Row, fields: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the digests of the texts of a row that are compared."""
-    return tuple(text_digest(without_layout(row[field])) for field in fields)
-
-
-def count_shared(sources: Sequence[NDArray[np.unsignedinteger]]) -> tuple[int, int]:
+def _count_shared(sources: Sequence[Digests]) -> tuple[int, int]:
     """Return the number of rows [rows, texts] with a text of another source, and that of all rows."""
     shared = 0
     for index, rows in enumerate(sources):
         others = [each.ravel() for each in (*sources[:index], *sources[index + 1 :])]
         shared += int(np.isin(rows, np.concatenate(others)).any(axis=1).sum()) if others else 0
     return shared, sum(map(len, sources))
+
+
+def _texts(name: str, written: Written) -> list[list[Digests]]:
+    """Return the digests [rows, texts] of the blocks of each corpus, in the order of the text."""
+    blocks = sorted(_blocks(name, written), key=lambda each: each[:2])
+    corpora = sorted({corpus for corpus, *_ in blocks})
+    return [[rows for corpus, _, rows in blocks if corpus == each] for each in corpora]
+
+
+def _blocks(name: str, written: Written) -> Iterator[tuple[int, int, Digests]]:
+    """Yield (corpus, place in the text, digests [rows, texts]) of the blocks with rows."""
+    for folder, splits in written:
+        records = splits[name]["blocks"]
+        sizes = [sum_of([record]).documents for record in records]
+        if not sum(sizes):
+            continue
+        rows = np.memmap(folder / f"{name}.{TEXTS}", DIGEST, "r").reshape(sum(sizes), -1)
+        for record, piece in zip(records, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
+            if len(piece):
+                yield record["corpus"], record["index"], piece

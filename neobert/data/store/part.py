@@ -22,11 +22,12 @@ from neobert.data.sources.prepared import joined_folder
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.block_record import sum_of
+from neobert.data.store.block_writer import BlockRows, SplitRows
 from neobert.data.store.build import Request, check_unchanged, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import altered_files, files_of
 from neobert.data.store.overlap import compared_fields
-from neobert.data.store.part_writer import BlockRows, PartSplit, PartWriter
+from neobert.data.store.part_writer import PartWriter
 from neobert.data.store.prepare import open_request
 from neobert.data.store.prepared_data import different_values
 from neobert.data.store.report import split_report
@@ -145,7 +146,7 @@ def _write(
     return writer.write(splits, check)
 
 
-def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> PartSplit:
+def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> SplitRows:
     dataset = config.dataset
     rows = [
         BlockRows(index, each.key, RetryingReader.of(each.source, dataset), each.source.label, each.corpus)
@@ -153,7 +154,7 @@ def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConf
     ]
     counts = [known_count(block.source) for _, block in blocks]
     known = [count for count in counts if count is not None]
-    return PartSplit(num_blocks, rows, sum(known) if len(known) == len(counts) else None)
+    return SplitRows(num_blocks, rows, sum(known) if len(known) == len(counts) else None)
 
 
 def _verify(folder: Path, manifest: dict[str, Any], key: str, request: Request) -> None:

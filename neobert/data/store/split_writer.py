@@ -74,7 +74,7 @@ class SplitWriter:
             "columns": [asdict(each) for each in self._declared],
         }
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Close the files, complete or not."""
         self._files.close()
 

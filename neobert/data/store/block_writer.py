@@ -1,0 +1,122 @@
+"""Writer of the splits of a text, block by block: their files, and the digests that tell copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import takewhile
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neobert.data.sources.rows import Row, RowFormat
+from neobert.data.store.block_record import BlockRecord
+from neobert.data.store.overlap import DIGEST, DIGESTS, TEXTS, digest_of, digests_of
+from neobert.data.store.split_writer import HashedFile, SplitWriter
+from neobert.data.store.token_store import writing
+from neobert.data.tokenize.encoding import Encoder
+from neobert.data.tokenize.encoding_pool import encode_each
+from neobert.progress import Progress
+
+SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
+OF_BLOCKS = ("num_blocks", "blocks", DIGESTS, TEXTS)
+"""Values of a manifest entry that a text of one piece has no use for."""
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Rows of a block, and its place among all blocks of its split; `label` names it in messages."""
+
+    index: int
+    key: str
+    rows: Iterable[Row]
+    label: str = ""
+    corpus: int = 0
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """The blocks of a split to write, of `num_blocks` of the whole text.
+
+    Attributes:
+        documents: their number, for the progress; None if it is unknown.
+        budget: tokens of each block after which no other batch of it is written.
+    """
+
+    num_blocks: int
+    blocks: Sequence[BlockRows]
+    documents: int | None = None
+    budget: float = inf
+
+
+@dataclass(frozen=True)
+class BlockWriter:
+    """Writer of splits.
+
+    Attributes:
+        splits: names of the splits that are written, which decides what is compared.
+        rows: format of the rows, whose key tells copies.
+        compared: fields whose texts are compared with those of other rows.
+        num_proc: processes that tokenize.
+        on_progress: called after each batch.
+    """
+
+    folder: Path
+    splits: Collection[str]
+    encoder: Encoder
+    rows: RowFormat
+    compared: Sequence[str] = ()
+    num_proc: int = 1
+    on_progress: Callable[[], None] = lambda: None
+
+    def write(self, name: str, split: SplitRows) -> dict[str, Any]:
+        """Write a split; return its manifest entry, with its blocks and its files of digests."""
+        records = [BlockRecord(each.index, each.key, each.corpus, self.encoder) for each in split.blocks]
+        progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", split.documents)
+        with ExitStack() as stack:
+            writer = stack.enter_context(closing(self._writer(name)))
+            digests = {kind: stack.enter_context(closing(self._digests(name, kind))) for kind in self._kinds}
+            sources = [
+                (block.label, _until_full(self._noted(block.rows, digests), record, split.budget))
+                for block, record in zip(split.blocks, records, strict=True)
+            ]
+            for place, encoded in encode_each(sources, self.encoder, self.num_proc):
+                if records[place].counts.tokens >= split.budget:
+                    continue  # several processes read ahead
+                records[place].add(encoded)
+                writer.append(encoded)
+                self.on_progress()
+                progress.advance(encoded.counts.documents)
+            with writing(self.folder):
+                described = writer.finish() | {kind: file.finish() for kind, file in digests.items()}
+        blocks = [record.finish() for record in records]
+        return described | {"num_blocks": split.num_blocks, "blocks": blocks}
+
+    @property
+    def _kinds(self) -> list[str]:
+        kinds = [DIGESTS] if {"train", "eval"} <= {*self.splits} else []
+        return kinds + ([TEXTS] if self.compared and "train" in self.splits else [])
+
+    def _writer(self, name: str) -> SplitWriter:
+        return SplitWriter(self.folder, name, self.encoder.dtype, self.encoder.columns)
+
+    def _digests(self, name: str, kind: str) -> HashedFile:
+        with writing(self.folder):
+            return HashedFile(self.folder / f"{name}.{kind}")
+
+    def _noted(self, rows: Iterable[Row], files: Mapping[str, HashedFile]) -> Iterator[Row]:
+        """Yield rows unchanged, and write the digests of their texts."""
+        for row in rows:
+            with writing(self.folder):
+                for kind, file in files.items():
+                    of_texts = kind == TEXTS
+                    found = digests_of(row, self.compared) if of_texts else digest_of(self.rows.key(row))
+                    file.write(np.frombuffer(found, DIGEST))
+            yield row
+
+
+def _until_full(rows: Iterable[Row], record: BlockRecord, budget: float) -> Iterator[Row]:
+    return takewhile(lambda _: record.counts.tokens < budget, rows)
