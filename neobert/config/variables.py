@@ -34,7 +34,6 @@ VARIABLES = "variables."
 MAX_TEXT = 2**20
 MAX_COMPARED = 10_000
 LOOKALIKE = re.compile(r"(?:^|/)\{?\$\{?([A-Za-z_]\w*)")
-MISSPELT = ("variable", "variables", "var", "vars")
 FREE_TEXT = ("waivers", "dataset.text_column")
 """A reason is prose, and a column converted from XML may be named `$text`."""
 
@@ -216,10 +215,8 @@ def _is_free(path: Path) -> bool:
 
 
 def _hint_for_lookalike(name: str, root: Node) -> str:
-    if name.lower() in MISSPELT:
-        return "write $variables.name for a whole value, {$variables.name} inside text"
     if find(root, ("variables", name)):
         return f"did you mean $variables.{name}?"
-    if find(root, (name,)) or name == "oc":
-        return f"write the value, or define {name} under variables: and write $variables.{name}"
-    return "shell variables are not expanded: write the value, or pass it as an argument"
+    return (
+        "write the value, or define it under variables: and write $variables.name ({$variables.name} in text)"
+    )

@@ -12,7 +12,6 @@ from neobert.config import from_dict
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from neobert.tasks.contrastive.examples import require_scores
 from neobert.tasks.contrastive.inferred import infer
 from neobert.tasks.contrastive.rows import negatives_of
 from neobert.tasks.specs import metrics_of, spec_of
@@ -98,16 +97,6 @@ def test_a_column_of_scores_that_is_not_read_is_named(tmp_path, caplog, score):
     (message,) = caplog.messages
     assert "column score is not read" in message
     assert "set contrastive.score_column" in message
-
-
-def test_scores_that_no_source_of_a_mixture_has_are_refused_with_the_columns(tmp_path):
-    plain = write(tmp_path / "a.jsonl", [{"query": "q", "positive": "p"}])
-    scored = write(tmp_path / "b.jsonl", [{"query": "q", "positive": "p", "gold": 1}])
-    data = {"path": None, "eval_samples": None, "mixture": [{"path": str(plain)}, {"path": str(scored)}]}
-    with pytest.raises(ProjectError, match="no source has a column 'glod'") as refused:
-        require_scores(from_dict(options(plain, {"score_column": "glod"}, dataset=data)))
-    assert (refused.value.code, "'positive', 'gold'" in refused.value.hint) == ("DAT011", True)
-    require_scores(from_dict(options(plain, {"score_column": "gold"}, dataset=data)))
 
 
 @pytest.mark.parametrize(

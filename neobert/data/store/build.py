@@ -257,23 +257,10 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
     if isinstance(source, HashShare) and (total := source.source.count()) != 0:
         dataset = request.config.dataset
         message = f"contains 0 of {counted(total or 0, 'document')} (dataset.validation_split {source.share})"
-        hint = _hint_no_share(dataset)
-        if total != 1 and _are_copies(source.source, dataset):
-            message, hint = (
-                f"{message}: all of them are equal",
-                "check dataset.text_column, or add other text",
-            )
-        return ProjectError("DAT004", message, hint, source.label)
+        return ProjectError("DAT004", message, _hint_no_share(dataset), source.label)
     splits = (request.config.dataset.train_split, request.config.dataset.eval_split)
     hint = _SLICE if any("[" in split for split in splits if split) else _SOURCE
     return ProjectError("DAT004", "has no documents", hint, source.label)
-
-
-def _are_copies(source: TextSource, dataset: DatasetConfig) -> bool:
-    """Return whether all documents have one text; reads up to the first that differs."""
-    texts = map(source.rows.key, RetryingReader.of(source, dataset))
-    first = next(texts, None)
-    return all(text == first for text in texts)
 
 
 def _hint_no_share(dataset: DatasetConfig) -> str:

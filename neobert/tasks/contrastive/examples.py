@@ -10,14 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.corpora import corpora_of, is_remote, paths_of
 from neobert.config.schema import RunConfig
 from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.examples import Examples
-from neobert.data.sources.file_listing import is_saved_dataset, places_of
-from neobert.data.sources.file_selection import select_files
-from neobert.data.sources.rows import TEXT, Row, column_error
-from neobert.data.sources.text_files import read_table
+from neobert.data.sources.rows import TEXT, Row
 from neobert.data.store.segment_store import Segments
 from neobert.data.tokenize.encoding import GROUP, SCORE, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -30,7 +26,6 @@ from neobert.tasks.contrastive.rows import (
     reads_scores,
     rows_of,
 )
-from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.pretraining.examples import Documents
 from neobert.tasks.row_encoder import RowEncoder
@@ -52,12 +47,8 @@ class Pairs:
     config: RunConfig
 
     def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector.
-
-        Raises DAT011 for scores that no source of a mixture has.
-        """
+        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
         refuse_split(self.config, "each text has one vector")
-        require_scores(self.config)
         section = CONTRASTIVE.of(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         prompts = section.query_prompt or "", section.document_prompt or ""
@@ -210,24 +201,3 @@ class Queries:
 def build_examples(config: RunConfig) -> Examples:
     """Build the examples of a contrastive run."""
     return Pairs(config)
-
-
-def require_scores(config: RunConfig) -> None:
-    """Raise DAT011 if no file of a mixture has the column of the scores.
-
-    A single source must have it, and a mixture may have it in any file. Sources other than files are not
-    searched; rule TSK016 counts the scores of prepared data.
-    """
-    column, rows, found = CONTRASTIVE.of(config).score_column, rows_of(config), dict[str, object]()
-    if column is None or not config.dataset.mixture:
-        return
-    for source in corpora_of(config.dataset):
-        places = [] if source.path is None or is_remote(source) else places_of(paths_of(source))
-        if not places or any(is_saved_dataset(place.path) for place in places):
-            return
-        for file in select_files(places, rows).files:
-            _, values = next(read_table(file.path, rows), ("", {}))
-            found |= values
-            if column in found:
-                return
-    raise column_error(f"no source has a column {column!r}", found, "dataset.mixture", SCORE_SETTING)
