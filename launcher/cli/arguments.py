@@ -7,9 +7,11 @@ becomes `--set seed=9`. Arguments after `--` are passed to torchrun.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import typer
@@ -18,6 +20,7 @@ from typer.core import TyperCommand
 from launcher.cli.completion import key_options
 from launcher.io.files import RUN_FILE_SUFFIXES
 
+TEXT = "--text"
 EXTRA = "unexpected extra argument"
 EMPTY_PATH = "the path is empty; a variable of the shell may be unset"
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
@@ -110,6 +113,13 @@ def _value_after(tokens: deque[str]) -> str:
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
+def _files_of_text(tokens: Sequence[str]) -> list[str]:
+    """Return the files after --text, into which the shell expands a pattern, without run files."""
+    following = tokens[tokens.index(TEXT) + 1 :] if TEXT in tokens else []
+    files = takewhile(os.path.isfile, following)
+    return [file for file in files if not file.lower().endswith(RUN_FILE_SUFFIXES)]
+
+
 def _explain(error: Any, args: Sequence[str]) -> None:
     """Name an unknown option as it was typed, with the keys that resemble it; else the suffixes of run files.
 
@@ -147,6 +157,9 @@ class ConfigCommand(TyperCommand):
         """Rewrite run files and overrides to `--config` and `--set`, then parse as usual."""
         tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
         ctx.obj = tuple(handed_on)
+        if len(files := _files_of_text(tokens)) > 1:
+            way = "quote the pattern, or pass the folder"
+            ctx.fail(f"--text takes one path, and the shell passed {len(files)} files: {way}")
         try:
             tokens = self.rewrite(tokens)
         except MisplacedArgumentError as error:

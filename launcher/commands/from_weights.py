@@ -10,15 +10,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
+from launcher.commands.previewed_text import (
+    about_text,
+    notes_on_splits,
+    preview_by_line,
+    preview_text,
+    warn_of_text,
+)
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import ADAPTER, Content, content_of
 from launcher.io.files import make_folder, writing
 from neobert.atomic_write import write_atomically
 from neobert.config.overrides import parse_overrides, text_override
-from neobert.config.schema import TokenizerConfig
+from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.preview import Preview
+from neobert.data.sources.rows import text_rows
+from neobert.data.sources.text_files import ALL_COLUMNS
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.token_rate import bytes_per_token
@@ -86,7 +94,7 @@ class RunFile(NamedTuple):
     """Content of a run file.
 
     Attributes:
-        notes: what was inferred from labelled texts, one line each.
+        notes: what was inferred from labelled texts, and from names of files, one line each.
         preview: the first texts; None for labelled rows.
     """
 
@@ -153,9 +161,11 @@ def run_file(request: Request) -> RunFile:
         error = about_option(error)
         others = [] if request.task else [f"; or, {each}" for each in _other_tasks(request.text, spec)]
         raise replace(error, hint=error.hint + "".join(others)) from None
+    splits = notes_on_splits(request.text, ALL_COLUMNS if table else text_rows(DatasetConfig()))
     if table:
-        return RunFile(content, table.notes, None)
-    return RunFile(content, () if request.task else notes_on_tasks(request.text, spec), found)
+        return RunFile(content, (*table.notes, *splits), None)
+    tasks = () if request.task else notes_on_tasks(request.text, spec)
+    return RunFile(content, (*splits, *tasks), found)
 
 
 def named_in(overrides: Sequence[str]) -> dict[str, str]:

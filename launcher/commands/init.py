@@ -18,12 +18,18 @@ from launcher.commands.from_weights import (
     write_from_weights,
     write_run_file,
 )
-from launcher.commands.previewed_text import preview_text, warn_of_one_document, warn_of_text
+from launcher.commands.previewed_text import (
+    notes_on_splits,
+    preview_text,
+    warn_of_one_document,
+    warn_of_text,
+)
 from launcher.commands.starter_file import Device, SizeName, Starter, content_of
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.overrides import parse_overrides
-from neobert.config.schema import RunConfig
+from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.data.sources.rows import text_rows
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import family_of
@@ -117,7 +123,7 @@ def _check_file(file: Path) -> None:
 
 
 def _write(request: Request) -> Sequence[str]:
-    """Write the run file. Returns what was inferred from labelled texts, one line each."""
+    """Write the run file. Returns what was inferred from labelled texts and names of files, one line each."""
     if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
         raise _usage(
@@ -128,7 +134,8 @@ def _write(request: Request) -> Sequence[str]:
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request), request.file.name))
-        return () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
+        tasks = () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
+        return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = named_in(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
@@ -166,6 +173,7 @@ def _starter(request: Request) -> Starter:
         device=device,
         num_bytes=None if found is None else found.size_bytes,
         is_plain=found is not None and found.is_plain,
+        has_evaluation=found is not None and found.num_eval_files > 0,
         stem=request.file.stem,
         causal_task=request.task if request.task == text_task(is_causal=True).name else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -12,9 +13,12 @@ from launcher.terminal import console
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import MARKDOWN, TEXT
-from neobert.data.sources.preview import Preview, preview_of
-from neobert.data.sources.rows import text_rows
+from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_selection import select_files
+from neobert.data.sources.preview import Preview, by_use, preview_of
+from neobert.data.sources.rows import RowFormat, text_rows
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import listed
 from neobert.printable import printable
 
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
@@ -58,6 +62,19 @@ def warn_of_text(preview: Preview, file: Path) -> None:
     for each in preview.left_out:
         if each.reason:
             warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)
+
+
+def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
+    """Return a note on the files that their names make evaluation text, and on splits that are not read."""
+    found = list[str]()
+    with suppress(ProjectError, OSError):
+        files = [] if text is None else select_files(places_of([str(text)]), rows, lambda _: False).files
+        _, evaluation, unread = by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
+        if evaluation:
+            names = listed([file.name for file in evaluation], 3)
+            found.append(f"evaluation text, by name: {names}")
+        found += [f"not read, by name: {each.example} ({each.num_files:,} x {each.kind})" for each in unread]
+    return tuple(map(printable, found))
 
 
 def warn_of_one_document(path: str) -> None:

@@ -73,6 +73,7 @@ class Starter:
         dataset: name of a dataset; empty for a path.
         num_bytes: size of the files of the text; None if unknown.
         is_plain: whether this is the size of the text, and not of compressed or binary files.
+        has_evaluation: whether the text has files for evaluation, so that no document is held out.
         stem: name of the file without its suffix, which names the run directory.
         causal_task: task of a causal model; None for an encoder.
     """
@@ -84,6 +85,7 @@ class Starter:
     num_bytes: int | None
     stem: str
     is_plain: bool = True
+    has_evaluation: bool = False
     causal_task: str | None = None
 
     @property
@@ -102,6 +104,9 @@ def content_of(starter: Starter, file: str) -> str:
     is_causal, heads = starter.causal_task is not None, _heads(starter, size)
     width = size.intermediate_size * 2 // 3 if is_causal else size.intermediate_size  # has three matrices
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
+    held_out = (
+        [] if starter.has_evaluation else [("  validation_split: 0.05", "of the documents, for eval/loss")]
+    )
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
         *([(f"task: {starter.causal_task}", "the next token, from those before it")] * is_causal),
@@ -121,7 +126,7 @@ def content_of(starter: Starter, file: str) -> str:
         ("dataset:", ""),
         (f"  {source}", _source_comment(starter)),
         (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
-        ("  validation_split: 0.05", "of the documents, for eval/loss"),
+        *held_out,
         ("", ""),
         *_rate(starter, size),
         ("trainer:", ""),

@@ -205,6 +205,9 @@ def show_best(best: Best | None) -> str:
 def find_best(config: Record, history: History) -> Best | None:
     """Return the best evaluation of a run; None if there is none or its metric is unknown.
 
+    The one before training counts only where it is alone, as in early stopping and for `checkpoints/best`: a
+    new head may be right by chance.
+
     Args:
         config: content of the run's resolved.json.
     """
@@ -212,7 +215,8 @@ def find_best(config: Record, history: History) -> Best | None:
     if selecting is None:
         return None
     metric, is_higher_better = selecting
-    by_step = {line["step"]: line for line in history.evaluations}
+    evaluated = {line["step"]: line for line in history.evaluations}
+    by_step = {step: line for step, line in evaluated.items() if step} or evaluated
     step = best_step(by_step, metric.name, is_higher_better=is_higher_better)
     return None if step is None else Best(metric.name, by_step[step][metric.name], step)
 

@@ -58,7 +58,7 @@ def test_what_is_no_split(text):
     ("names", "training", "expected"),
     [
         (("train", "test", "validation"), "train", "validation"),
-        (("dev", "test", "train"), "train", "test"),
+        (("dev", "test", "train"), "train", "dev"),
         (("train", "dev"), "train", "dev"),
         (("train", "extra"), "train", None),
         (("test", "validation"), "validation", "test"),

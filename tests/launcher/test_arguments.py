@@ -97,6 +97,10 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["generate"], "no such command 'generate'; use chat, or evaluate generation"),
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
         (["train", "runs"], "unexpected extra argument (runs): a run file ends in .yaml, .yml, .toml"),
+        (
+            ["init", "--text", __file__, __file__],
+            "--text takes one path, and the shell passed 2 files: quote the pattern, or pass the folder",
+        ),
         (["plan"], "no profile or run file is given"),
         (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
         (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or omit the argument"),

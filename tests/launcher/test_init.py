@@ -150,6 +150,22 @@ def test_a_column_to_name_and_files_that_are_not_read_are_warnings(text, command
     assert "not read: 1 x .csv (reviews.csv: none of the columns is named text" in answer.err
 
 
+@pytest.mark.parametrize("task", [(), ("--task", "classification")])
+def test_files_that_their_names_make_evaluation_text_are_named(task, command):
+    """Of a folder of notes as of a table; then no row is held out, and test is for the end."""
+    rows = "text,label\n" + "".join(f"the note {number},{number % 2}\n" for number in range(60))
+    Path("data").mkdir()
+    for name in ("notes", "dev", "test"):
+        Path("data", f"{name}.csv").write_text(rows)
+    answer = command("init", "--text", "data", *task, "--device", "cpu")
+    assert "evaluation text, by name: dev.csv\nnot read, by name: test.csv (1 x test split)\n" in answer.out
+    assert "validation_split: 0" not in Path("run.yaml").read_text()
+    Path("data/dev.csv").unlink()
+    Path("data/test.csv").unlink()
+    assert "by name" not in command("init", "other.yaml", "--text", "data", *task, "--device", "cpu").out
+    assert "validation_split: 0" in Path("other.yaml").read_text()
+
+
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
 def test_any_name_is_read_back_as_it_was(name):
     starter = Starter(name, "", "tiny", "cpu", None, name)

@@ -143,13 +143,13 @@ def test_an_error_of_the_child_is_told_once(tmp_path):
 @pytest.mark.parametrize(
     ("step", "best", "expected"),
     [
-        (0, "", " (no checkpoint of that step)"),
-        (0, "20", " (no checkpoint of that step; checkpoints/best is step 20)"),
+        (10, "", " (no checkpoint of that step)"),
+        (10, "20", " (no checkpoint of that step; checkpoints/best is step 20)"),
         (20, "", ": {0}/20"),
     ],
 )
 def test_the_best_evaluation_is_named_with_its_checkpoint(tmp_path, step, best, expected):
-    losses = {0: 3.0, 20: 3.0, 40: 3.0} | {step: 2.5}
+    losses = dict.fromkeys((0, 10, 20, 40), 3.0) | {step: 2.5}
     rows = [json.dumps({"step": at, "eval/loss": loss}) for at, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "resolved.json").write_text('{"task": "pretrain"}', encoding="utf-8")

@@ -312,6 +312,17 @@ def test_of_equal_accuracies_the_best_has_the_lower_loss(make):
     assert found.step == 4
 
 
+def test_the_evaluation_before_training_is_the_best_only_where_it_is_alone(make):
+    """A new head may be right by chance, and has no checkpoint."""
+    config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/accuracy"}}
+    rows = [{"step": step, "eval/accuracy": value} for step, value in {0: 0.9, 5: 0.6, 9: 0.7}.items()]
+    steps = [
+        read_status(make(name, config=config, rows=rows[:end]), NOW).best
+        for name, end in (("a", 1), ("b", 3))
+    ]
+    assert [best and best.step for best in steps] == [0, 9]
+
+
 def test_the_best_of_a_long_history_is_found(make):
     folder = make("a", config={**CONFIG, "trainer": {"metric_for_best_model": "eval/loss"}})
     rows = [{"step": step, "train/loss": 1.0, "padding": 0.5, "x": 10**15} for step in range(30_000)]

@@ -114,7 +114,7 @@ class DatasetConfig(ConfigSection):
     )
     train_split: str = key("train", "Training split; slices such as train[:1%] are supported.")
     eval_split: str | None = key(
-        None, "Evaluation split; null: validation, eval, test or dev if the data has one."
+        None, "Evaluation split; null: validation, eval, dev or test if the data has one."
     )
     eval_samples: PositiveInt | None = key(
         None,

@@ -85,7 +85,7 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
         if len(places) == 1 and is_joined(places[0].path):
             return replace(found, formats={"prepared part": len(parts_in(places[0].path))})
         selection = select_files(places, rows, can_open)
-        training, evaluation, others = _by_use(selection.files, dataset)
+        training, evaluation, others = by_use(selection.files, dataset)
         left_out = [*selection.left_out.values(), *others]
         files = [*training, *evaluation]
         found = replace(
@@ -107,7 +107,7 @@ def _unopened(error: OSError) -> ProjectError:
     return unopened(Path(os.fsdecode(error.filename or "")), error)
 
 
-def _by_use(
+def by_use(
     files: Sequence[TextFile], dataset: DatasetConfig
 ) -> tuple[list[TextFile], list[TextFile], list[SkippedFiles]]:
     """Return the files of training, those of evaluation, and the splits that the run does not read.

@@ -12,7 +12,7 @@ from neobert.errors import ProjectError
 TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
 Bounds = tuple[int, int | None]
 """Index of the first document of a slice, and index after the last; None for the end."""
-EVALUATION_NAMES = ("validation", "eval", "test", "dev")
+EVALUATION_NAMES = ("validation", "eval", "dev", "test")
 ALIASES = {
     "train": "train",
     "training": "train",
