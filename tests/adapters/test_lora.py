@@ -17,13 +17,12 @@ from safetensors.torch import load_file, save_file
 pytest.importorskip("peft", reason="adapters need the extra lora")
 
 from neobert.adapters.lora import add_adapter, is_factor, merged
-from neobert.config import ConfigError, from_dict
+from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
-from profiles.registry import resolve_run
 
 NAMES = ["O", "B-PER"]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -109,13 +108,6 @@ def test_a_layer_that_the_blocks_lack_is_refused():
         add_adapter(model_of(config), config)
     assert refusal.value.code == "TSK008"
     assert "\x1b" not in refusal.value.message
-
-
-def test_pretraining_has_no_adapter(tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("adapter: {type: lora}\n")
-    with pytest.raises(ConfigError, match="section adapter is not used by task pretrain"):
-        resolve_run("cpu-demo", [file])
 
 
 # --- whole runs

@@ -77,10 +77,6 @@ def test_a_hint_names_the_value(advice, value, hint):
 @pytest.mark.parametrize(
     ("key", "value", "advice"),
     [
-        ("task", "glue", "evaluate glue"),
-        ("task", "embedding", "write contrastive"),
-        ("task", "causal_lm", "write causal"),
-        ("optimizer.name", "decoupled_adamw", "divide optimizer.weight_decay by optimizer.lr"),
         ("trainer.max_steps", -1, "optimizer steps"),
         ("trainer.mixed_precision", 1, ""),
         ("trainer.mixed_precision", [1], ""),

@@ -124,11 +124,6 @@ def test_declarations_that_would_change_an_embedding_are_refused(model_folder, n
         Encoder.load(with_modules(model_folder, *names, **pooling))
 
 
-def test_weights_that_are_missing_are_refused(model_folder):
-    with pytest.raises(ProjectError, match="num_hidden_layers is 3, but the weights have 2"):
-        Encoder.load(rewritten(model_folder, num_hidden_layers=3))
-
-
 def test_an_encoder_of_transformers_is_padded(tmp_path, tokenizer_dir, one_by_one):
     from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 

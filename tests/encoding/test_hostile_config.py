@@ -9,19 +9,11 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForMaskedLM
 
-from launcher.cli import app
 from neobert.encoding import Encoder
-from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.export.source import Source, open_source
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-
-
-def run(name: str, folder: Path, tmp_path: Path) -> int:
-    (tmp_path / "texts.txt").write_text("the model reads\n")
-    if name == "encode":
-        return app.run(["encode", str(folder), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "o.npy")])
-    return app.run(["export", str(folder), "--to", "hf", "-o", str(tmp_path / "out")])
 
 
 def open_export(folder: Path) -> Source:
@@ -56,21 +48,6 @@ def test_a_wrong_value_is_one_sentence(model_folder, read, change, message):
     assert any(each in refusal.value.message for each in message)
     assert refusal.value.exit_code == EXIT_CHECK_FAILED
     assert time.monotonic() - started_s < 60
-
-
-@pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize("name", ["encode", "export"])
-def test_the_commands_refuse_a_wrong_value_and_take_the_right_one(model_folder, tmp_path, capsys, name):
-    config = model_folder / "config.json"
-    right = config.read_text()
-    config.write_text(json.dumps(json.loads(right) | {"num_hidden_layers": 10**8}))
-    assert run(name, model_folder, tmp_path) == EXIT_CHECK_FAILED
-    refusal = capsys.readouterr().err
-    assert "num_hidden_layers is 100,000,000, but the weights have 2" in refusal
-    assert "Traceback" not in refusal
-    config.write_text(right)
-    assert run(name, model_folder, tmp_path) == EXIT_OK
 
 
 def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model_is_built(

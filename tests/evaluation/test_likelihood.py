@@ -295,14 +295,6 @@ def test_a_pseudo_perplexity_that_is_not_finite_is_an_error_and_leaves_nothing(
     assert evaluate_texts(tmp_path / "t.txt", None, "train", settings)["tokens"] == 3
 
 
-def test_pseudo_perplexity_of_a_folder_names_the_files_that_are_not_read(tmp_path, settings):
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "t.txt").write_text("the model reads\n")
-    (folder / "scores.csv").write_text("a,b\n1,2\n")
-    assert "not read: 1 x .csv" in evaluate_texts(folder, None, "train", settings)["source"]
-
-
 def test_a_checkpoint_without_a_decoder_is_refused(model_folder, settings, tmp_path):
     from safetensors.torch import load_file, save_file
 

@@ -173,14 +173,6 @@ def test_no_home_directory_is_one_sentence(tmp_path):
     assert answer.stderr.count("\n") == 2
 
 
-def test_an_empty_output_dir_is_no_run_directory(command, run_file):
-    answer = command("lint", run_file('profile: cpu-demo\ntrainer: {output_dir: ""}\n'))
-    assert answer.code == 1
-    assert 'trainer.output_dir expects text of at least 1 character, got the text ""' in answer.out
-    answer = command("lint", run_file('profile: cpu-demo\ndataset: {cache_dir: ""}\n'))
-    assert 'dataset.cache_dir expects text of at least 1 character, or null, got the text ""' in answer.out
-
-
 def test_thousands_of_unknown_keys_cost_no_minutes(command, run_file, monkeypatch):
     """Comparing spellings is what takes time, so the comparisons are counted: a clock depends on the load."""
     compared = []

@@ -195,18 +195,6 @@ def test_a_cache_that_is_removed_while_training_costs_nothing(folder, resume, mo
     assert steps_of(folder / "run") == [*range(11)]
 
 
-def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
-    stray = folder / "run" / "checkpoints" / "4" / "notes.txt"
-    stray.write_text("good")
-    refused = resume("--resume", "auto")
-    assert refused.code == 1
-    assert "checkpoints/4: the checkpoint's manifest does not list notes.txt" in refused.out
-    assert "move these entries out of the checkpoint folder" in refused.out
-    stray.unlink()
-    assert resume("--resume", "auto").code == 0
-    assert (folder / "run" / "checkpoints" / "4").is_dir()
-
-
 @pytest.mark.parametrize(
     ("later", "message"),
     [

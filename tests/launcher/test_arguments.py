@@ -94,7 +94,6 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["plan", "-p", "cpu-demo", "--output-formt", "json"], "--output-format"),
         (["lnt"], "Did you mean 'lint'?"),
         (["dpo", "--model", "x"], "no such command 'dpo'; use TRL: preferences and RL are not trained here"),
-        (["generate"], "no such command 'generate'; use chat, or evaluate generation"),
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
         (["train", "runs"], "unexpected extra argument (runs): a run file ends in .yaml, .yml, .toml"),
         (
@@ -109,7 +108,6 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["rule", "CPK001"], "did you mean CKP001?"),
         (["rule", "dat099"], "codes of errors have no page"),
         (["rule", "ckp01"], "did you mean one of CKP010, CKP011, CKP012, "),
-        (["rule", "ckp7"], "did you mean CKP007?"),
         (["rule", ""], "`neobert-launch rule --all` lists the rules"),
         (["rule", "trainer.save_steps"], "trainer.save_steps is a config key: `neobert-launch explain"),
         (["explain", "ckp001"], "CKP001 is a rule: `neobert-launch rule CKP001`"),
@@ -117,7 +115,6 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["explain", "learning_rate"], "write optimizer.lr"),
         (["explain", "lerning_rate"], "learning_rate of another trainer? write optimizer.lr"),
         (["explain", "max_len"], "keys about max_len: tokenizer.max_length, dataset.max_seq_length,"),
-        (["explain", "save_step"], "did you mean trainer.save_steps?"),
         (["explain", "variables.steps"], "explain variables"),
         (["plan", "-p", "cpu-demo", "--max_steps", "5"], "did you mean --trainer.max_steps? see `"),
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
@@ -146,7 +143,6 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
             ["train", "--epochs", "3"],
             "no such option: --epochs [usage]\n  = hint: did you mean --trainer.max_epochs?",
         ),
-        (["train", "--gpus", "3"], "did you mean --distributed.nproc_per_node?"),
         (["train", "--config"], "requires an argument [usage]\n  = hint: see `neobert-launch train --"),
         (["train", "run.yaml", "--resume"], "argument [usage]\n  = hint: see `neobert-launch train --help`"),
         (["search", "--top"], "argument [usage]\n  = hint: see `neobert-launch search --help`"),
@@ -158,7 +154,6 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["train", "--nnodes", "two"], "invalid value for '--nnodes': should be a valid integer ["),
         (["train", "--task"], "task has no value"),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
-        (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(tokens, says, command):

@@ -285,3 +285,9 @@ def test_commands_write_json_through_the_function_that_adds_the_version():
     """Results of long commands too: a command that calls `to_json` itself would lack the version."""
     files = sorted(Path(data.__file__).parent.glob("*.py"))
     assert [file.name for file in files if re.search(r"\bto_json\b", file.read_text())] == []
+
+
+def test_the_verbose_plan_names_kernels_and_attention(command):
+    shown = command("plan", "-p", "h200-prod", "--set", "model.kernel_backend=auto", "--verbose").out
+    assert "kernels: fused, attention triton_packed" in shown
+    assert "with triton and quack-kernels" in shown

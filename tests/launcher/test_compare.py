@@ -93,22 +93,6 @@ def test_runs_of_unequal_batches_compare_at_equal_tokens(make, command):
     assert "eval loss at equal steps" in command("runs", "compare", *runs, "--by", "step").out
 
 
-def test_an_evaluation_between_training_lines_is_at_its_own_tokens(tmp_path):
-    rows: list[dict[str, float]] = [
-        {"step": 0, "eval/loss": 9.0},
-        {"step": 15, "eval/loss": 8.0},
-        {"step": 20, "train/loss": 8.0, "train/tokens_total": 2000},
-        {"step": 30, "eval/loss": 7.0},
-        {"step": 40, "train/loss": 7.0, "train/tokens_total": 6000, "eval/loss": 6.0},
-        {"step": 45, "eval/loss": 5.0},
-    ]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    losses = RunHistory.read(path, "tokens").metric("eval/loss")
-    assert losses.positions == [0, 1500, 4000, 6000], "tokens at step 45 are not known yet"
-    assert losses.values == [9.0, 8.0, 7.0, 6.0]
-
-
 def test_what_is_interpolated_is_marked(make, command):
     longer = {step: 20.0 - step for step in range(1, 13)}
     shown = command("runs", "compare", make("a", longer, every=4), make("b", longer, every=3)).out

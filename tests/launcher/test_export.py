@@ -15,7 +15,7 @@ from launcher.commands.export import Arguments, choose_folders, steps_to_average
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, ExportFormat
 from neobert.runfiles.checkpoint.manifest import seal
-from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, STRAY_HINT
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder
 
 
@@ -68,13 +68,6 @@ def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
     with pytest.raises(ProjectError) as caught:
         use(run_dir)
     assert caught.value.hint == DAMAGED_HINT
-
-
-def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir):
-    (run_dir / "checkpoints" / "300" / "notes.txt").touch()
-    with pytest.raises(ProjectError, match=r"does not list notes\.txt") as caught:
-        choose_folders(run_dir, "")
-    assert caught.value.hint == STRAY_HINT
 
 
 @pytest.mark.parametrize(

@@ -248,9 +248,6 @@ def test_names_of_any_characters_are_written_as_they_are(command):
     assert {*config.classification.label_names} == {name.strip() for name in names if name.strip()}
 
 
-NESTED = "[" * 100_000 + "]" * 100_000
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -259,14 +256,10 @@ NESTED = "[" * 100_000 + "]" * 100_000
             "architecture mamba is not supported",
         ),
         (["--from", "list"], "model_type is"),
-        (["--from", "nested"], "cannot be read as JSON"),
-        (["--from", "large"], "is larger than 1 MiB"),
         (["--from", "bare"], "bare: has no tokenizer.json"),
         (["--from", "truncated"], "truncated/tokenizer.json is not JSON"),
         (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
-        (["--from", "header"], "model.safetensors: is not a readable safetensors file: the header has"),
-        (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
         (["--from", "own-sizes"], 'config.json: hidden_size is "64", expected a positive integer'),
         (["--from", "own-act"], "model.hidden_act expects one of swiglu, gelu"),
         (["--from", "own-index"], "the index names a file outside its folder: /etc/passwd"),
@@ -287,21 +280,12 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(arguments,
     write_model(Path("mamba"), "mamba")
     write_model(Path("list"))
     Path("list", "config.json").write_text('{"model_type": ["bert"]}', encoding="utf-8")
-    write_model(Path("nested"))
-    Path("nested", "config.json").write_text(f'{{"model_type": {NESTED}}}', encoding="utf-8")
-    write_model(Path("large"))
-    Path("large", "config.json").write_text(f'{{"a": "{"x" * 2**20}"}}', encoding="utf-8")
     write_model(Path("bare"))
     Path("bare", "tokenizer.json").rename(Path("bare", "chat_template.jinja"))
     write_model(Path("truncated"))
     Path("truncated", "tokenizer.json").write_text('{"model": {"vocab', encoding="utf-8")
     _without_weights(Path("no-head"), "cls.")
     _without_weights(Path("no-blocks"), "bert.encoder.")
-    write_model(Path("header"))
-    Path("header", "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
-    write_model(Path("header-nested"))
-    encoded = f'{{"a": {NESTED}}}'.encode()
-    Path("header-nested", "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded)
     write_model(Path("own-sizes"), "neobert", hidden_size="64")
     write_model(Path("own-act"), "neobert", hidden_act="relu")
     write_model(Path("own-index"), "neobert")

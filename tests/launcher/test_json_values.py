@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neobert.runfiles.json_values import is_count, is_number, is_texts, parse_object
+from neobert.runfiles.json_values import is_count, is_number, is_texts
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,3 @@ def test_counts_and_numbers(value, is_a_count, is_a_number):
 )
 def test_texts(value, expected):
     assert is_texts(value) is expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        (b'{"a": 1}\n', {"a": 1}),
-        ('{"a": ', None),
-        ("[1]", None),
-        (b"\xff", None),
-        ("[" * 100_000, None),
-    ],
-    ids=["text", "bytes", "torn", "list", "no UTF-8", "deep"],
-)
-def test_a_line_is_an_object_or_nothing(line, expected):
-    assert parse_object(line) == expected

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from neobert.tasks.short_commands import SHORT_COMMANDS
-from neobert.tasks.specs import SPECS
 from tests.launcher.model_folders import write_model
 
 SHORT = ("--batch-size", "4", "--steps", "100")
@@ -30,10 +28,6 @@ def run_file(**more: Any) -> Path:
         yaml.safe_dump({"profile": "cpu", "dataset": {"path": "notes/"}} | more), encoding="utf-8"
     )
     return file
-
-
-def test_every_short_command_trains_known_tasks():
-    assert {task for short in SHORT_COMMANDS.values() for task in short.tasks} <= set(SPECS)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +59,3 @@ def test_intervals_end_with_the_steps(given, is_found, command):
     file = run_file(trainer={"eval_steps": 50})
     answer = command("pretrain", file, "--model-name", "model", "--steps", "4", *given, "--dry-run", "--json")
     assert ("SCH004" in [each["code"] for each in answer.json["findings"]]) is is_found
-
-
-def test_a_wrong_run_file_is_reported_as_by_train(command):
-    write_model(Path("model"), "llama")
-    file = run_file(trainer={"max_stepz": 3})
-    answer = command("pretrain", file, "--model-name", "model", "--dry-run")
-    assert (answer.code, "trainer.max_stepz" in answer.err + answer.out) == (1, True)

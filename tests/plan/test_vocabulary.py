@@ -109,21 +109,6 @@ def test_the_plan_reads_the_tokenizer_of_a_run(write, tmp_path, capsys):
         "value": 16_000,
         "reason": f"tokenizer.path {folder} has 16,000 tokens, rounded up to a multiple of 128",
     }
-    assert (
-        run(
-            [
-                "plan",
-                "-p",
-                "cpu-demo",
-                "--set",
-                "tokenizer.path=missing",
-                "--set",
-                "tokenizer.vocab_size=null",
-            ]
-        )
-        == 0
-    )
-    assert "vocabulary            assumed 30,522 tokens" in capsys.readouterr().out
 
 
 def test_a_tokenizer_of_the_local_hub_cache_is_read(write, tmp_path, monkeypatch):

@@ -104,15 +104,3 @@ def test_null_in_a_run_file_or_an_argument_is_the_published_recipe(name, tmp_pat
     assert config.datacollator.mlm_probability == 0.2
     assert config.trainer.sequence_length_warmup_percent is None
     assert resolve_run(name, (), ("pretraining=null",)).digest == without.digest
-
-
-@pytest.mark.parametrize("name", PRODUCTION)
-def test_production_pretrains_with_the_recipe(name):
-    config = resolve_run(name).config
-    optimizer, scheduler, trainer = config.optimizer, config.scheduler, config.trainer
-    assert (optimizer.name, optimizer.muon_lr, optimizer.lr) == ("muon", 4e-3, 2e-3)
-    assert (optimizer.muon_split, optimizer.weight_decay, optimizer.betas) == ("heads", 0.5, (0.9, 0.98))
-    assert (scheduler.name, scheduler.decay_percent, scheduler.final_lr_ratio) == ("linear", None, 0)
-    assert (config.model.init, config.model.embedding_multiplier) == ("scaled", 22.6)
-    assert config.datacollator.mlm_probability == 0.3
-    assert (trainer.sequence_length_warmup_percent, trainer.sequence_length_warmup_length) == (5, 64)

@@ -95,22 +95,6 @@ def test_transformers_computes_the_same_loss_and_stops_where_turns_end(finished,
     assert tokenizer.chat_template == own.PLAIN
 
 
-def test_an_adapter_is_trained_on_conversations(make_run, run, metrics, finished, data):
-    pytest.importorskip("peft", reason="adapters need the extra lora")
-    base = finished / "checkpoints" / "12"
-    alone = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    model = {"type": "hf", "pretrained_checkpoint": str(base), "max_position_embeddings": None}
-    adapted = make_run(
-        **options(data, model=model | dict.fromkeys(alone)),
-        adapter={"type": "lora", "r": 4},
-        optimizer={"lr": 1e-2},
-    )
-    assert run(adapted) == 0
-    losses = losses_of(metrics(adapted))
-    assert losses[0] == pytest.approx(losses_of(metrics(finished))[-1], rel=1e-5)
-    assert losses[-1] < losses[0]
-
-
 def prepared_with(make_run, data, **more):
     run_dir = make_run(**options(data, **more))
     return prepare(from_dict(json.loads((run_dir / "resolved.json").read_text())))
