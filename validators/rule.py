@@ -98,14 +98,27 @@ class Retired(NamedTuple):
 
 RETIRED = {
     "CFG014": Retired("DAT032", Severity.WARN),
+    "CKP013": Retired("DAT029", Severity.FAIL),
+    "DAT019": Retired("DAT004", Severity.WARN),
     "DAT023": Retired("DAT021", Severity.WARN),
     "DAT027": Retired("DAT026", Severity.WARN),
     "DAT028": Retired("TSK010", Severity.WARN),
+    "DAT036": Retired("DAT029", Severity.FAIL),
+    "DAT039": Retired("DAT038", Severity.FAIL),
+    "DAT040": Retired("DAT002", Severity.FAIL),
+    "HST013": Retired("HST005", Severity.FAIL),
+    "MEM005": Retired("MEM001", Severity.FAIL),
+    "OPT003": Retired("CFG013", Severity.WARN),
     "OPT004": Retired("SCH004", Severity.WARN),
     "OPT008": Retired("OPT006", Severity.WARN),
     "PRE004": Retired("PRE001", Severity.FAIL),
+    "PRE006": Retired("PRE007", Severity.FAIL),
+    "PRE010": Retired("HST001", Severity.FAIL),
+    "PRE013": Retired("PRE007", Severity.FAIL),
+    "SFT011": Retired("SFT003", Severity.FAIL),
     "TSK007": Retired("TSK005", Severity.FAIL),
     "TSK009": Retired("TSK008", Severity.FAIL),
+    "TSK016": Retired("DAT030", Severity.FAIL),
 }
 """Codes that waivers, CI files and notes still name, and that are never used again."""
 RULES: dict[str, Rule] = {}

@@ -93,10 +93,10 @@ def join(folder: Path, output_format: str) -> int:
 
 
 def _deliver_prepared(report: dict[str, Any], output_format: str) -> int:
-    """Print the report. Raises DAT040 for text that was prepared from the ids of another tokenizer."""
+    """Print the report. Raises DAT002 for text that was prepared from the ids of another tokenizer."""
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     for violation in foreign_ids(report.get("token_ids", {})):
-        raise ProjectError("DAT040", violation.message, violation.hint, violation.path)
+        raise ProjectError("DAT002", violation.message, violation.hint, violation.path)
     return EXIT_OK
 
 

@@ -24,7 +24,7 @@ _ROUNDING_STREAM = 0x726F756E
 def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
     """Replace the linear layers that the section names, in place, before anything holds one of them.
 
-    `seed`: of the run. Raises `ProjectError` PRE008 if none is left, PRE010 without the library.
+    `seed`: of the run. Raises `ProjectError` PRE008 if none is left, HST001 without the library.
     """
     found = {
         Layer(number, name, module.in_features, module.out_features): (block, name, module)
@@ -43,14 +43,14 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
 
 
 def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
-    """Return the library's layer with the parameters of a layer. Raises `ProjectError` PRE010 without it."""
+    """Return the library's layer with the parameters of a layer. Raises `ProjectError` HST001 without it."""
     library = conversion.library
     module = import_module(f"{__package__}.{library.name}.convert")
     try:
         made: nn.Module = module.converted(conversion.section, layer, seed)
     except ImportError as error:
         message = f"{library.name} is enabled, but the package {library.package} does not import: {error}"
-        raise ProjectError("PRE010", message, library.install, exit_code=EXIT_USAGE) from error
+        raise ProjectError("HST001", message, library.install, exit_code=EXIT_USAGE) from error
     return made
 
 

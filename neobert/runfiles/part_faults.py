@@ -17,7 +17,7 @@ from neobert.plurals import counted, listed
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber, parts_in
 
 Manifest = Mapping[str, Any]
-UNFINISHED, DISAGREE = "DAT038", "DAT039"
+UNFINISHED = "DAT038"
 MAX_FAULTS = 5
 ONE_RUN_FILE = "prepare all parts with one run file, into a new folder"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)

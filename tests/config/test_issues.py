@@ -109,7 +109,7 @@ ONE_ISSUE = [
         "",
         "fp8_current",
     ),
-    ("quartet2: {require_compile: true}\n", "CFG007", "quartet2.require_compile", 1, 12, "", "PRE006"),
+    ("quartet2: {require_compile: true}\n", "CFG007", "quartet2.require_compile", 1, 12, "", "PRE007"),
     (
         "model:\n  seed: $variables.s\n",
         "CFG012",

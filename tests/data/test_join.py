@@ -190,12 +190,12 @@ def test_what_is_not_joined_is_refused(configure_task, tmp_path):
 
     other = replace(config, dataset=replace(config.dataset, max_seq_length=24))
     prepare_part(other, parts, PartNumber(2, PARTS))
-    refused(parts, "DAT039", "part-2-of-3 differs from part-1-of-3 in max_length")
+    refused(parts, "DAT038", "part-2-of-3 differs from part-1-of-3 in max_length")
     shutil.rmtree(parts / "part-2-of-3")
     shutil.copytree(parts / "part-1-of-3", parts / "part-2-of-3")
-    refused(parts, "DAT039", "part-2-of-3 is part 1 of 3 under another name")
+    refused(parts, "DAT038", "part-2-of-3 is part 1 of 3 under another name")
     (parts / "part-2-of-3" / MANIFEST).write_text("{}")
-    refused(parts, "DAT039", "part-2-of-3/manifest.json is not the manifest of a part")
+    refused(parts, "DAT038", "part-2-of-3/manifest.json is not the manifest of a part")
     shutil.rmtree(parts / "part-2-of-3")
     prepare_part(config, parts, PartNumber(2, PARTS))
     tokens = parts / "part-2-of-3" / "train.tokens"

@@ -15,7 +15,7 @@ from tests.launcher.model_folders import SIZES, write_header, write_model
 
 pytestmark = pytest.mark.child
 
-CODES = ("DAT036", "MOD007", "TSK011")
+CODES = ("DAT029", "MOD007", "TSK011")
 MASK = 4
 
 
@@ -43,7 +43,7 @@ def settings(**changes: Any) -> None:
 
 def test_special_tokens_of_another_tokenizer(findings):
     write_model(Path("model"), "modernbert", mask_token_id=103, cls_token_id=2, pad_token_id=10**6)
-    assert findings()["DAT036"] == (
+    assert findings()["DAT029"] == (
         "put the tokenizer of the weights into model, or correct mask_token_id in its config.json"
     )
     settings(mask_token_id=MASK)
@@ -51,7 +51,7 @@ def test_special_tokens_of_another_tokenizer(findings):
     settings(bos_token_id=2, eos_token_id=3)  # the first and the last token of an encoder
     assert findings() == {}
     settings(bos_token_id=7)
-    assert "bos_token_id" in findings()["DAT036"]
+    assert "bos_token_id" in findings()["DAT029"]
 
 
 def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings):
@@ -61,7 +61,7 @@ def test_an_ordinary_token_of_the_usual_spelling_has_no_role(findings):
     content = json.loads(file.read_text(encoding="utf-8"))
     words = content["model"]["vocab"]
     cls = next(token for token in words if token in ("[CLS]", "<s>"))
-    assert "bos_token_id" in findings()["DAT036"]
+    assert "bos_token_id" in findings()["DAT029"]
     for each in content["added_tokens"]:
         each["special"] = each["content"] != cls
     file.write_text(json.dumps(content), encoding="utf-8")

@@ -240,8 +240,8 @@ def test_points_at_one_rate_of_evaluation_are_comparable(command):
 
 def test_a_warning_is_printed_at_the_first_point_that_has_it(command):
     answer = command(*TRAIN, "--dry-run", "--sweep", "optimizer.muon_lr=1e-3,2e-3").passed()
-    assert answer.err.count("OPT003") == 1
-    assert answer.err.startswith("muon_lr=1e-3\nwarn OPT003")
+    assert answer.err.count("CFG013") == 1
+    assert answer.err.startswith("muon_lr=1e-3\nwarn CFG013")
     differing = command(*TRAIN, "--dry-run", "--sweep", "optimizer.lr=1e-3,0.3,0.5").err
     assert [word for word in differing.split() if word.startswith("lr=")] == ["lr=0.3", "lr=0.5"]
 

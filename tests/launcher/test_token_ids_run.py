@@ -45,7 +45,7 @@ def test_ids_of_another_tokenizer_are_refused_by_preparation(ids, command, part)
     vocabulary = content["model"]["vocab"]
     vocabulary["another word"] = vocabulary.pop("speaks")
     TOKENIZER.write_text(json.dumps(content))
-    command(*prepare).refused(1, "ids after decoding and tokenizing (at least 99%) [DAT040]")
+    command(*prepare).refused(1, "ids after decoding and tokenizing (at least 99%) [DAT002]")
     # The hint, followed.
     TOKENIZER.write_text(own)
     repeated = command(*prepare[:-1], "again").passed()

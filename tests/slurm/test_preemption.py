@@ -46,7 +46,7 @@ def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before
     assert damage_of(run_dir, 30) == []
     (log,) = (tmp_path / "run.submit").glob("*.log")
     before, _, after = log.read_text().partition("resuming from step 10:")
-    assert "warn HST013 short-preemption" in before
+    assert "warn HST005 abrupt-walltime" in before
     assert "SIGTERM: finishing this step, saving a checkpoint" in before
     assert "step 11/30" in after
 

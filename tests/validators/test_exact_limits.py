@@ -107,11 +107,11 @@ def test_a_job_ends_with_its_last_second(left_s, is_over):
 def test_a_preemption_that_is_too_fast_blocks_a_production_run(profile, is_step, severity, hint):
     """Three saves of 4,000 MiB at 200 MiB/s take a minute."""
     fast = with_scheduler(preempt_lead_s=59.9, is_step=is_step)
-    (one,) = violations("HST013", fast, run=resolve_run(profile), checkpoint_mib=4000.0)
+    (one,) = violations("HST005", fast, run=resolve_run(profile), checkpoint_mib=4000.0)
     assert (one.severity, one.hint.startswith(hint)) == (severity, True)
     for enough in (60.0, None):
         job = with_scheduler(preempt_lead_s=enough, is_step=is_step)
-        assert violations("HST013", job, run=resolve_run(profile), checkpoint_mib=4000.0) == []
+        assert violations("HST005", job, run=resolve_run(profile), checkpoint_mib=4000.0) == []
 
 
 def test_a_job_that_outlasts_the_run_needs_no_signal():

@@ -101,13 +101,13 @@ def test_batches_as_large_as_is_advised_are_enough(max_steps):
 )
 def test_the_optimizer_that_reads_the_key_is_named(override, reader):
     run = run_of("optimizer.name=lion", f"optimizer.{override}", profile="cpu-demo")
-    assert [one.hint.partition(",")[0] for one in found("OPT003", run)] == [f"set optimizer.name to {reader}"]
+    assert [one.hint.partition(",")[0] for one in found("CFG013", run)] == [f"set optimizer.name to {reader}"]
 
 
 def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path):
     file = tmp_path / "resolved.json"
     file.write_text(to_json(to_dict(run_of(profile="cpu-demo").config)), encoding="utf-8")
-    assert found("OPT003", resolve_run(None, [str(file)])) == []
+    assert found("CFG013", resolve_run(None, [str(file)])) == []
 
 
 @pytest.mark.parametrize(("fewer", "way"), [(1, "add text, or lower "), (0, "raise ")])

@@ -16,7 +16,7 @@ TEXT = (f"model.pretrained_checkpoint={PLACE}",)
 LABELLED = (*TEXT, "task=classification", "dataset.long_documents=truncate")
 SPECIAL = {"special_tokens": {"mask": (103, 4)}}
 FAULTS = [
-    ("DAT036", TEXT, SPECIAL),
+    ("DAT029", TEXT, SPECIAL),
     ("MOD007", TEXT, {"weights_positions": 512}),
     ("TSK011", LABELLED, {"random_head": ("classifier",)}),
 ]
@@ -29,8 +29,8 @@ def of_weights(**changes: Any) -> Facts:
 def test_padding_alone_is_a_warning():
     only = of_weights(special_tokens={"pad": (0, 1)})
     both = of_weights(special_tokens={"mask": (103, 4), "pad": (0, 1)})
-    assert [one.severity for one in found("DAT036", run_of(*TEXT), only)] == [Severity.WARN]
-    (violation,) = found("DAT036", run_of(*TEXT), both)
+    assert [one.severity for one in found("DAT029", run_of(*TEXT), only)] == [Severity.WARN]
+    (violation,) = found("DAT029", run_of(*TEXT), both)
     assert violation.severity is None
     assert "mask 103, not 4, pad 0, not 1" in violation.message
 
@@ -48,7 +48,7 @@ def test_padding_alone_is_a_warning():
 @pytest.mark.parametrize("place", [PLACE, f"{PLACE}/model.safetensors"])
 def test_the_tokenizer_of_the_weights_is_the_way_out(tokenizer, hint, place):
     facts = with_facts("data", weights=place, tokenizer=tokenizer, **SPECIAL)
-    (violation,) = found("DAT036", run_of(*TEXT), facts)
+    (violation,) = found("DAT029", run_of(*TEXT), facts)
     assert violation.hint.startswith(hint)
 
 
@@ -58,7 +58,8 @@ def test_a_run_that_resumes_does_not_read_the_weights(code, overrides, fault):
     assert len(found(code, run, facts)) == 1
     resumed = replace(FACTS.resume, exists=True, is_verified=True)
     assert found(code, run, replace(facts, resume=resumed)) == []
-    assert len(found(code, run, replace(facts, resume=None))) == 1
+    damaged = replace(FACTS.resume, exists=True, is_verified=False)
+    assert len(found(code, run, replace(facts, resume=damaged))) == 1
 
 
 def test_rows_that_the_model_has_no_positions_for_are_reported_once():

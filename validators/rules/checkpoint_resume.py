@@ -235,7 +235,7 @@ def resumed_on_other_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## What it does
     Compares the digests of the prepared text and of its tokenizer with those in the checkpoint. Does not
-    apply to a run that continues on other text (`trainer.continue_from`): CKP013 compares its tokenizer.
+    apply to a run that continues on other text (`trainer.continue_from`): DAT029 compares its tokenizer.
 
     ## Why is this bad?
     The position in the data is that of the earlier text: documents would be skipped or repeated. The trainer
@@ -318,43 +318,3 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         yield Violation(
             "trainer.max_epochs", message, "set trainer.max_epochs to null; trainer.max_steps ends the run"
         )
-
-
-@resume_rule(
-    "CKP013", "continued-with-another-tokenizer", severity=Severity.FAIL, inapplicable=why_not_continued
-)
-def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that continues another one with another tokenizer.
-
-    ## What it does
-    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`.
-    Where the text is not inspected, as in the checks of a smoke run, compares the keys of the text on which
-    this run would train a tokenizer with those in the checkpoint.
-
-    ## Why is this bad?
-    Every id denotes another token: the embedding that the checkpoint has learned is then noise.
-
-    ## Example
-    ```yaml
-    trainer: {continue_from: runs/first/checkpoints/800}
-    tokenizer: {vocab_size: 30000}   # trained on the new text
-    ```
-
-    ## Use instead
-    ```yaml
-    trainer: {continue_from: runs/first/checkpoints/800}
-    tokenizer: {path: runs/first/checkpoints/800}
-    ```
-    """
-    resume, prepared = needed(facts.resume), None if facts.inspection is None else facts.inspection.prepared
-    if not resume.is_continued:
-        return
-    hint = f"set tokenizer.path to {resume.target}"
-    if prepared is None or not resume.tokenizer_digest:
-        if resume.tokenizer_differences:
-            keys = listed(resume.tokenizer_differences, most=2, separator="; ")
-            message = f"this run trains its own tokenizer, not the one of {resume.target}: {keys}"
-            yield Violation("tokenizer", message, hint)
-    elif resume.tokenizer_digest != (own := prepared.tokenizer_digest):
-        message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
-        yield Violation("tokenizer", message, hint)

@@ -11,6 +11,7 @@ from neobert.config import RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten
 from neobert.config.corpora import is_on_hub
 from neobert.config.keys import keys_affecting
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
 from neobert.plurals import listed
@@ -49,7 +50,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
     `distributed.reshard_after_forward` without shards,
-    `dataset.revision` if the data does not come from the Hub,
+    `dataset.revision` if the data does not come from the Hub, keys of `optimizer` that `optimizer.name` does
+    not use (unless all are in the file, as in the `resolved.json` of a run),
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
     next to a percentage, keys of `adapter` without `adapter.type`, a section of low precision without
     `enable`, a text of `filter_fqns` that is in the name of no layer, `model.block_counts` if rows have no
@@ -82,9 +84,24 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if is_set and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
+    yield from _of_other_optimizers(run)
     yield from _not_enabled(run)
     yield from _unmatched_filters(run.config, plan)
     yield from _dense_rows(run.config, plan)
+
+
+def _of_other_optimizers(run: ResolvedRun) -> Violations:
+    name = run.config.optimizer.name
+    paths = [key for key in all_keys() if key.startswith("optimizer.")]
+    given = [path for path in paths if run.origin(path).kind in DECLARED]
+    if given == paths:
+        return
+    for path in given:
+        key = path.removeprefix("optimizer.")
+        if key != "name" and key not in OPTIMIZERS[name].keys:
+            reader = next(kind.name for kind in OPTIMIZERS.values() if key in kind.keys)
+            message = f"{path} has no effect: optimizer.name is {name}"
+            yield Violation(path, message, f"set optimizer.name to {reader}, or remove {path}")
 
 
 def _not_enabled(run: ResolvedRun) -> Violations:

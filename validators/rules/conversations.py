@@ -110,16 +110,18 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 @data_rule("SFT003", "content-lost", severity=Severity.FAIL, tasks=of_conversations)
 def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Messages of the assistant that are not in their supervised text.
+    """Messages of the assistant that are not in their supervised text, or tools that no text describes.
 
     ## What it does
     Looks for the content of each supervised message, without white space, in the supervised text of its
     conversation, for the names of the tools that it calls, and for the thoughts (reasoning_content) of a
-    message that ends a conversation. Any that is missing is refused.
+    message that ends a conversation. Renders each conversation that has tools without them too: with equal
+    texts, the template has left them out. Any that is missing is refused.
 
     ## Why is this bad?
     Templates of models of text and images write lists of parts, and nothing for a string, and many templates
-    write no calls of tools: the model would learn to write stop tokens alone.
+    write no calls of tools: the model would learn to write stop tokens alone, or to call tools that nothing
+    in its prompt describes.
 
     ## Example
     ```text
@@ -132,7 +134,7 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       chat_template: template.jinja     # one that writes content and tool_calls
     ```
     """
-    for message in found(prepared_of(facts), Fault.LOST):
+    for message in found(prepared_of(facts), Fault.LOST, Fault.TOOLS):
         hint = f"{OTHER_TEMPLATE}, which writes the missing part, or remove that part from the rows"
         yield Violation(TEMPLATE, message, hint)
 
@@ -336,28 +338,3 @@ def other_template_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         is_set = run.config.tokenizer.chat_template is not None
         own = f"set {TEMPLATE} to null" if is_set else "set tokenizer.path to the folder of the weights"
         yield Violation(TEMPLATE, message, f"{own}, or waive this rule to teach another template")
-
-
-@data_rule("SFT011", "tools-lost", severity=Severity.FAIL, tasks=of_conversations)
-def tools_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Tools of conversations that the chat template does not write.
-
-    ## What it does
-    Renders each conversation that has tools without them too. If the text is the same, the template has left
-    them out.
-
-    ## Why is this bad?
-    The model would learn to call tools that nothing in its prompt describes, and to call them always.
-
-    ## Example
-    ```text
-    the template leaves out the tools of the conversation (2 tools)
-    ```
-
-    ## Use instead
-    ```text
-    a template that writes the variable tools, or conversations without the column tools
-    ```
-    """
-    for message in found(prepared_of(facts), Fault.TOOLS):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes tools, or remove the tools")

@@ -214,41 +214,6 @@ def _text(corpus: DatasetConfig) -> tuple[str, ...]:
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 
-@data_rule("DAT019", "overread-corpus", severity=Severity.WARN, inapplicable=_has_no_mixture)
-def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A corpus of a mixture that is repeated for too many epochs.
-
-    ## What it does
-    Divides the tokens that the run draws from each corpus by the tokens that the corpus has. Warns above 4
-    epochs: up to that number, repeated text is worth nearly as much as new text (Muennighoff et al.,
-    arXiv:2305.16264).
-
-    ## Why is this bad?
-    A small corpus with a large weight is learned by heart, and the loss of the mixture hides that.
-
-    ## Example
-    ```text
-    data/books is read 31.0 times: 75.0% of the tokens are drawn from 2,100,000
-    ```
-
-    ## Use instead
-    ```yaml
-    dataset:
-      mixture:
-        - {path: data/books, weight: 0.1}
-        - {path: data/web, weight: 0.9}
-    ```
-    """
-    for corpus in prepared_of(facts).corpora:
-        if corpus.epochs > HARMLESS_EPOCHS:
-            share = f"{percent(corpus.share)} of the tokens are drawn from {corpus.tokens:,}"
-            yield Violation(
-                "dataset.mixture",
-                f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",
-                "lower the weight of this corpus, add text to this corpus, or lower trainer.max_steps",
-            )
-
-
 def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
     return "the data is a stream of unknown length" if run.config.dataset.streaming else is_short(run, plan)
 
@@ -261,7 +226,8 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Divides the tokens that the run reads by those of the prepared training text. Fails above 40 epochs, as
     many as BERT had (Devlin et al., arXiv:1810.04805). In a production run, warns above 4 epochs: up to that
     number, repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Warns
-    above 8 for a decoder, which gets the same tokens in each. Smoke runs are exempt.
+    above 8 for a decoder, which gets the same tokens in each. Warns above 4 epochs of a corpus of a mixture,
+    whose loss hides that it is learned by heart: lower its weight. Smoke runs are exempt.
 
     ## Why is this bad?
     The remaining steps memorize the text instead of learning the language.
@@ -288,6 +254,15 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             _less_often(run, plan, epochs, 0),
             None if epochs > EPOCH_LIMIT else Severity.WARN,
         )
+    for corpus in prepared_of(facts).corpora if run.config.dataset.mixture else ():
+        if corpus.epochs > HARMLESS_EPOCHS:
+            share = f"{percent(corpus.share)} of the tokens are drawn from {corpus.tokens:,}"
+            yield Violation(
+                "dataset.mixture",
+                f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",
+                "lower the weight of this corpus, add text to this corpus, or lower trainer.max_steps",
+                Severity.WARN,
+            )
 
 
 def _most_epochs(run: ResolvedRun) -> float:
@@ -299,7 +274,7 @@ def _most_epochs(run: ResolvedRun) -> float:
 def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why epochs are not estimated from file sizes, or an empty string."""
     if run.config.dataset.mixture:
-        return "a mixture is checked by DAT019, on the prepared text"
+        return "a mixture is checked by DAT004, on the prepared text"
     if plan.epochs.value is None:
         return "the size of the text is not known before the data is prepared"
     return is_short(run, plan)

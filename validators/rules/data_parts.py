@@ -7,7 +7,6 @@ from pathlib import Path
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.runfiles.part_faults import (
-    DISAGREE,
     ONE_RUN_FILE,
     UNFINISHED,
     finish,
@@ -22,14 +21,17 @@ from validators.rule import Violations, needed, rule
 
 @rule(UNFINISHED, "unfinished-parts", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Parts of prepared data that are missing or not joined.
+    """Parts of prepared data that are missing, not joined, or not parts of one text.
 
     ## What it does
     Looks for the folders of `data prepare --part K/N` in the folder of prepared data. Fails if a part is
-    missing, was interrupted, or if the parts were not joined.
+    missing, was interrupted, or if the parts were not joined. Compares their manifests, as `data join` does:
+    the settings and the tokenizer that each was prepared with, and the blocks of the text (files, or row
+    groups of Parquet files), each of which must be in one part.
 
     ## Why is this bad?
     Without the join, the run has no prepared data, and would tokenize the whole text again, on one machine.
+    Parts of different texts would train a model on two tokenizers, on repeated documents, or on holes.
 
     ## Example
     ```text
@@ -43,6 +45,8 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     data = needed(facts.data)
+    for fault in data.part_faults:
+        yield Violation("dataset.cache_dir", fault, ONE_RUN_FILE)
     if not data.unjoined_parts or data.part_faults:
         return
     folder = run.config.dataset.cache_dir or "DIR"
@@ -52,30 +56,3 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     else:
         message = f"{folder} holds {counted(data.unjoined_parts, 'part')} of a text, not joined"
         yield Violation("dataset.cache_dir", message, f"run {join_command(Path(folder))}")
-
-
-@rule(DISAGREE, "parts-disagree", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
-def _parts_disagree(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Parts of prepared data that are not parts of one text.
-
-    ## What it does
-    Compares the manifests of the parts in the folder of prepared data before they are joined, as `data join`
-    does: the settings and the tokenizer that each was prepared with, and the blocks of the text (files, or
-    row groups of Parquet files), each of which must be in one part.
-
-    ## Why is this bad?
-    Joined, they would train a model on two tokenizers, on documents that are repeated, or on a text with
-    holes.
-
-    ## Example
-    ```text
-    part-2-of-3 differs from part-1-of-3 in max_length
-    ```
-
-    ## Use instead
-    ```text
-    prepare all parts with one run file, into a new folder
-    ```
-    """
-    for fault in needed(facts.data).part_faults:
-        yield Violation("dataset.cache_dir", fault, ONE_RUN_FILE)

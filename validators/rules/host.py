@@ -11,6 +11,8 @@ from neobert.config.corpora import corpora_of, is_on_hub
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
+from neobert.precision.libraries import conversions_of
+from neobert.precision.library import Conversion
 from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -56,8 +58,9 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
     minimum; `datasets` only for text from the Hub. For a run on a GPU also for an installed kernel package
-    (flash-attn, flash-attn-4, quack-kernels, liger-kernel) older than its minimum, and for a run with an
-    adapter for a missing peft.
+    (flash-attn, flash-attn-4, quack-kernels, liger-kernel) older than its minimum, for a run with an
+    adapter for a missing peft, and for one in low precision for the package of its section, which has to be
+    of a release that has its recipes.
     Warns for a package that differs from the tested set in `constraints.txt`, which a wheel installs in
     `share/neobert-launch`. HST008 tests imports,
     HST011 compares the driver with the CUDA version of torch.
@@ -83,6 +86,8 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from _below_minimum(run, software.packages)
     if run.config.adapter.type is not None and adapters.PACKAGE not in software.packages:
         yield Violation("adapter.type", f"{adapters.PACKAGE} is not installed", adapters.INSTALL)
+    for conversion in conversions_of(run.config):
+        yield from _of_low_precision(conversion, software.packages)
     if run.device == "cuda":
         yield from _old_kernels(software.packages)
     differing = {
@@ -96,6 +101,16 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         ]
         hint = f"pip install {' '.join(f'{name}=={pinned}' for name, pinned in differing.items())}"
         yield Violation("", f"untested versions: {', '.join(versions)}", hint, Severity.WARN)
+
+
+def _of_low_precision(conversion: Conversion, packages: dict[str, str]) -> Iterator[Violation]:
+    library, key = conversion.library, conversion.key("enable")
+    version = packages.get(library.package)
+    if version is None:
+        yield Violation(key, f"{key} is true, but {library.package} is not installed", library.install)
+    elif library.oldest and is_older(version, library.oldest):
+        message = f"{key} is true, but {library.package} {version} is older than {library.oldest}"
+        yield Violation(key, message, library.install)
 
 
 def _below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Violation]:

@@ -15,7 +15,7 @@ from validators.remaining import remaining_of, subject_of
 from validators.rule import Violations, needed, rule
 
 if TYPE_CHECKING:
-    from validators.facts_host import AccelerateFileFacts
+    from validators.facts_host import AccelerateFileFacts, SchedulerFacts
 
 GPU, COMPILED, RANKS, NODES, ENGINE = "gpu", "compiled", "ranks", "nodes", "transformer_engine"
 DEBUGGING = {
@@ -280,10 +280,14 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     predicted duration is a warning: the job must be requeued. The same holds if Slurm reports the end of the
     job (`SLURM_JOB_END_TIME`): the trainer then stops in time by the clock. For a run that resumes or
     continues from a checkpoint, only the remaining steps count. Fails for a job that has ended, whose
-    variables are left in this environment. Without a scheduler the rule does not apply.
+    variables are left in this environment. In a Slurm partition whose jobs are preempted, the same saves have
+    to fit between the warning and the kill (a warning for runs that are not production): that is the
+    partition's `GraceTime`, if the launcher runs as a step (`srun`), and the `KillWait` of the cluster,
+    because Slurm warns a batch script only when the grace time is over. Without a scheduler the rule does not
+    apply.
 
     ## Why is this bad?
-    A killed job loses everything since its last save, possibly each time it is requeued.
+    A killed job loses everything since its last save, possibly each time it is requeued or preempted.
 
     ## Example
     ```text
@@ -296,6 +300,7 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     scheduler = needed(facts.scheduler)
+    yield from _short_preemption(run, scheduler, lead_for_saves_s(plan))
     left = remaining_of(run, plan, facts)
     left_s, needed_s = scheduler.walltime_left_s, left.eta_s.value
     if not scheduler.name or left_s is None or left_s >= needed_s:
@@ -319,31 +324,7 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule("HST013", "short-preemption", severity=Severity.FAIL, level=Level.HOST, needs=("scheduler",))
-def _short_preemption(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A batch job that may be preempted too fast to save a checkpoint.
-
-    ## What it does
-    For a job in a Slurm partition whose jobs are preempted, requires that the time between the warning and
-    the kill is enough for three saves at an assumed 200 MiB/s. That time is the partition's `GraceTime`, if
-    the launcher runs as a step (`srun`), and the `KillWait` of the cluster: Slurm warns a batch script only
-    when the grace time is over. Only warns for a smoke run. Without preemption by partition the rule does not
-    apply.
-
-    ## Why is this bad?
-    A preempted job loses everything since its last save, each time it is preempted.
-
-    ## Example
-    ```text
-    PartitionName=scavenge PreemptMode=REQUEUE GraceTime=0
-    ```
-
-    ## Use instead
-    ```text
-    neobert-launch submit run.yaml --to slurm --partition PARTITION
-    ```
-    """
-    scheduler, needed_s = needed(facts.scheduler), lead_for_saves_s(plan)
+def _short_preemption(run: ResolvedRun, scheduler: SchedulerFacts, needed_s: float) -> Violations:
     lead_s = scheduler.preempt_lead_s
     if lead_s is None or lead_s >= needed_s:
         return

@@ -13,7 +13,6 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
-from validators.rules.host import is_older
 
 LENGTH = "dataset.max_seq_length"
 
@@ -43,46 +42,6 @@ def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.device == "cuda" else "the run uses no GPU"
 
 
-@rule(
-    "PRE006",
-    "low-precision-uncompiled",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    inapplicable=has_no_gpu_recipe,
-)
-def low_precision_uncompiled(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Low-precision matrix products without torch.compile.
-
-    ## What it does
-    Requires `trainer.torch_compile` for a recipe that is not emulated.
-
-    ## Why is this bad?
-    Each product needs the largest value of its inputs, a scale and a rounding. Without compilation, each of
-    these is a pass over memory of its own, which takes longer than the faster product saves.
-
-    ## Example
-    ```yaml
-    torchao:
-      enable: true
-    trainer:
-      torch_compile: false
-    ```
-
-    ## Use instead
-    ```yaml
-    torchao:
-      enable: true
-    trainer:
-      torch_compile: true
-    ```
-    """
-    conversion = enabled_in(run)
-    if not run.config.trainer.torch_compile:
-        key = "trainer.torch_compile"
-        message = f"{conversion.name} quantizes the inputs of each product, but {key} is false"
-        yield Violation(key, message, f"set {key} to true, or {conversion.remove}")
-
-
 @rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe in a run for which low precision is not supported.
@@ -90,8 +49,11 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ## What it does
     Low precision needs packed rows, bf16 for the rest of the model, and weights that are replicated, or with
     `float8_tensorwise` gathered in fp8 (`torchao.enable_fsdp_float8_all_gather`). Its layers are torch
-    modules: other kernels of the blocks would not call them. An emulated recipe is for tests of a run on a
-    machine without such a GPU; in production it would round without being faster.
+    modules: other kernels of the blocks would not call them. On a GPU it needs `trainer.torch_compile`: the
+    scale and the rounding of each product are passes over memory of their own without it. An emulated recipe
+    is for tests of a run on a machine without such a GPU; in production it would round without being faster.
+    At most one of the sections `torchao`, `transformer_engine` and `quartet2` may be enabled: each converts
+    the same layers.
 
     ## Why is this bad?
     Converted layers that nothing calls change no result, and a table of runs would credit the recipe with it.
@@ -113,8 +75,11 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       enable: true
     ```
     """
-    config, conversion = run.config, enabled_in(run)
+    config, (conversion, *others) = run.config, conversions_of(run.config)
     name, recipe, remove = conversion.name, conversion.key("recipe"), conversion.remove
+    for other in others:
+        key = other.key("enable")
+        yield Violation(key, f"{key} and {conversion.key('enable')} are both true", other.remove)
     blocks, _ = requested_kernels(config)
     if blocks != "torch":
         key = "model.kernel_backend"
@@ -126,6 +91,10 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
         yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {remove}")
+    if not has_no_gpu_recipe(run, plan) and not config.trainer.torch_compile:
+        key = "trainer.torch_compile"
+        message = f"{name} quantizes the inputs of each product, but {key} is false"
+        yield Violation(key, message, f"set {key} to true, or {remove}")
     yield from _of_shards(run, conversion)
     if config.adapter.type is not None:
         yield Violation(conversion.key("enable"), f"{name} does not support an adapter", remove)
@@ -292,74 +261,6 @@ def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         least = _dotted(recipe.min_cuda)
         message = f"torch is built for CUDA {built}; {name} needs {least}"
         yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.remove}")
-
-
-@rule(
-    "PRE010",
-    "low-precision-missing",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("software",),
-    waivable=False,
-    inapplicable=is_off,
-)
-def _low_precision_missing(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Low precision without the package that computes it.
-
-    ## What it does
-    Requires the package of the section that is enabled, in a release that has its recipes.
-
-    ## Why is this bad?
-    The run would end when it converts its layers, after the text was prepared.
-
-    ## Example
-    ```text
-    torchao.enable: true, and torchao is not installed
-    ```
-
-    ## Use instead
-    ```text
-    pip install 'torchao>=0.18'
-    ```
-    """
-    conversion = enabled_in(run)
-    library, key = conversion.library, conversion.key("enable")
-    version = needed(facts.software).packages.get(library.package)
-    if version is None:
-        yield Violation(key, f"{key} is true, but {library.package} is not installed", library.install)
-    elif library.oldest and is_older(version, library.oldest):
-        message = f"{key} is true, but {library.package} {version} is older than {library.oldest}"
-        yield Violation(key, message, library.install)
-
-
-@rule("PRE013", "several-low-precisions", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
-def _several_low_precisions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Several libraries of low precision in one run.
-
-    ## What it does
-    Requires that at most one of the sections `torchao`, `transformer_engine` and `quartet2` is enabled.
-
-    ## Why is this bad?
-    Each converts the same layers.
-
-    ## Example
-    ```yaml
-    torchao:
-      enable: true
-    transformer_engine:
-      enable: true
-    ```
-
-    ## Use instead
-    ```yaml
-    torchao:
-      enable: true
-    ```
-    """
-    first, *others = conversions_of(run.config)
-    for other in others:
-        key = other.key("enable")
-        yield Violation(key, f"{key} and {first.key('enable')} are both true", other.remove)
 
 
 @rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=has_no_gpu_recipe)

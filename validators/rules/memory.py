@@ -79,60 +79,6 @@ def _sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
 
 
 @rule(
-    "MEM005",
-    "model-beyond-device",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    inapplicable=_device_is_unknown,
-)
-def _model_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A model whose weights, gradients and moments alone exceed the memory of a device.
-
-    ## What it does
-    Adds up what each device holds of weights, their gathered and converted copies, gradients and moments.
-    Fails if the sum exceeds 90 % of the device memory, and names the mode and the number of processes with
-    which the model fits.
-
-    ## Why is this bad?
-    No microbatch is small enough for such a run. With `distributed.mode: replicated`, each GPU holds the
-    whole model and its moments: 16 bytes per parameter with AdamW, and 2 more in bf16. With `fsdp2`, it holds
-    its shards, and one gathered block at a time.
-
-    ## Example
-    ```yaml
-    distributed:
-      nproc_per_node: 4
-      mode: replicated
-    ```
-
-    ## Use instead
-    ```yaml
-    distributed:
-      nproc_per_node: 4
-      mode: fsdp2
-    ```
-    """
-    device, sharing = plan.device_memory_mib.value, run.config.distributed
-    world = plan.world_size.value
-    if device is None or not is_too_large(plan):
-        return
-    is_sharded = world > 1 and sharing.mode == "fsdp2"
-    how = f"sharded over {world} ranks" if is_sharded else "whole on each device"
-    message = (
-        f"weights, gradients and moments of {plan.num_parameters.value:,} parameters, {how}, "
-        f"need {_state_mib(plan):,.0f} of {device:,.0f} MiB"
-    )
-    several = [world, *(ranks for ranks in OF_ONE_NODE if ranks > world and sharing.nnodes == 1)]
-    candidates = (_as_sharded(run.config, ranks) for ranks in several if ranks > 1)
-    fitting = (each for each in candidates if not is_too_large(build_plan(each, plan.assumptions)))
-    sharded = next(fitting, None)
-    hint = "use a smaller model, or more nodes" if sharded is None else _sharding_hint(run.config, sharded)
-    keeps_all = is_sharded and sharing.reshard_after_forward is False
-    path = "distributed.reshard_after_forward" if keeps_all else "distributed.mode"
-    yield Violation(path, message, hint)
-
-
-@rule(
     "MEM001",
     "memory-beyond-device",
     severity=Severity.FAIL,
@@ -147,7 +93,9 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     takes the peak measured in a rehearsal, and compares the sum with 90 % of the device memory that the
     profile requires. Before its first step, a rehearsal runs the worst-case batch (no padding, the longest
     documents and the most targets) and the worst-case evaluation batch: if the device runs out of memory
-    there, the check fails.
+    there, the check fails. If weights, gradients and moments alone exceed it, names the mode and the number
+    of processes with which the model fits: with `distributed.mode: replicated` each GPU holds 16 bytes per
+    parameter with AdamW, and 2 more in bf16; with `fsdp2` its shards, and one gathered block at a time.
 
     ## Why is this bad?
     A run that barely fits crashes when the allocator fragments or the longest batch arrives.
@@ -167,12 +115,13 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       gradient_accumulation_steps: 32
     ```
     """
-    if facts.rehearsal is not None and facts.rehearsal.out_of_memory:
+    device, needed = plan.device_memory_mib.value, plan.memory_mib
+    if device is not None and is_too_large(plan):
+        yield _too_large(run, plan, device)
+    elif facts.rehearsal is not None and facts.rehearsal.out_of_memory:
         message = f"the device is out of memory: {facts.rehearsal.out_of_memory}"
         yield Violation(PATH, message, _memory_hint(run, plan))
-        return
-    device, needed = plan.device_memory_mib.value, plan.memory_mib
-    if device is not None and needed.value > MEMORY_SHARE * device and not is_too_large(plan):
+    elif device is not None and needed.value > MEMORY_SHARE * device:
         parts = (
             f"state {_state_mib(plan):,.0f}, "
             f"activations {plan.activations_mib.value:,.0f}, logits {plan.logits_mib.value:,.0f}"
@@ -182,6 +131,25 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"the step needs {needed.value:,.0f} of {device:,.0f} MiB ({parts} MiB; {needed.reason})",
             _memory_hint(run, plan),
         )
+
+
+def _too_large(run: ResolvedRun, plan: Plan, device_mib: float) -> Violation:
+    """Return the violation of a state that no microbatch is small enough for."""
+    sharing, world = run.config.distributed, plan.world_size.value
+    is_sharded = world > 1 and sharing.mode == "fsdp2"
+    how = f"sharded over {world} ranks" if is_sharded else "whole on each device"
+    message = (
+        f"weights, gradients and moments of {plan.num_parameters.value:,} parameters, {how}, "
+        f"need {_state_mib(plan):,.0f} of {device_mib:,.0f} MiB"
+    )
+    several = [world, *(ranks for ranks in OF_ONE_NODE if ranks > world and sharing.nnodes == 1)]
+    candidates = (_as_sharded(run.config, ranks) for ranks in several if ranks > 1)
+    fitting = (each for each in candidates if not is_too_large(build_plan(each, plan.assumptions)))
+    sharded = next(fitting, None)
+    hint = "use a smaller model, or more nodes" if sharded is None else _sharding_hint(run.config, sharded)
+    keeps_all = is_sharded and sharing.reshard_after_forward is False
+    path = "distributed.reshard_after_forward" if keeps_all else "distributed.mode"
+    return Violation(path, message, hint)
 
 
 def _memory_hint(run: ResolvedRun, plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from math import log, sqrt
 
-from neobert.config import RunConfig, all_keys
+from neobert.config import RunConfig
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, TrainerConfig
 from neobert.families.shape import ModelShape
@@ -152,48 +152,6 @@ def _rate_of_recipe(optimizer: OptimizerConfig, hidden: int) -> float:
     """Return the rate with which an update has the size of the recipe's."""
     matched = RECIPE_RATE_TINY if hidden <= TINY_WIDTH else RECIPE_RATE
     return matched * MATCHED_RMS / _update_rms(optimizer, hidden)
-
-
-@rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)
-def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An optimizer key that the selected optimizer does not use.
-
-    ## What it does
-    Reports each key of `optimizer` that a file or the command line sets, but `optimizer.name` does not
-    use: `muon_*` with adamw, `qk_clip_*` without muonclip, `eps` with lion. A file with all keys, such as
-    the `resolved.json` of a run, is left out.
-
-    ## Why is this bad?
-    The author of the key believes that attention logits are clipped, or that Muon trains the matrices,
-    and interprets the results that way.
-
-    ## Example
-    ```yaml
-    optimizer:
-      name: muon
-      qk_clip_threshold: 30.0
-    ```
-
-    ## Use instead
-    ```yaml
-    optimizer:
-      name: muonclip
-      qk_clip_threshold: 30.0
-    ```
-    """
-    name = run.config.optimizer.name
-    paths = [key for key in all_keys() if key.startswith("optimizer.")]
-    given = {path for path in paths if run.origin(path).kind in ("file", "override")}
-    if given.issuperset(paths):
-        return
-    for path in paths:
-        key = path.removeprefix("optimizer.")
-        if key == "name" or key in OPTIMIZERS[name].keys:
-            continue
-        if path in given:
-            reader = next(kind.name for kind in OPTIMIZERS.values() if key in kind.keys)
-            message = f"{path} has no effect: optimizer.name is {name}"
-            yield Violation(path, message, f"set optimizer.name to {reader}, or remove {path}")
 
 
 def _has_no_record(run: ResolvedRun, plan: Plan) -> str:

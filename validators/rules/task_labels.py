@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import starmap
 
 from neobert.plan import Plan
@@ -166,23 +167,32 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about scores do not apply; empty for a regression."""
+    """Return the reason why rules about scores do not apply; empty for scores of texts or of pairs."""
+    spec = spec_of(run.config)
+    if spec.labels is None:
+        return "" if spec.score_key(run.config) else "the run trains on no scores"
     return "labels are classes, not scores" if labels_of(run).classes else ""
 
 
 @data_rule(
-    "DAT030", "nearly-equal-scores", severity=Severity.FAIL, tasks=whole_texts, inapplicable=why_no_scores
+    "DAT030",
+    "nearly-equal-scores",
+    severity=Severity.FAIL,
+    tasks=lambda task: whole_texts(task) or of_pairs(task),
+    inapplicable=why_no_scores,
 )
 def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Scores that are all equal, or almost equal.
+    """Scores that are all equal or almost equal, or that no pair has.
 
     ## What it does
-    Fails if all training scores of a regression are equal. Warns if they differ by less than 0.01.
+    Fails if all training scores of a regression or of pairs are equal, and if a run trains on scores of pairs
+    that have none. Warns if those of a regression differ by less than 0.01.
 
     ## Why is this bad?
-    Equal scores teach nothing, and no correlation is defined. Differences that are far below the outputs of a
-    new head are not learned: of scores between -0.0005 and 0.0005 that words determine, the rank correlation
-    fell to -0.45 in 188 steps; of the same times 3,000 it was 1. A new head begins at the mean of the scores.
+    Equal scores teach nothing: no correlation is defined, and the loss of scored pairs is 0. Differences that
+    are far below the outputs of a new head are not learned: of scores between -0.0005 and 0.0005 that words
+    determine, the rank correlation fell to -0.45 in 188 steps; of the same times 3,000 it was 1. A new head
+    begins at the mean of the scores.
 
     ## Example
     ```text
@@ -194,7 +204,10 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     scores: -2.6 to 2.6      # (score - 0.093) / 0.0007
     ```
     """
-    scores = prepared_of(facts).scores
+    scores, key = prepared_of(facts).scores, spec_of(run.config).score_key(run.config)
+    if key:
+        yield from _of_pairs(scores, key)
+        return
     if not scores:
         return
     column = labels_of(run).column
@@ -204,6 +217,14 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         message = f"the training scores differ by at most {width:.2g}"
         hint = "divide the scores by their standard deviation, and multiply the predictions by it"
         yield Violation(column, message, hint, Severity.WARN)
+
+
+def _of_pairs(scores: Mapping[str, float], key: str) -> Violations:
+    if not scores:
+        yield Violation(key, f"{key} is set, but no training pair has a score", f"correct or remove {key}")
+    elif scores["min"] == scores["max"]:
+        message = f"all scores of the training pairs are {scores['min']:g}"
+        yield Violation(key, message, f"set {key} to a column with different scores, or remove {key}")
 
 
 @data_rule(

@@ -149,40 +149,6 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         )
 
 
-def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about scores of pairs do not apply; empty if a run trains on them."""
-    return "" if spec_of(run.config).score_key(run.config) else "the run trains on no scores"
-
-
-@data_rule("TSK016", "equal-scores", severity=Severity.FAIL, tasks=of_pairs, inapplicable=why_no_scores)
-def equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Scores of pairs that are all equal, or that no pair has.
-
-    ## What it does
-    Fails if a run trains on scores, and the prepared training pairs have equal ones, or none.
-
-    ## Why is this bad?
-    The loss of scores compares pairs with unequal ones: with equal scores it is 0, and nothing is trained.
-    Pairs without scores are trained on another loss than the run declares.
-
-    ## Example
-    ```text
-    scores: mean 1, 1 to 1
-    ```
-
-    ## Use instead
-    ```text
-    scores: mean 2.6, 0 to 5
-    ```
-    """
-    scores, key = prepared_of(facts).scores, spec_of(run.config).score_key(run.config)
-    if not scores:
-        yield Violation(key, f"{key} is set, but no training pair has a score", f"correct or remove {key}")
-    elif scores["min"] == scores["max"]:
-        message = f"all scores of the training pairs are {scores['min']:g}"
-        yield Violation(key, message, f"set {key} to a column with different scores, or remove {key}")
-
-
 def why_no_mix(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about an added masked-LM loss do not apply; empty if one is added."""
     return "" if spec_of(run.config).mix_key else "no masked-LM loss is added"

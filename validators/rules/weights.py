@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -15,8 +16,12 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.planning import why_not_downloaded
-from validators.rule import Violations, needed, rule
+from validators.rule import CannotTellError, Violations, needed, rule
 from validators.tasks import labelled, of_pairs
+
+if TYPE_CHECKING:
+    from validators.facts_host import DataFacts, ResumeFacts
+    from validators.facts_run import PreparedFacts
 
 WEIGHTS_SUFFIX = ".safetensors"
 
@@ -56,26 +61,36 @@ def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation("model.pretrained_checkpoint", *why_not_downloaded(run))
 
 
+def _why_starts_from_none(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.trainer.continue_from is not None else why_no_weights(run, plan)
+
+
 @rule(
     "DAT029",
     "weights-of-another-tokenizer",
     severity=Severity.FAIL,
     level=Level.HOST,
     needs=("data",),
-    inapplicable=why_no_weights,
+    inapplicable=_why_starts_from_none,
 )
 def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Initial weights that were trained with another tokenizer.
+    """Weights that were trained with another tokenizer, or with other special tokens.
 
     ## What it does
     Compares the token ids of the run's tokenizer with those in the `tokenizer.json` next to
-    `model.pretrained_checkpoint`. Where the text is not inspected, as in the checks of a smoke run, compares
-    the file that `tokenizer.path` or `tokenizer.name` names; for a run that would train a tokenizer, the keys
-    of its text with those in the checkpoint. Renamed tokens pass. Does not apply to a run that resumes.
+    `model.pretrained_checkpoint`, and its digest with the one in the checkpoint of `trainer.continue_from`.
+    Where the text is not inspected, as in the checks of a smoke run, compares the file that `tokenizer.path`
+    or `tokenizer.name` names; for a run that would train a tokenizer, the keys of its text with those in the
+    checkpoint. Renamed tokens pass. Also compares the ids of the mask, first, last and padding tokens in the
+    `config.json` next to the weights with those of the tokenizer's files, where both declare them and the
+    embedding has them; warns if only the padding differs: no token attends to it. Does not apply to a run
+    that resumes.
 
     ## Why is this bad?
     Every id denotes another token: the embedding of the weights is then noise. The trainer refuses such
-    weights, but only after the queue and the preparation of the text.
+    weights, but only after the queue and the preparation of the text. With other special tokens each text
+    begins and ends, and each masked word is hidden, by tokens that the weights have seen as something else:
+    the loss falls all the same, from a worse start.
 
     ## Example
     ```yaml
@@ -88,9 +103,16 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     model: {pretrained_checkpoint: runs/first/checkpoints/latest}   # and its tokenizer
     ```
     """
-    data, prepared = needed(facts.data), None if facts.inspection is None else facts.inspection.prepared
-    if _is_resumed(facts):
-        return
+    resume, prepared = facts.resume, None if facts.inspection is None else facts.inspection.prepared
+    if resume is None and run.config.trainer.continue_from is not None:
+        raise CannotTellError(facts.reason_missing("resume"))
+    if resume is not None and resume.is_continued:
+        yield from _of_continued(resume, prepared)
+    elif not _is_resumed(facts) and initial_weights(run.config) is not None:
+        yield from _of_initial_weights(needed(facts.data), prepared)
+
+
+def _of_initial_weights(data: DataFacts, prepared: PreparedFacts | None) -> Violations:
     folder = _folder_of(data.weights)
     hint = f"set tokenizer.path to {folder}"
     measured = prepared if prepared is not None and prepared.weights_tokens else data
@@ -102,51 +124,30 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
         keys = listed(data.tokenizer_differences, most=2, separator="; ")
         message = f"this run trains its own tokenizer, not the one of {folder}: {keys}"
         yield Violation("tokenizer", message, hint)
+    if data.special_tokens:
+        yield _of_special_tokens(data, folder)
 
 
-@rule(
-    "DAT036",
-    "weights-of-other-special-tokens",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("data",),
-    inapplicable=why_no_weights,
-)
-def weights_of_other_special_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Special tokens of the tokenizer that are other tokens to the initial weights.
-
-    ## What it does
-    Compares the ids of the mask, first, last and padding tokens in the `config.json` next to
-    `model.pretrained_checkpoint` with those of the tokenizer's files. Not compared are roles that one of them
-    does not declare, and ids beyond the embedding. Warns if only the padding differs: no token attends to
-    it. A tokenizer with more tokens than the weights have rows is MOD002. Does not apply to a run that
-    resumes.
-
-    ## Why is this bad?
-    Each text would begin and end, and each masked word be hidden, by tokens that the weights have seen as
-    something else. The loss falls all the same, from a worse start.
-
-    ## Example
-    ```text
-    bert/config.json: "mask_token_id": 103    # bert/tokenizer.json has [MASK] at 4
-    ```
-
-    ## Use instead
-    ```text
-    bert/config.json: "mask_token_id": 103    # bert/tokenizer.json has [MASK] at 103
-    ```
-    """
-    data = needed(facts.data)
-    if not data.special_tokens or _is_resumed(facts):
-        return
-    folder = _folder_of(data.weights)
+def _of_special_tokens(data: DataFacts, folder: PurePath) -> Violation:
     ids = [f"{role} {there:,}, not {here:,}" for role, (there, here) in data.special_tokens.items()]
     message = f"config.json of {folder} has other special tokens than the tokenizer: {listed(ids)}"
     keys = listed([f"{role}_token_id" for role in data.special_tokens])
     hint = f"put the tokenizer of the weights into {folder}, or correct {keys} in its config.json"
     if PurePath(data.tokenizer) != folder:
         hint = f"set tokenizer.path to {folder}"
-    yield Violation("tokenizer", message, hint, Severity.WARN if [*data.special_tokens] == ["pad"] else None)
+    return Violation("tokenizer", message, hint, Severity.WARN if [*data.special_tokens] == ["pad"] else None)
+
+
+def _of_continued(resume: ResumeFacts, prepared: PreparedFacts | None) -> Violations:
+    hint = f"set tokenizer.path to {resume.target}"
+    if prepared is None or not resume.tokenizer_digest:
+        if resume.tokenizer_differences:
+            keys = listed(resume.tokenizer_differences, most=2, separator="; ")
+            message = f"this run trains its own tokenizer, not the one of {resume.target}: {keys}"
+            yield Violation("tokenizer", message, hint)
+    elif resume.tokenizer_digest != (own := prepared.tokenizer_digest):
+        message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
+        yield Violation("tokenizer", message, hint)
 
 
 @rule(

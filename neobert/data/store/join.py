@@ -31,7 +31,6 @@ from neobert.data.tokenize.encoding import Counts
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.runfiles.part_faults import (
-    DISAGREE,
     ONE_RUN_FILE,
     UNFINISHED,
     FoundParts,
@@ -46,8 +45,8 @@ from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 def join(folder: Path) -> dict[str, Any]:
     """Write the manifest of joined parts, and return the report of the text.
 
-    Raises DAT038 for parts that are missing or damaged, DAT039 for parts of different texts, and DAT004 for a
-    split without text.
+    Raises DAT038 for parts that are missing, damaged or of different texts, and DAT004 for a split without
+    text.
     """
     found = found_parts(folder)
     if found is None:
@@ -82,9 +81,9 @@ def join(folder: Path) -> dict[str, Any]:
 
 
 def refuse_faults(folder: Path, parts: FoundParts) -> None:
-    """Raise DAT039 for parts of different texts, DAT038 for missing parts."""
+    """Raise DAT038 for parts of different texts, and for missing parts."""
     if parts.faults:
-        raise ProjectError(DISAGREE, "; ".join(parts.faults), ONE_RUN_FILE, str(folder))
+        raise ProjectError(UNFINISHED, "; ".join(parts.faults), ONE_RUN_FILE, str(folder))
     if parts.missing:
         raise ProjectError(
             UNFINISHED, missing_text(parts.missing), finish(parts.missing, folder), str(folder)
