@@ -28,11 +28,9 @@ from neobert.config.schema import RunConfig
 from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
-SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
 GLUED_PAIR = re.compile(r"([A-Za-z_]+):(\S+)")
-WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
 MAX_LISTED = 12
@@ -261,8 +259,4 @@ def _hint_text(value: str, bare: Any) -> str:
         joined = value.replace("_", "").replace(",", "")
         if read_number(joined) is not None:
             return f"write the number without separators: {joined}"
-        if SEXAGESIMAL.fullmatch(value):
-            return f"YAML 1.2 reads {value} as text (YAML 1.1: base 60): write the number"
-        if WITH_UNIT.fullmatch(value):
-            return "write the number without a unit"
     return ""

@@ -138,17 +138,14 @@ def run_program(how: str, text: str, tmp_path: Path) -> subprocess.CompletedProc
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [("stdin", "<stdin> is not a file"), ("file", "ended before their first batch")],
-)
-def test_a_program_that_no_process_can_import_is_told_so(how, message, configure, tmp_path):
+@pytest.mark.parametrize("how", ["stdin", "file"])
+def test_a_program_that_no_process_can_import_is_told_so(how, configure, tmp_path):
     """The children of such a program die, or wait for their parent, which waits for them."""
     several = resolved(configure, tmp_path, dataset__num_proc=2)
     child = run_program(how, PROGRAM.format(resolved=str(several)), tmp_path)
     assert (child.returncode, child.stdout) == (1, "")
     error = child.stderr.strip().splitlines()[-2:]
-    assert message in error[0]
+    assert "ended before their first batch" in error[0]
     assert "[DAT009]" in error[0]
     assert "set dataset.num_proc to 1" in error[1]
 

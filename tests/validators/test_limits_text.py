@@ -227,6 +227,20 @@ def test_a_correlation_needs_pairs_with_scores():
     assert found("TSK010", run_of(*options), with_prepared(eval_scores=scores)) == []
 
 
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        ({}, "no training pair has a score"),
+        ({"mean": 1.0, "min": 1.0, "max": 1.0}, "all scores of the training pairs are 1"),
+        ({"mean": 2.0, "min": 0.0, "max": 5.0}, None),
+    ],
+)
+def test_pairs_need_scores_that_differ(scores, says):
+    run = run_of("task=contrastive", "contrastive.score_column=score")
+    findings = found("TSK016", run, with_prepared(scores=scores))
+    assert [one.message.rpartition(", but ")[2] for one in findings] == [says][: says is not None]
+
+
 def test_a_classification_reads_prepared_data():
     [finding] = found("TSK005", run_of(*CLASSIFIED, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"

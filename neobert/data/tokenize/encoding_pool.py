@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -75,7 +74,6 @@ def encode_in_processes(
     batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int
 ) -> Iterator[Encoded]:
     """Encode batches in order. Raises DAT009 if the processes cannot start, or one of them is killed."""
-    _check_program_has_a_file()
     has_started = False
     with worker_pool(num_proc, _start_process, encoder) as pool:
         waiting: deque[Future[Encoded]] = deque()
@@ -101,19 +99,6 @@ def check_not_a_child() -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         message = "a tokenizer worker imported this program, which started to prepare data again"
         raise ProjectError("DAT009", message, GUARD, "dataset.num_proc")
-
-
-def _check_program_has_a_file() -> None:
-    """Raise DAT009 for a program from standard input, which other processes cannot import."""
-    main = sys.modules["__main__"]
-    program = getattr(main, "__file__", None)
-    if main.__spec__ is None and program is not None and not os.path.exists(program):
-        raise ProjectError(
-            "DAT009",
-            f"tokenizer workers must import the program, but {program} is not a file",
-            "run the program from a file, or set dataset.num_proc to 1",
-            "dataset.num_proc",
-        )
 
 
 def _broken(*, has_started: bool) -> ProjectError:
