@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -104,7 +107,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
         ('{\n "text": "x"\n}', ":1", "begins a value of several lines"),
         ('{"text": ["x", "y"]}', ":1", ""),
-        ('{"text":{"0":"x","1":"y"}}', ":1", ""),
+        ('{"text":{"0":"x","1":"y"}}', "", "is JSON of columns, not of rows"),
     ],
 )
 def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
@@ -113,6 +116,11 @@ def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
         read(path)
     assert says in caught.value.message
     assert caught.value.place == f"{path}{place}"
+
+
+def test_lines_of_objects_with_numbered_keys_are_rows(tmp_path):
+    rows = [{"tags": {"0": "x"}, "text": text} for text in TEXTS]
+    assert read(put(tmp_path / "a.json", "\n".join(map(json.dumps, rows)).encode())) == TEXTS
 
 
 def test_a_long_object_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
@@ -194,15 +202,15 @@ def tarred() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "says", "way_out"),
     [
-        ("a.parquet", arrow(), "is an Arrow file", "save the table as .parquet"),
-        ("a.jsonl", arrow(), "is an Arrow file", "save the table as .parquet"),
+        ("a.parquet", arrow(), "is an Arrow file", "' a.parquet a.parquet"),
+        ("a.jsonl", arrow(), "is an Arrow file", "feather.read_table"),
         ("a.txt", b"PAR1....PAR1", "is parquet", "mv a.txt a.parquet"),
         ("a.jsonl", zipped(), "is a zip archive", "unzip a.jsonl"),
         ("a b.txt", tarred(), "is a tar archive", "tar -xf 'a b.txt'"),
-        ("a.jsonl", b"BZh91AY&SY....", "is compressed", "a.jsonl.bz2"),
-        ("a.jsonl", b"\xfd7zXZ\x00....", "is compressed", "a.jsonl.xz"),
-        ("a.txt", gzip.compress(b"text", mtime=0), "is compressed", "mv a.txt a.txt.gz"),
-        ("a.txt", b"\x28\xb5\x2f\xfd \x00", "is compressed", "mv a.txt a.txt.zst"),
+        ("a.jsonl", b"BZh91AY&SY....", "is bzip2", "a.jsonl.bz2"),
+        ("a.jsonl", b"\xfd7zXZ\x00....", "is xz", "a.jsonl.xz"),
+        ("a.txt", gzip.compress(b"text", mtime=0), "is gzip", "mv a.txt a.txt.gz"),
+        ("a.txt", b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
         ("a.txt", ("a text\n" * 9).encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8 a.txt"),
         ("a.txt", ("текст\n" * 9).encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8 a.txt"),
         (
@@ -210,6 +218,18 @@ def tarred() -> bytes:
             '{"text": "a long text"}'.encode("utf-16-be"),
             "is UTF-16",
             "iconv -f UTF-16BE -t UTF-8 a.jsonl",
+        ),
+        (
+            "a.csv",
+            b"\xef\xbb\xbfsep=;\r\ntext;label\r\na;b\r\n",
+            "is sep=;",
+            "tail -n +2 a.csv > a.rest && mv",
+        ),
+        (
+            "a.csv.gz",
+            b"sep=;\ntext;label\na;b\n",
+            "is sep=;",
+            "decompress the file, then delete the first line: tail -n +2 a.csv > a.rest && mv a.rest a.csv",
         ),
         (
             "a.txt.gz",
@@ -234,8 +254,7 @@ def tarred() -> bytes:
 def test_content_of_another_format_than_the_name_says(tmp_path, name, content, says, way_out):
     hint = refused(put(tmp_path / name, content), "DAT001", says).hint
     assert way_out in hint.replace(f"{tmp_path}/", "")
-    is_command = not hint.startswith(("replace the damaged file", "set dataset.path"))
-    assert (str(tmp_path) in hint) == is_command, "a command can be pasted as it is"
+    assert (str(tmp_path) in hint) != ("replace the damaged file" in hint), "a command can be pasted as it is"
 
 
 @pytest.mark.parametrize(
@@ -262,6 +281,15 @@ def test_a_file_that_is_not_read_has_its_own_way_out(tmp_path, name, says, way_o
     assert f"found 1 x .{name.partition('.')[2]}" in errors[1].message
     assert way_out in errors[0].hint.replace(f"{path.parent}/", "")
     assert way_out.split()[0] in errors[1].hint
+
+
+@pytest.mark.child
+def test_the_command_for_a_feather_file_converts_it(tmp_path):
+    error = opening_error(put(tmp_path / "a.feather", arrow()))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = error.hint.removeprefix("convert the file: ")
+    subprocess.run(["sh", "-c", command], check=True, env={**os.environ, "PATH": path})
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [{"text": "x"}]
 
 
 def opening_error(path: Path) -> ProjectError:

@@ -113,12 +113,61 @@ def test_combinations_of_labels_are_noted(labels, is_noted):
     assert any("looks like several labels" in note for note in notes) == is_noted
 
 
-def test_too_many_classes_are_refused():
+def test_a_class_of_one_row_is_noted():
+    labels = ["happy", "unhappy", "calm"]
+    noted = classified(write("a.csv", {"text": TEXTS, "label": [*of(labels)[:-1], "hapy"]})).notes
+    assert "in one row only, as a misspelt class would be: hapy" in noted
+    notes = classified(write("b.csv", {"text": TEXTS, "label": of(labels)})).notes
+    assert not any("in one row only" in each for each in notes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (
+            ["0,5", "0,25", "1,5"],
+            "'0,25' is read as a name: a score has a decimal point, and no comma or unit",
+        ),
+        (["5%", "45%"], "'45%' is read as a name: a score has a decimal point, and no comma or unit"),
+        (
+            ["$1,250.00", "$90"],
+            "'$1,250.00' is read as a name: a score has a decimal point, and no comma or unit",
+        ),
+        (["yes", "Yes", "no"], "classes that differ only in case or encoding: Yes, yes"),
+        (
+            ["caf\u00e9", "cafe\u0301", "tea"],
+            "classes that differ only in case or encoding: cafe\u0301, caf\u00e9",
+        ),
+        (
+            ["a", "NA", "b", "None"],
+            "read as names of classes: NA, None; leave the field of a missing label empty",
+        ),
+        (
+            ["a", "label"],
+            "the column 'label' is named like one of its labels: if the table has no header line, write one, "
+            "such as text and label",
+        ),
+    ],
+)
+def test_names_of_classes_that_may_be_a_mistake_are_noted(labels, note):
+    notes = classified(write("a.csv", {"text": TEXTS, "label": of(labels)})).notes
+    assert note in notes
+    assert note not in classified(write("b.csv", {"text": TEXTS, "label": of(["1,5", "yes", "no"])})).notes
+
+
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [
+        ("{},5", "a score has a decimal point, and no comma or unit"),
+        ("id-{}", "more than 500 different labels"),
+    ],
+)
+def test_too_many_classes_are_refused(form, problem):
     rows = range(600)
     path = write(
-        "a.csv", {"text": [f"text of {row}" for row in rows], "label": [f"id-{row}" for row in rows]}
+        "a.csv", {"text": [f"text of {row}" for row in rows], "label": [form.format(row) for row in rows]}
     )
-    with pytest.raises(ProjectError, match="more than 500 different labels"):
+    with pytest.raises(ProjectError, match=problem):
         classified(path)
 
 

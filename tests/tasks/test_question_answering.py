@@ -118,6 +118,23 @@ def test_rows_whose_answer_has_no_place_are_refused(tmp_path, answers, problem):
     assert problem in refusal.value.message
 
 
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("", "2 of 4 rows are refused"),
+        ("{", "2 of the first 4 rows are refused"),
+        ('{"question": "q"}', "3 of 5"),
+    ],
+)
+def test_refused_rows_are_counted(tmp_path, end, shown):
+    answers = ["Carl", "Bob", "Ann", "met Bob"]
+    lines = [json.dumps({"question": "who", "context": CONTEXT, "answer": each}) for each in answers]
+    (tmp_path / "train.jsonl").write_text("\n".join([*lines, end]))
+    with pytest.raises(ProjectError, match=f"answer 'Carl' 0 times; {shown}") as refusal:
+        rows_of(tmp_path / "train.jsonl", {})
+    assert refusal.value.place.endswith(":1")
+
+
 def nested(rows) -> dict[str, object]:
     paragraphs = []
     for row in rows:

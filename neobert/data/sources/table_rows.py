@@ -20,6 +20,7 @@ from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
+    check_first_line,
     check_start,
     unreadable,
 )
@@ -33,6 +34,7 @@ MESSAGES = "messages"
 _ONE_PER_LINE = "write one JSON object per line"
 _INDENTED = {"{": ".", "[": "'.[]'"}
 """First lines of JSON that is indented, and what jq makes one line each of."""
+_RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
 _PLAIN_TSV = (  # commands without a run file read TSV in this way too
@@ -42,6 +44,7 @@ _COMPLETE = "add the missing fields to this line, or remove the line"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
 _SWALLOWED = re.compile(r"[\t\r\n\"]")
+_COLUMNS_OF_PANDAS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
 # NaN, which is not JSON, is what Python writes for a missing value.
@@ -75,6 +78,9 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     if first.text.lstrip().startswith("["):
         return _json_array(chain([first], pieces), path)
     read = [first, *islice(pieces, LINES_OF_BEGINNING)]
+    is_only_line = all(each.number == first.number or not each.text.strip() for each in read)
+    if is_only_line and _COLUMNS_OF_PANDAS.match(first.text):
+        raise unreadable(path, "is JSON of columns, not of rows", _RECORDS)
     if is_squad("".join(piece.text for piece in read)):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
     return _json_lines(chain(read, pieces), path)
@@ -131,6 +137,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     lines: Iterator[str] = (line for _, line in whole_lines(pieces, path))
     if rows.column_names is None:
         first_line = next(lines, "")
+        check_first_line(first_line, path)
         delimiter = delimiter_of(first_line, delimiter)
         lines = chain([first_line], lines)
     has_quotes = delimiter != "\t" or rows.tsv_quotes

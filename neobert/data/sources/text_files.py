@@ -30,14 +30,15 @@ from neobert.data.sources.rows import Row, RowFormat, UnknownLabelError, check_p
 from neobert.data.sources.token_shards import shard_rows
 from neobert.data.sources.unreadable import unopened, unreadable
 from neobert.errors import ProjectError
-from neobert.plurals import listed
+from neobert.plurals import counted, listed
 
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 ALL_COLUMNS = RowFormat(())
+LABEL_CODE = "DAT020"
 LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
-"""Rows that are searched for labels after an error, and bounds of the list of labels."""
+"""Rows that are searched for labels and refused rows after an error, and bounds of the list of labels."""
 
 
 def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
@@ -49,6 +50,26 @@ def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iter
         yield from _rows(path, rows, row_group)
     except UnknownLabelError as error:
         raise replace(error, message=f"{error.message}; {_labels_found(path, rows)}") from error
+    except ProjectError as error:
+        if error.code == LABEL_CODE and (refused := _refused(path, rows)):
+            raise replace(error, message=f"{error.message}; {refused}") from error
+        raise
+
+
+def _refused(path: Path, rows: RowFormat) -> str:
+    """Return how many of the first rows of a table are refused as text; empty for one row alone."""
+    table, columns = read_table(path, rows), dict[str, str]()
+    number, num_refused, part = 0, 0, "the first "
+    with suppress(ProjectError):  # a malformed row ends the count
+        for place, values in islice(table, LABELLED_ROWS):
+            number += 1
+            columns = columns or rows.columns(values, place)
+            try:
+                rows.row(values, columns, place)
+            except (ProjectError, KeyError):  # KeyError: the row lacks a column
+                num_refused += 1
+        part = "" if next(table, None) is None else part
+    return f"{num_refused:,} of {part}{counted(number, 'row')} are refused" if num_refused > 1 else ""
 
 
 def _labels_found(path: Path, rows: RowFormat) -> str:

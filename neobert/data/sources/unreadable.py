@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -10,10 +11,18 @@ from neobert.errors import ProjectError
 
 # A converted copy next to the file would not help in a folder, of which every file is read.
 _REPLACE = "iconv -f {encoding} -t UTF-8 {{name}} > {{stem}}.utf8 && mv {{stem}}.utf8 {{name}}"
+_WITHOUT_FIRST = "delete the first line: tail -n +2 {name} > {stem}.rest && mv {stem}.rest {name}"
 _UTF_16 = ("is UTF-16", f"convert the file: {_REPLACE.format(encoding='UTF-16')}")
 _ARROW = (
     "is an Arrow file",
-    "set dataset.path to the folder that save_to_disk wrote, or save the table as .parquet",
+    "set dataset.path to the folder that save_to_disk wrote, or convert the file: "
+    "python -c 'import sys, datasets; datasets.Dataset.from_file(sys.argv[1]).to_parquet(sys.argv[2])' "
+    "{name} {stem}.parquet",
+)
+_FEATHER = (
+    "is an Arrow file",
+    "convert the file: python -c 'import sys; from pyarrow import feather, parquet; "
+    "parquet.write_table(feather.read_table(sys.argv[1]), sys.argv[2])' {name} {stem}.parquet",
 )
 _ZIP = ("is a zip archive", "unpack the archive and set dataset.path to the folder: unzip {name} -d {stem}")
 _TAR = (
@@ -49,7 +58,8 @@ _MARKS = {
         "is parquet, but its name does not end in .parquet",
         "rename the file: mv {name} {stem}.parquet",
     ),
-    **dict.fromkeys((b"ARROW1", b"\xff\xff\xff\xff"), _ARROW),
+    b"ARROW1": _FEATHER,
+    b"\xff\xff\xff\xff": _ARROW,
     b"PK\x03\x04": _ZIP,
     b"%PDF-": _DOCUMENT,
 }
@@ -57,7 +67,8 @@ MARK_BYTES = 512
 _TAR_MARK, _TAR_MARK_OFFSET = b"ustar", 257
 
 _KINDS = {
-    **dict.fromkeys((".arrow", ".feather"), _ARROW),
+    ".arrow": _ARROW,
+    ".feather": _FEATHER,
     ".zip": _ZIP,
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
@@ -73,6 +84,7 @@ _KINDS = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save the table as .csv")),
 }
 _FEW_BYTES = 32
+_DELIMITER_LINE = re.compile(r"sep=.\s*")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
 
 
@@ -110,6 +122,13 @@ def _encoding_without_mark(start: bytes) -> str:
     if len(start) < _FEW_BYTES or max(controls) < len(start) // 4 or min(controls) > len(start) // 8:
         return ""
     return "UTF-16BE" if controls[0] > controls[1] else "UTF-16LE"
+
+
+def check_first_line(line: str, path: Path) -> None:
+    """Raise DAT001 if the first line of a table is that in which spreadsheets read the delimiter."""
+    if _DELIMITER_LINE.fullmatch(line):
+        message = f"is {line.strip()}, which only spreadsheets read"
+        raise unreadable(f"{path}:1", message, _for_content(_WITHOUT_FIRST, path))
 
 
 def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:

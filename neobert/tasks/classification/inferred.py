@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -45,7 +47,11 @@ PAIRS = (
 NUMBERED = (("1", "2"), ("a", "b"))
 SEPARATORS = (";", "|", ",")
 """Characters between the labels of a text that has several."""
+WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9]+(?:[.,'][0-9]{3})*(?:[.,][0-9]*)?(?: ?[%$€£¥])?")
+"""A number as it is written for readers: `0,5`, `45%`, `$1,250.00`."""
 PLAIN_NUMBER = frozenset("+-.0123456789")
+MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
+"""Texts that programs write for a missing value, in lower case."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -65,8 +71,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
     names = keys.get("classification.label_names", ())
     texts = [first] if second is None else [first, second]
+    notes += [*_combined_note(names), *_name_notes(label, names)]
+    if is_whole and (single := [name for name in names if label.values[name] == 1]):
+        notes.append(f"in one row only, as a misspelt class would be: {listed_names(single)}")
     if names:
-        notes += [*_combined_note(names), *_several_labels_note(texts, label)]
+        notes += _several_labels_note(texts, label)
     if stated is None and (others := _other_labels(columns, label)):
         notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
@@ -167,6 +176,9 @@ def _classes(label: Column, text: Path) -> Keys:
             text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
         )
     if len(label.values) > MAX_CLASSES and not label.repeats:
+        if note := _written_note(list(label.values)):
+            hint = "write plain numbers, such as 0.5, then repeat the command"
+            raise unclear(text, f"column {quoted(label.name)}: {note}", hint)
         raise too_many_labels(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
     if (num_classes := len(numbers) or len(label.values)) < 2:
@@ -182,6 +194,8 @@ def _classes(label: Column, text: Path) -> Keys:
 
 def _combined_note(names: Sequence[str]) -> list[str]:
     """Return a note if the classes are combinations of labels, most of which occur in several."""
+    if note := _written_note(names):
+        return [note]
     for separator in SEPARATORS:
         combined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
@@ -191,6 +205,31 @@ def _combined_note(names: Sequence[str]) -> list[str]:
                 "combination is a class. For labels apart, write a column of 0 and 1 and train a run for each"
             ]
     return []
+
+
+def _written_note(names: Sequence[str]) -> str:
+    """Return a note if all classes look like numbers, and one has a decimal comma or a sign of a unit."""
+    written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
+    if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):
+        return ""
+    if any("," in name and {*names}.issuperset(name.split(",")) for name in names):  # labels 1, 2 and 1,2
+        return ""
+    return f"{quoted(written[0])} is read as a name: a score has a decimal point, and no comma or unit"
+
+
+def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
+    """Yield notes on classes that may be one class, a missing value, or a sign that the header is missing."""
+    spelled = {name: unicodedata.normalize("NFKC", name).casefold() for name in names}
+    counts = Counter(spelled.values())
+    if alike := [name for name in names if counts[spelled[name]] > 1]:
+        yield f"classes that differ only in case or encoding: {listed_names(alike)}"
+    if missing := [name for name in names if name.lower() in MISSING]:
+        yield f"read as names of classes: {listed_names(missing)}; leave the field of a missing label empty"
+    if label.name in label.values:
+        yield (
+            f"the column {quoted(label.name)} is named like one of its labels: if the table has no header "
+            "line, write one, such as text and label"
+        )
 
 
 def _several_labels_note(texts: Sequence[Column], label: Column) -> list[str]:
