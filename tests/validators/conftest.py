@@ -6,8 +6,9 @@ import copy
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from validators.facts import Facts
 from validators.facts_io import facts_from_json
 from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
+from validators.rule import RULES, RaisedBy
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ALL_LEVELS = tuple(Level)
@@ -30,20 +32,37 @@ RECORDED = (FIXTURES / "facts.json").read_text(encoding="utf-8")
 FACTS = facts_from_json(RECORDED)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What was found, and how each check ended."""
+Report = tuple[list[Finding], dict[str, CheckResult]]
 
-    findings: list[Finding]
-    checks: dict[str, CheckResult]
+
+class Judged:
+    """What was found, and how each check ended: by the rules of all levels, or of the level asked for."""
+
+    def __init__(self, report_of: Callable[[tuple[Level, ...]], Report]) -> None:
+        self.report_of = cache(report_of)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.report_of(ALL_LEVELS)[0]
+
+    @property
+    def checks(self) -> dict[str, CheckResult]:
+        return self.report_of(ALL_LEVELS)[1]
+
+    def at_level_of(self, code: str) -> Report:
+        """Waivers are judged after the rules of all levels, and every other rule by itself."""
+        rule = RULES[code]
+        return self.report_of(ALL_LEVELS if rule.raised_by is RaisedBy.WAIVERS else (rule.level,))
 
     def of(self, code: str) -> list[Finding]:
-        return [finding for finding in self.findings if finding.code == code and not finding.waived]
+        found = self.at_level_of(code)[0]
+        return [finding for finding in found if finding.code == code and not finding.waived]
 
     def status(self, code: str) -> Status:
         """A file that the loader refused has no checks: the code that it raised has failed."""
-        if code in self.checks:
-            return self.checks[code].status
+        checks = self.at_level_of(code)[1]
+        if code in checks:
+            return checks[code].status
         return Status.FAIL if self.of(code) else Status.UNKNOWN
 
 
@@ -65,6 +84,7 @@ def part(situation: Situation, prefix: str) -> dict[str, Any]:
 def write_run(situation: Situation, folder: Path) -> Path:
     """The run file of a situation, with a text of `text_bytes`; JSON is YAML."""
     file = folder / "run.yaml"
+    file.unlink(missing_ok=True)  # some filesystems wait for the disk where a file is written over
     if "text" in situation:
         file.write_text(situation["text"], encoding="utf-8")
         return file
@@ -100,13 +120,18 @@ def judge_run(situation: Situation, folder: Path) -> Judged:
         file, overrides = write_run(situation, folder), situation.get("overrides", [])
         run = resolve_run(None, [file], overrides)
     except ConfigError as error:
-        return Judged(findings_of(error), {})
+        refused = findings_of(error)
+        return Judged(lambda levels: (refused, {}))
     if situation.get("digest"):
         run = replace(run, digest=situation["digest"])
-    plan = plan_run(run, measured_in(situation))
+    plan, facts = plan_run(run, measured_in(situation)), facts_in(situation)
     today = situation.get("today", date(2026, 1, 15))
-    findings, checks = judge(run, plan, facts_in(situation), ALL_LEVELS, today=today)
-    return Judged(findings, {check.id: check for check in checks})
+
+    def report_of(levels: tuple[Level, ...]) -> Report:
+        findings, checks = judge(run, plan, facts, levels, today=today)
+        return findings, {check.id: check for check in checks}
+
+    return Judged(report_of)
 
 
 def judge_repository(texts: list[str], folder: Path) -> Judged:
@@ -114,7 +139,8 @@ def judge_repository(texts: list[str], folder: Path) -> Judged:
     for file, text in zip(files, texts, strict=True):
         file.write_text(text, encoding="utf-8")
     report = lint.combine([lint.judge_file(file) for file in files], strict=False, has_folder=True)
-    return Judged(list(report.findings), {check.id: check for check in report.checks})
+    checks = {check.id: check for check in report.checks}
+    return Judged(lambda levels: (list(report.findings), checks))
 
 
 def judge_in(folder: Path, situation: Situation) -> Judged:
@@ -138,7 +164,9 @@ def judge_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Situation]
     def judge_first(situation: Situation) -> Judged:
         key = repr(situation)
         if key not in judged:
-            judged[key] = judge_in(folder, situation)
+            own = folder / str(len(judged))
+            own.mkdir()
+            judged[key] = judge_in(own, situation)
         return judged[key]
 
     return judge_first

@@ -17,8 +17,8 @@ from profiles.registry import resolve_run
 from tests.validators.conftest import Judged, Situation, judge_in, write_run
 from tests.validators.test_branches import ROWS
 from tests.validators.test_rules import CASES
-from validators.finding import Finding, Level, Severity
-from validators.rule import RULES
+from validators.core import STATIC
+from validators.finding import Finding, Severity
 
 KEY = "|".join(sorted(map(re.escape, all_keys()), key=len, reverse=True))
 VALUE = (
@@ -143,14 +143,15 @@ def followed(
 
 
 def is_open(finding: Finding, judged: Judged) -> bool:
-    return any((each.code, each.path) == (finding.code, finding.path) for each in judged.findings)
+    found, _ = judged.at_level_of(finding.code)
+    return any((each.code, each.path) == (finding.code, finding.path) for each in found)
 
 
 def failures(judged: Judged, family: str) -> set[tuple[str, str]]:
     """Return code and key of the failures of static rules of a family: facts are not measured again."""
-    fails = (each for each in judged.findings if each.severity is Severity.FAIL)
-    static = (each for each in fails if RULES[each.code].level is Level.STATIC)
-    return {(each.code, each.path) for each in static if each.code.startswith(family)}
+    static, _ = judged.report_of(STATIC)
+    fails = (each for each in static if each.severity is Severity.FAIL)
+    return {(each.code, each.path) for each in fails if each.code.startswith(family)}
 
 
 @pytest.mark.parametrize("code", sorted(CASES))
@@ -169,7 +170,7 @@ def test_the_edits_of_a_hint_end_the_finding(code, tmp_path, judge_once):
             is_set = all(each.verb == "set" and values[each.key] == each.value for each in way)
             assert not is_set or code in IN_THE_FILE, hint
             judged = followed(situation, way, values, finding, tmp_path)
-            assert judged.checks, hint
+            assert judged.report_of(STATIC)[1], hint
             assert failures(judged, code[:3]) <= failures(before, code[:3]), hint
             assert not is_open(finding, judged) or code in MEASURED_AGAIN, hint
             remains |= is_open(finding, judged)
