@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from neobert.config import to_dict
-from neobert.config.canonical import flatten
+from neobert.config.canonical import flatten, to_plain
+from neobert.config.schema import RunConfig
 from profiles.registry import ResolvedRun
 
 OF_SPEED = (
@@ -44,12 +45,20 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
         return
     relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
     sections = tuple(f"{each}." for each in relevant)
-    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.config))
+    other = run.profile.config
+    names = {each.partition(".")[0] for each in relevant}
+    differing = [name for name in names if getattr(run.config, name) != getattr(other, name)]
+    own, recorded = _flat(run.config, differing), _flat(other, differing)
     changed = (key for key in own.keys() | recorded.keys() if own.get(key) != recorded.get(key))
     for key in sorted(changed):
         is_relevant = key.startswith(sections) or key in relevant
         if is_relevant and key.rpartition(".")[2] not in WITHOUT_COST:
             yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
+
+
+def _flat(config: RunConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of some sections by dotted key."""
+    return flatten({name: to_plain(getattr(config, name)) for name in names})
 
 
 def _yaml(value: object) -> str:
