@@ -70,8 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.unit:
         config.pluginmanager.register(UnitGuard())
-        # Trees of sources and configs are many objects and no garbage: the collector only slows them down.
-        gc.set_threshold(100_000)
+        # Trees of sources and configs are many objects and little garbage: collections only slow them down.
+        gc.disable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -57,9 +58,12 @@ def test_the_page_of_installing_names_each_extra():
     assert [extra for extra in EXTRAS if f"`{extra}`" not in page] == []
 
 
+owners_of_modules = cache(packages_distributions)
+
+
 def distributions_imported_by(folders: Iterable[str]) -> set[str]:
     """Return the installed distributions that own a module which a file below one of the folders imports."""
-    owners = packages_distributions()
+    owners = owners_of_modules()
     files = [file.read_text("utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py")]
     modules = {first or second for text in files for first, second in IMPORTED.findall(text)}
     found = {owner.lower().replace("_", "-") for module in modules for owner in owners.get(module, ())}

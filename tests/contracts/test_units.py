@@ -21,7 +21,7 @@ def strings_of(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
 def has_docstring(node: ast.AST) -> bool:
     if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return False
-    return ast.get_docstring(node) is not None
+    return ast.get_docstring(node, clean=False) is not None
 
 
 def decimal_labels(nodes: Sequence[ast.AST]) -> list[int]:
