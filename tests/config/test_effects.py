@@ -43,24 +43,6 @@ def test_a_key_of_the_run_does_not_import_without_it():
         require_effects(Mixed)
 
 
-@pytest.mark.parametrize(
-    ("name", "effect"),
-    [
-        ("model.hidden_size", "model"),
-        ("model.attn_backend", "machine"),
-        ("optimizer.name", "model"),
-        ("optimizer.lr", "numerics"),
-        ("trainer.save_steps", "cadence"),
-        ("variables.width", "reporting"),
-        ("model.of_another_version", "model"),
-        ("trainer.of_another_version", None),
-        ("of_another_version", None),
-    ],
-)
-def test_a_key_is_judged_by_itself_and_then_by_its_section(name, effect):
-    assert effect_of(name) == effect
-
-
 def test_text_and_tokenizer_are_compared_by_content():
     compared = {name for name in all_keys() if is_compared_by_content(name)}
     assert {"dataset.path", "tokenizer.path", "tokenizer.name"} <= compared <= keys_affecting("data")

@@ -75,19 +75,6 @@ def test_a_hint_names_the_value(advice, value, hint):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "advice"),
-    [
-        ("trainer.max_steps", -1, "optimizer steps"),
-        ("trainer.mixed_precision", 1, ""),
-        ("trainer.mixed_precision", [1], ""),
-    ],
-)
-def test_values_of_other_trainers_are_answered(key, value, advice):
-    found = advice_for_value(key, value)
-    assert advice in found if advice else found == ""
-
-
-@pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("model.save_steps", "trainer.save_steps"),

@@ -87,18 +87,6 @@ def test_what_cannot_be_broken_stays_whole(terminal):
     assert path in fold(f"it was written to {path} in the end", 40).splitlines()[1]
 
 
-def test_a_sentence_is_broken_between_words_and_an_excerpt_is_not():
-    excerpt = "  3 |   save_steps: 0  # every now and then"
-    text = f"\x1b[1mrun.yaml:3\x1b[0m: fail CKP001: nothing is saved\n{excerpt}\n  = hint: set it"
-    assert fold(text, 30).splitlines() == [
-        "\x1b[1mrun.yaml:3\x1b[0m: fail CKP001:",
-        "    nothing is saved",
-        excerpt,
-        "  = hint: set it",
-    ]
-    assert fold(text, 0) == text
-
-
 def test_the_paragraphs_of_a_page_are_filled_and_its_code_is_not():
     code = "```yaml\ntrainer:\n  save_steps: 250  # as often as that\n```"
     page = f"A run that saves\nnothing at all.\n\n## Why is that so bad for you\nIt is.\n\n{code}\n"

@@ -25,24 +25,6 @@ def at(step, max_steps=1000, **scheduler):
 WARM = {"warmup_steps": 100, "decay_steps": 400, "final_lr_ratio": 0.1}
 
 
-@pytest.mark.parametrize("name", ["cosine", "linear"])
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0, 1e-4),
-        (50, 1e-4 + 0.9999 / 2),
-        (100, 1.0),
-        (350, 1.0),
-        (600, 1.0),
-        (800, 0.55),
-        (1000, 0.1),
-        (5000, 0.1),
-    ],
-)
-def test_anchors(name, step, expected):
-    assert at(step, name=name, **WARM) == pytest.approx(expected)
-
-
 def test_the_shapes_differ_between_their_anchors():
     assert at(700, name="cosine", **WARM) == pytest.approx(0.1 + 0.9 * (0.5 + 0.5 * 2**-0.5))
     assert at(700, name="linear", **WARM) == pytest.approx(0.1 + 0.9 * 0.75)
@@ -50,9 +32,10 @@ def test_the_shapes_differ_between_their_anchors():
     assert at(700, name="1-sqrt", **WARM) == pytest.approx(0.1 + 0.9 * 0.5)
 
 
-@pytest.mark.parametrize("name", ["sqrt", "1-sqrt"])
+@pytest.mark.parametrize("name", ["cosine", "linear", "sqrt", "1-sqrt"])
 def test_every_shape_starts_at_the_peak_and_ends_at_the_floor(name):
-    assert [at(step, name=name, **WARM) for step in (599, 600, 1000, 1001)] == [1.0, 1.0, 0.1, 0.1]
+    found = [at(step, name=name, **WARM) for step in (0, 50, 100, 600, 1000, 5000)]
+    assert found == pytest.approx([1e-4, 0.50005, 1.0, 1.0, 0.1, 0.1])
 
 
 def test_without_warmup_the_first_step_is_at_the_peak():

@@ -12,7 +12,7 @@ from neobert.config.canonical import flatten
 from neobert.errors import ProjectError
 from profiles.inherit import FOLDERS_ENV
 from profiles.recipe import PRETRAINING
-from profiles.registry import digest_of, load_profile, resolve_run
+from profiles.registry import load_profile, resolve_run
 
 WITH_RECIPE = ("cpu", "gpu")
 PRODUCTION = ("2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "l40s-dev")
@@ -44,18 +44,6 @@ def test_other_runs_do_not(name, keys):
     assert config.datacollator.mlm_probability == 0.2
     assert (config.trainer.torch_compile, config.trainer.cuda_graphs) == (False, False)
     assert config.trainer.sequence_length_warmup_percent is None
-
-
-def test_the_hash_covers_both(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
-    head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\n"
-
-    def digest(text: str) -> str:
-        (tmp_path / "mine.yaml").write_text(head + text, encoding="utf-8")
-        return digest_of("mine")
-
-    lr = "optimizer: {{lr: {}}}\npretraining: {{optimizer: {{lr: {}}}}}\n"
-    assert len({digest(lr.format(*rates)) for rates in ((1e-3, 2e-3), (1e-4, 2e-3), (1e-3, 3e-3))}) == 3
 
 
 def test_a_profile_that_builds_on_another_has_the_last_word(tmp_path, monkeypatch):

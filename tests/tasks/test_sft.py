@@ -114,17 +114,6 @@ def test_prepared_text_marks_the_answers_and_shows_the_first(make_run, data):
     assert counts["supervised"] == int(prepared.train.columns[SUPERVISED.name].sum())
 
 
-def test_a_template_that_supervises_nothing_is_refused_with_its_reason(make_run, data, tmp_path):
-    file = tmp_path / "template.jinja"
-    file.write_text(own.OPENS_THINK)
-    given = {"path": str(data / "tokenizer"), "chat_template": str(file)}
-    with pytest.raises(
-        ProjectError, match="no token of 6 conversations is supervised: the generation"
-    ) as caught:
-        prepared_with(make_run, data, tokenizer=given)
-    assert caught.value.code == "SFT001"
-
-
 def test_a_tokenizer_without_a_template_names_the_key(make_run, data, tmp_path):
     bytes_tokenizer().save_pretrained(tmp_path / "bare")
     with pytest.raises(ProjectError, match="has no chat template") as caught:

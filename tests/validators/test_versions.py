@@ -12,21 +12,6 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("2.13.0+cpu", (2, 13, 0)),
-        ("2.13.0rc1", (2, 13, 0)),
-        ("2.8.3.post2", (2, 8, 3)),
-        ("7", (7,)),
-        ("unknown", ()),
-        ("2.dev", (2,)),
-    ],
-)
-def test_release(version, expected):
-    assert release(version) == expected
-
-
-@pytest.mark.parametrize(
     ("version", "oldest", "expected"),
     [
         ("2.9", "2.11", True),
