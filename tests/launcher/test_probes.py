@@ -27,12 +27,13 @@ from launcher.preflight.levels import (
     probes_for,
 )
 from launcher.probes import child, disk, git, software
-from launcher.probes.collect import collect
+from launcher.probes.collect import Wait, collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
 from launcher.probes.probe import Probe, Subject, TimedOutError, UnsupportedError
 from neobert.config.schema import RunConfig
 from profiles.registry import resolve_run
+from validators.facts import ProbeRecord
 from validators.finding import Level
 
 
@@ -68,6 +69,29 @@ def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject):
     assert (facts.git, facts.disk is None) == (None, False)
     assert facts.reason_missing("git") == "timeout: no answer within 0.3 s: reading a large file"
     assert facts.probes[0].duration_s < 30
+
+
+def test_time_asked_for_too_late_brings_no_probe_back(subject, monkeypatch):
+    is_late, has_asked = threading.Event(), threading.Event()
+
+    def late(wait: Wait) -> ProbeRecord:
+        is_late.set()
+        return ProbeRecord(name=wait.probe.group, status="timeout")
+
+    def measure(at: Subject) -> int:
+        is_late.wait()
+        at.request_time(60.0, "late")
+        has_asked.set()
+        return 5
+
+    def work(_: Subject) -> int:
+        has_asked.wait()
+        return 6
+
+    monkeypatch.setattr("launcher.probes.collect._late", late)
+    reported: list[str] = []
+    facts = collect([Probe("git", measure, deadline_s=0.1), Probe("host", work)], subject, reported.append)
+    assert (facts.git, facts.host, reported) == (None, 6, [])
 
 
 def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subject):
