@@ -6,7 +6,6 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from launcher.rundir.records import Record, list_in
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 
@@ -74,8 +73,3 @@ def number(value: object) -> float | None:
 def mapping(value: object) -> Mapping[str, Any]:
     """Return a mapping; empty for anything else."""
     return value if isinstance(value, dict) else {}
-
-
-def records(record: Record, name: str) -> list[Record]:
-    """Return the dictionaries in the list under `name`; empty without a list."""
-    return [each for each in list_in(record, name) if isinstance(each, dict)]

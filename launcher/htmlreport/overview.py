@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from os.path import commonpath
 from pathlib import Path
 
-from launcher.htmlreport.markup import NUM_COLORS, mapping, muted, number, records, table, text, utc
+from launcher.htmlreport.markup import NUM_COLORS, mapping, muted, number, table, text, utc
 from launcher.htmlreport.run_record import RunRecord
-from launcher.rundir.records import Record, list_in, reason_of, state_outcome
+from launcher.rundir.records import Record, list_in, reason_of, records_in, state_outcome
 from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.plurals import counted
@@ -78,7 +78,7 @@ def launches(run: RunRecord) -> str:
         argv = " ".join(["neobert-launch", *map(str, list_in(launch, "argv")[1:])])
         command = f"<code>{text(argv)}</code>"
         rows.append([str(place), utc(launch.get("started_utc")), ended, command])
-        for restart in records(launch, "restarts"):
+        for restart in records_in(launch, "restarts"):
             source = f"restart from {text(restart.get('from', ''))}"
             rows.append(["", utc(restart.get("ts_utc")), source, text(restart.get("why", ""))])
     return table(["launch", "time (UTC)", "outcome", "command or reason"], rows)

@@ -20,7 +20,7 @@ from launcher.htmlreport.reader import (
     saved_steps,
 )
 from launcher.rundir.directory import is_alive
-from launcher.rundir.records import Record, list_in
+from launcher.rundir.records import Record, records_in
 from neobert.config.canonical import flatten
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from neobert.runfiles.samples import FILE_NAME as SAMPLES
@@ -116,14 +116,13 @@ class RunRecord:
 
     def restarts(self) -> list[Record]:
         """Return the restarts of all launches, oldest first."""
-        listed = (restart for launch in self.launches for restart in list_in(launch, "restarts"))
-        return [restart for restart in listed if isinstance(restart, dict)]
+        return [restart for launch in self.launches for restart in records_in(launch, "restarts")]
 
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run directory. Nothing in it is executed, and no link in it is followed."""
     manifest = read_document(folder, MANIFEST)
-    earlier = [launch for launch in list_in(manifest, "earlier") if isinstance(launch, dict)]
+    earlier = records_in(manifest, "earlier")
     launches = [*earlier, manifest] if manifest else earlier
     ranks, num_ranks = read_ranks(folder)
     return RunRecord(

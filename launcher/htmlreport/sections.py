@@ -13,7 +13,6 @@ from launcher.htmlreport.markup import (
     mapping,
     muted,
     number,
-    records,
     status,
     table,
     text,
@@ -21,7 +20,7 @@ from launcher.htmlreport.markup import (
 from launcher.htmlreport.overview import launches, results
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.compared_keys import compared_keys
-from launcher.rundir.records import Record, list_in
+from launcher.rundir.records import Record, list_in, records_in
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
 from neobert.plurals import counted
@@ -93,9 +92,9 @@ def texts(run: RunRecord) -> str:
             text(each.get("source", "")),
             text(", ".join(f"{count} x {suffix}" for suffix, count in mapping(each.get("formats")).items())),
             text("not counted" if each.get("documents") is None else each["documents"]),
-            "<br>".join(map(_left_out, records(each, "left_out"))) or "-",
+            "<br>".join(map(_left_out, records_in(each, "left_out"))) or "-",
         ]
-        for each in records(run.facts, "text")
+        for each in records_in(run.facts, "text")
     ]
     return table(["text", "files read", "documents", "not read"], rows)
 
@@ -123,7 +122,7 @@ def preflight(run: RunRecord) -> str:
     """Return the HTML of the verdict, all findings with hints, and the reasons for skipped checks."""
     if "verdict" not in run.preflight:
         return "<p>This run directory has no readable preflight.json.</p>"
-    checks, findings = records(run.preflight, "checks"), records(run.preflight, "findings")
+    checks, findings = records_in(run.preflight, "checks"), records_in(run.preflight, "findings")
     counts = {each: sum(check.get("status") == each for check in checks) for each in STATUSES}
     totals = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
     codes = {finding.get("code") for finding in findings}
@@ -166,7 +165,7 @@ def _machine(run: RunRecord) -> Iterator[tuple[str, Any]]:
     if host:
         memory = show_mib(number(host.get("ram_total_mib")))
         yield "host", f"{host.get('hostname', '?')}: {host.get('cpu_count', '?')} cores, {memory} memory"
-    for gpu in records(facts, "gpus"):
+    for gpu in records_in(facts, "gpus"):
         memory = show_mib(number(gpu.get("memory_total_mib")))
         driver = f"driver {gpu.get('driver_version', '?')}"
         yield f"GPU {gpu.get('index', '?')}", f"{gpu.get('name', '?')}, {memory}, {driver}"

@@ -106,6 +106,11 @@ def list_in(record: Record, name: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def records_in(record: Record, name: str) -> list[Record]:
+    """Return the dictionaries in the list under this key; empty without a list."""
+    return [each for each in list_in(record, name) if isinstance(each, dict)]
+
+
 def read_outcome(folder: Path) -> Record:
     """Read the outcome of a session; empty if there is none, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
@@ -119,8 +124,8 @@ def state_outcome(outcome: Record, manifest: Record) -> Record:
         outcome: outcome of the last session.
         manifest: content of manifest.json, which has the outcomes of earlier launches.
     """
-    launches = [launch for launch in list_in(manifest, "earlier") if isinstance(launch, dict)]
-    earlier = [each for launch in reversed(launches) if isinstance(each := launch.get("outcome"), dict)]
+    launches = reversed(records_in(manifest, "earlier"))
+    earlier = [each for launch in launches if isinstance(each := launch.get("outcome"), dict)]
     trained = next((each for each in (outcome, *earlier) if each.get("code") != BROKEN_RESUME), {})
     return sound_values(trained, OUTCOME_VALUES) if trained.get("status") == "finished" else outcome
 

@@ -16,10 +16,10 @@ from launcher.rundir.records import (
     MetricsTail,
     Record,
     last_beat,
-    list_in,
     read_json,
     read_outcome,
     reason_of,
+    records_in,
 )
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, read_status
@@ -106,7 +106,7 @@ class RunReader:
             status=read_status(self.folder, now, History(evaluations=self._evaluations)),
             ranks=self._read_ranks(_num_ranks(config), now),
             history=self.history,
-            restarts=[entry for entry in list_in(manifest, "restarts") if isinstance(entry, dict)],
+            restarts=records_in(manifest, "restarts"),
             config=config,
             started=_time_of(manifest.get("started_utc")),
             is_over=self._is_over(manifest),
