@@ -20,6 +20,7 @@ from launcher.commands.from_weights import (
 )
 from launcher.commands.previewed_text import (
     notes_on_splits,
+    preview_by_line,
     preview_text,
     warn_of_one_document,
     warn_of_text,
@@ -62,7 +63,8 @@ def run(request: Request, output_format: str) -> int:
     _check_file(request.file)
     notes = _write(request)
     resolved = resolve_run(None, [request.file])
-    warn_of_one_document(str(resolved.config.dataset.path or ""))
+    if not resolved.config.dataset.document_per_line:
+        warn_of_one_document(str(resolved.config.dataset.path or ""))
     plan = plan_run(resolved)
     result = {
         "file": str(request.file),
@@ -163,6 +165,8 @@ def _text(request: Request) -> tuple[Path | None, str | None]:
 def _starter(request: Request) -> Starter:
     text, dataset = _text(request)
     found = None if text is None else preview_text(text)
+    by_line = preview_by_line(text, found) if text is not None and found is not None else None
+    found = by_line or found
     device = request.device or default_device()
     if found is not None:
         warn_of_text(found, request.file)
@@ -174,6 +178,8 @@ def _starter(request: Request) -> Starter:
         num_bytes=None if found is None else found.size_bytes,
         is_plain=found is not None and found.is_plain,
         has_evaluation=found is not None and found.num_eval_files > 0,
+        documents=None if found is None else found.documents,
+        is_by_line=by_line is not None,
         stem=request.file.stem,
         causal_task=request.task if request.task == text_task(is_causal=True).name else None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import suppress
@@ -23,6 +22,8 @@ from neobert.printable import printable
 
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
+LONG_DOCUMENT = 2**17
+"""Bytes of a file of a folder that is seldom one document, such as a book."""
 SET_COLUMN = "set dataset.text_column"
 PAGE_WIDTH = 100
 """Longest line, in characters, of text that is wrapped for a page."""
@@ -78,20 +79,31 @@ def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
 
 
 def warn_of_one_document(path: str) -> None:
-    """Warn if a .txt file has no blank line in its first MiB.
+    """Warn if a .txt file, or a long one of a folder, has no blank line in its first MiB.
 
-    It is then a single document, and none is left for evaluation. UTF-16 is left to the reader of the data,
-    which names the conversion.
+    It is then a single document, and all of it is either trained on or held out.
     """
-    if not path.lower().endswith(".txt") or not os.path.isfile(path):
-        return
-    with open(path, "rb") as file:
-        head = file.read(HEAD_BYTES)
+    file = next(filter(_is_one_document, _text_files(Path(path))), None)
+    if file is not None:
+        hint = LINES_TO_DOCUMENTS.format(quote(str(file)))
+        warn(f"{file} has no blank line, so it is one document", hint)
+
+
+def _text_files(path: Path) -> list[Path]:
+    """Return the .txt file, or the long ones in a folder."""
+    if path.is_dir():
+        files = sorted(each for each in path.glob(f"*{TEXT}") if each.is_file())
+        return [each for each in files if each.stat().st_size >= LONG_DOCUMENT]
+    return [path] if path.suffix.lower() == TEXT and path.is_file() else []
+
+
+def _is_one_document(file: Path) -> bool:
+    """Return whether no blank line is found. UTF-16 is left to the reader, which names the conversion."""
+    with file.open("rb") as handle:
+        head = handle.read(HEAD_BYTES)
     # As the reader of the data does: without any LF, lines end with CR.
     lines = head if b"\n" in head else head.replace(b"\r", b"\n")
-    if head.startswith(UTF_16) or BLANK_LINE.search(lines):
-        return
-    warn(f"{path} has no blank line, so it is one document", LINES_TO_DOCUMENTS.format(quote(path)))
+    return not (head.startswith(UTF_16) or BLANK_LINE.search(lines))
 
 
 def warn(message: str, hint: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, keys_of_documents
+from launcher.commands.run_file_entries import Entry
 from neobert.config.migrated_files import yaml_text
 
 Device = Literal["cpu", "gpu"]
@@ -75,6 +77,8 @@ class Starter:
         is_plain: whether this is the size of the text, and not of compressed or binary files.
         has_evaluation: whether the text has files for evaluation, so that no document is held out.
         stem: name of the file without its suffix, which names the run directory.
+        documents: number of documents of the text; None if unknown.
+        is_by_line: each line of the text is a document.
         causal_task: task of a causal model; None for an encoder.
     """
 
@@ -86,6 +90,8 @@ class Starter:
     stem: str
     is_plain: bool = True
     has_evaluation: bool = False
+    documents: int | None = None
+    is_by_line: bool = False
     causal_task: str | None = None
 
     @property
@@ -104,9 +110,6 @@ def content_of(starter: Starter, file: str) -> str:
     is_causal, heads = starter.causal_task is not None, _heads(starter, size)
     width = size.intermediate_size * 2 // 3 if is_causal else size.intermediate_size  # has three matrices
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
-    held_out = (
-        [] if starter.has_evaluation else [("  validation_split: 0.05", "of the documents, for eval/loss")]
-    )
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
         *([(f"task: {starter.causal_task}", "the next token, from those before it")] * is_causal),
@@ -126,7 +129,7 @@ def content_of(starter: Starter, file: str) -> str:
         ("dataset:", ""),
         (f"  {source}", _source_comment(starter)),
         (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
-        *held_out,
+        *_held_out(starter),
         ("", ""),
         *_rate(starter, size),
         ("trainer:", ""),
@@ -144,6 +147,15 @@ def content_of(starter: Starter, file: str) -> str:
     head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
     width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
     return head + "".join(_line(text, comment, width) for text, comment in rows)
+
+
+def _held_out(starter: Starter) -> list[tuple[str, str]]:
+    """Return the lines of the evaluation text, and of the documents if these are lines."""
+    documents = None if starter.has_evaluation else starter.documents
+    entries = [*keys_of_documents(documents, is_by_line=starter.is_by_line)]
+    if not starter.has_evaluation and not any(each.key in HOLDING_OUT for each in entries):
+        entries.append(Entry(HOLDING_OUT[0], HELD_OUT, "of the documents, for eval/loss"))
+    return [(f"  {_entry(each.key.removeprefix('dataset.'), each.value)}", each.comment) for each in entries]
 
 
 def _rate(starter: Starter, size: Size) -> list[tuple[str, str]]:
@@ -183,7 +195,7 @@ def _line(text: str, comment: str, width: int) -> str:
     return (f"{text:{width - 2}}  # {comment}" if comment else text) + "\n"
 
 
-def _entry(name: str, value: str) -> str:
+def _entry(name: str, value: object) -> str:
     return f"{name}: {yaml_text(value)}"
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.commands.held_out_documents import keys_of_documents
 from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
@@ -56,8 +57,6 @@ ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
 FEW_EXAMPLES = 2000
 """Of a table: below, a fifth of them is held out for the metrics."""
-FEW_DOCUMENTS, HELD_OUT = 100, 0.05
-"""Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
 CHAT_FACTOR = 8
 """Length of conversations, relative to that of texts."""
 MAX_LOST = 0.1
@@ -139,7 +138,7 @@ def _entries(request: Content) -> Iterator[Entry]:
         yield from longer
         config = resolved([*first, *longer], request.device)
         request = _of_long_documents(request, config.dataset.min_length)
-    yield from _of_documents(request)
+    yield from keys_of_documents(request.documents, is_by_line=request.is_by_line)
     is_chat = spec_of(config).stores_targets
     length = request.context or _length(request, shape, is_chat=is_chat)
     yield from _of_conversations(request, shape, length) if is_chat else ()
@@ -214,17 +213,6 @@ def _rate_from_weights(request: Content, config: RunConfig, shape: ModelShape, t
     elif request.context is not None and rate < (least := _least_rate(request.weights, request.task)):
         rate, why = least, "; a tenth of that before"
     return _rate(request, rate, shape, why)
-
-
-def _of_documents(request: Content) -> Iterator[Entry]:
-    """Yield the keys of a text of few documents, of which a share by hash may be none or all."""
-    if request.is_by_line:
-        yield Entry("dataset.document_per_line", True, "no blank line separates documents")
-    if request.documents == 1:
-        yield Entry("dataset.validation_split", None, "the text is one document: none is held out")
-    elif request.documents is not None and request.documents < FEW_DOCUMENTS:
-        held_out = math.ceil(request.documents * HELD_OUT)
-        yield Entry("dataset.eval_samples", held_out, f"of {request.documents} documents, for the evaluation")
 
 
 def _of_conversations(request: Content, shape: ModelShape, length: int) -> Iterator[Entry]:

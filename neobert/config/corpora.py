@@ -24,9 +24,11 @@ USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 LINES_TO_DOCUMENTS = (
     "set dataset.document_per_line to true if each line is a document; to add blank lines, at which "
-    "documents end: `fold -s -w 2000 {} | sed G > documents.txt`"
+    "documents end: `fold -s -w 2000 {} | "
+    "awk '{{print; n += length}} n > 2000 {{print \"\"; n = 0}}' > documents.txt`"
 )
-"""Hint for a .txt file without blank lines, which is one document however long it is."""
+"""Hint for a .txt file without blank lines, which is one document however long it is. The blank lines come
+after at least 2,000 characters, since the lines may be those of a page."""
 
 
 def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:

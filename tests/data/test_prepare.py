@@ -335,7 +335,7 @@ def test_too_little_text(configure, tmp_path):
     (tmp_path / "notes" / "a.txt").write_text("ba\n" * 9)
     unseparated = configure(dataset__path=str(tmp_path / "notes"), dataset__validation_split=0.5)
     hint = refused(unseparated, "DAT004", "contains 0 of 1 document ").hint or ""
-    assert f"fold -s -w 2000 {tmp_path}/notes/*.txt | sed G" in hint
+    assert f"fold -s -w 2000 {tmp_path}/notes/*.txt | awk" in hint
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import tempfile
 from itertools import islice
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,7 +122,23 @@ def test_a_text_without_blank_lines_is_named(content, is_one, text, command):
     answer = command("init", "--text", "my text.txt", "--device", "cpu", "--output-format", "json")
     assert answer.json["next"][0] == "neobert-launch lint run.yaml"
     assert ("so it is one document" in answer.err) == is_one
-    assert ("fold -s -w 2000 'my text.txt' | sed G > documents.txt" in answer.err) == is_one
+    assert ("fold -s -w 2000 'my text.txt' | awk '{print; " in answer.err) == is_one
+
+
+def test_a_folder_of_books_is_named_and_can_be_evaluated(command):
+    """Each book is one document: a share of them by hash may be none, and the run would not start."""
+    Path("books").mkdir()
+    for name in ("a", "b"):
+        Path("books", f"{name}.txt").write_text(f"a line of book {name}\n" * 8000, encoding="utf-8")
+    answer = command("init", "--text", "books", "--device", "cpu").passed()
+    assert "books/a.txt has no blank line, so it is one document" in answer.err
+    assert yaml.safe_load(Path("run.yaml").read_text(encoding="utf-8"))["dataset"]["eval_samples"] == 1
+    command("lint", "run.yaml", "--strict").passed()
+    awk = answer.err.split("`")[1]
+    subprocess.run(["bash", "-c", awk], check=True)
+    documents = Path("documents.txt").read_text(encoding="utf-8").split("\n\n")
+    assert len(documents) > 50
+    assert max(map(len, documents)) < 2200
 
 
 @pytest.mark.parametrize(

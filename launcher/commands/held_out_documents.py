@@ -1,0 +1,23 @@
+"""Keys that hold out documents of a text for the evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from launcher.commands.run_file_entries import Entry
+
+FEW_DOCUMENTS, HELD_OUT = 100, 0.05
+"""Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
+HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
+
+
+def keys_of_documents(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
+    """Yield the keys of a text of few documents, of which a share by hash may be none or all."""
+    if is_by_line:
+        yield Entry("dataset.document_per_line", True, "no blank line separates documents")
+    if documents == 1:
+        yield Entry("dataset.validation_split", None, "the text is one document: none is held out")
+    elif documents is not None and documents < FEW_DOCUMENTS:
+        held_out = math.ceil(documents * HELD_OUT)
+        yield Entry("dataset.eval_samples", held_out, f"of {documents} documents, for the evaluation")
