@@ -22,7 +22,8 @@ OF_SPEED = (
     "trainer.torch_compile",
 )
 """Keys and sections that determine the speed: compared if the speed was measured."""
-OF_AN_ESTIMATE = ("model.attn_backend", "model.kernel_backend", "trainer.torch_compile", "distributed")
+KERNELS = ("model.attn_backend", "model.kernel_backend")
+OF_AN_ESTIMATE = (*KERNELS, "trainer.torch_compile", "distributed")
 """Keys and sections compared if the MFU is an estimate: kernels and number of devices."""
 WITHOUT_COST = (
     "init",
@@ -51,8 +52,9 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
     own, recorded = _flat(run.config, differing), _flat(other, differing)
     changed = (key for key in own.keys() | recorded.keys() if own.get(key) != recorded.get(key))
     for key in sorted(changed):
+        is_chosen = key not in KERNELS or own.get(key) is not None  # a transformers model may leave them out
         is_relevant = key.startswith(sections) or key in relevant
-        if is_relevant and key.rpartition(".")[2] not in WITHOUT_COST:
+        if is_chosen and is_relevant and key.rpartition(".")[2] not in WITHOUT_COST:
             yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
 
 

@@ -85,7 +85,7 @@ def at_most_one(**values: object) -> None:
 
 
 def with_options_of(build: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the first parameter of a command by those of `build`, which returns its value.
+    """Replace the first parameter of a command with those of `build`, which returns its value.
 
     Parameters with a default come last, as Python requires; the parser does not depend on their order.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from launcher.preflight.hub_weights import download
@@ -80,7 +81,7 @@ def find_weights(requested: str) -> Weights:
     # A run reads only tokenizer.json of a folder; transformers also reads the older files of a repository.
     vocabularies = VOCABULARIES if snapshot else VOCABULARIES[:1]
     if not any((folder / name).is_file() for name in vocabularies):
-        hint = f"save the tokenizer of the model to {folder}, or use another folder"
+        hint = _hint_on_tokenizer(folder)
         raise ProjectError("no-tokenizer", f"has no {VOCABULARIES[0]}", hint, str(folder), EXIT_USAGE)
     if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:
         hint = "copy the tokenizer of the model again"
@@ -90,6 +91,14 @@ def find_weights(requested: str) -> Weights:
     commit = None if snapshot is None else snapshot.commit
     positions = family_of_type(kind).trained_positions(folder)
     return Weights(place, folder, kind, positions, commit, _model_keys(kind, settings))
+
+
+def _hint_on_tokenizer(folder: Path) -> str:
+    """Return how to write tokenizer.json: transformers converts the older files of a tokenizer."""
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        return f"save the tokenizer of the model to {folder}, or use another folder"
+    saved = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+    return f"run: python -c {quote(f'from transformers import AutoTokenizer; {saved}')}"
 
 
 def for_rows(weights: Weights, length: int) -> Weights:

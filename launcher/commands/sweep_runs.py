@@ -48,7 +48,7 @@ def train_in_turn(points: Points, request: train.Request, output_format: str) ->
 
 def log_how_to_continue() -> None:
     """Print the command that continues a sweep."""
-    console.log(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
+    console.log(f"the sweep was stopped; continue with: {resume_command(has_checkpoint=True)}")
 
 
 def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> bool:

@@ -107,7 +107,7 @@ def _opened_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Ite
 
 
 def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]:
-    """Replace the line of one Adam beta by a list of both, and remove the line of the other beta."""
+    """Replace the line of one Adam beta with a list of both, and remove the line of the other beta."""
     section, _, name = issue.path.rpartition(".")
     if name not in BETAS or find(root, ("optimizer", "betas")) is not None:
         return

@@ -102,7 +102,7 @@ def to_json(content: Any) -> str:
 
 
 def finite(content: Any) -> Any:
-    """Replace each number that is not finite by None, because JSON has no such numbers."""
+    """Replace each number that is not finite with None, because JSON has no such numbers."""
     if isinstance(content, Mapping):
         return {name: finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):

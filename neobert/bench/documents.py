@@ -79,7 +79,7 @@ def _tokenizer(config: RunConfig) -> TokenizerBundle:
         raise ProjectError(
             "MOD002",
             f"model.vocab_size is {rows}, but the smallest tokenizer has {VOCAB_MULTIPLE} tokens",
-            f"set model.vocab_size to {VOCAB_MULTIPLE} at least, or to null",
+            f"set model.vocab_size to at least {VOCAB_MULTIPLE}, or to null",
             "model.vocab_size",
         )
     special = [*ROLES.values(), "[MASK]"]

@@ -96,7 +96,7 @@ class Shards:
         progress: Progress,
         share: tuple[int, int] = (0, 1),
     ) -> tuple[int, TextCounts]:
-        """Write the missing shards; return the number of all shards, and the counts of those written here.
+        """Write the missing shards; return the total number of shards, and the counts of those written here.
 
         Args:
             compute: method of `model` that returns the results of texts.

@@ -105,7 +105,7 @@ def _data_set(config: DatasetConfig) -> Texts:
 
 
 def _for_command(hint: str) -> str:
-    """Replace config keys in a hint by command-line options; replace a hint about dataset.name entirely."""
+    """Replace config keys in a hint with command-line options; replace a hint about dataset.name entirely."""
     if "dataset.name" in hint:
         return "no such local path: pass an existing one, or check the name"
     hint = hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import os
@@ -299,6 +300,19 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(arguments,
         arguments = [*arguments, "--text", "reviews.csv" if "classification" in arguments else "notes"]
     command("init", *arguments).refused(2, problem, "hint: ")
     assert sorted(os.listdir()) == before
+
+
+def test_older_files_of_a_tokenizer_have_the_command_that_converts_them(command):
+    """As in many repositories: vocab.txt or vocab.json without tokenizer.json."""
+    write_model(Path("my old model"))
+    Path("my old model", "tokenizer.json").rename(Path("my old model", "vocab.txt"))
+    refused = command("init", "--from", "my old model", "--text", "notes").refused(2, "has no tokenizer.json")
+    program = shlex.split(refused.err.partition("hint: run: ")[2].splitlines()[0])
+    assert program[:2] == ["python", "-c"]
+    assert ast.unparse(ast.parse(program[2])) == (
+        "from transformers import AutoTokenizer\n"
+        "AutoTokenizer.from_pretrained('my old model').save_pretrained('my old model')"
+    )
 
 
 def _without_weights(folder: Path, start: str) -> None:

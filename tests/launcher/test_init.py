@@ -171,7 +171,7 @@ def test_a_column_to_name_and_files_that_are_not_read_are_warnings(text, command
 @pytest.mark.parametrize("task", [(), ("--task", "classification")])
 def test_files_that_their_names_make_evaluation_text_are_named(task, command):
     """Of a folder of notes as of a table; then no row is held out, and test is for the end."""
-    rows = "text,label\n" + "".join(f"the note {number},{number % 2}\n" for number in range(60))
+    rows = "text,label\n" + "".join(f"the note {number},{number % 2}\n" for number in range(120))
     Path("data").mkdir()
     for name in ("notes", "dev", "test"):
         Path("data", f"{name}.csv").write_text(rows)

@@ -162,7 +162,7 @@ def test_a_stop_ends_all_points_after_a_save(number, code, status, sweeping):
     sweeping.send_signal(number)
     out, err = sweeping.communicate(timeout=2 * WAIT_S)
     assert sweeping.returncode == code, err
-    assert "continue it with: neobert-launch train --resume auto" in err
+    assert "continue with: neobert-launch train --resume auto" in err
     assert outcomes() == [status] * 2
     assert "not run" in out, "the third point was not started"
     assert psutil.wait_procs(started, timeout=WAIT_S)[1] == []

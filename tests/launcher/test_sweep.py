@@ -311,5 +311,5 @@ def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(start_child, run_child
     out, err = child.communicate(timeout=60)
     assert child.returncode == 75
     assert "not run" in out
-    assert "continue it with: neobert-launch train --resume auto" in err
+    assert "continue with: neobert-launch train --resume auto" in err
     assert run_child(*SWEEP, fake="finish").code == 0

@@ -63,6 +63,8 @@ def test_an_estimate_is_stated_for_kernels_and_devices():
     source = assumptions_of(resolve_run("a100-prod", [], ["distributed.nproc_per_node=2"])).source
     assert source.endswith("(a100-prod states this MFU for distributed.nproc_per_node 1, not 2)")
     assert "states" not in assumptions_of(resolve_run("a100-prod", [], ["model.hidden_size=512"])).source
+    hf = ["model.type=hf", "model.pretrained_checkpoint=models/llama", "task=causal"]
+    assert assumptions_of(resolve_run("cpu", [], hf)).source.endswith("%")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class DataCollatorConfig(ConfigSection):
         None, "Masked fraction in evaluations; null: mlm_probability.", affects="cadence"
     )
     mask_all: bool = key(
-        False, "Replace every selected token by the mask token; false: 80% mask, 10% random, 10% unchanged."
+        False, "Replace every selected token with the mask token; false: 80% mask, 10% random, 10% unchanged."
     )
     pack_sequences: bool = key(
         True,

@@ -35,7 +35,7 @@ class MaskingRule:
 
     Attributes:
         probability: share of the maskable tokens that become targets in training, in (0, 1].
-        mask_all: replace every target by the mask token; else 80/10/10.
+        mask_all: replace every target with the mask token; else 80/10/10.
         mask_id: id of the mask token.
         random_ids: int64 [n], token ids from which random replacements are drawn.
         is_maskable: bool [V], false for special and inert (unused) tokens.

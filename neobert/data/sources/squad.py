@@ -24,7 +24,7 @@ def is_squad(beginning: str) -> bool:
 
 
 def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (location for messages, values of a question by column). Raises DAT001 for another content."""
+    """Yield (location for messages, values of a question by column). Raises DAT001 for any other content."""
     parts, size = list[str](), 0
     for text in texts:
         parts.append(text)

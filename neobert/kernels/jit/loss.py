@@ -42,7 +42,7 @@ def cross_entropy_in_place(
     V: tl.constexpr, BLOCK: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_Z_LOSS: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
 ):  # fmt: skip
-    """Compute loss[m] = logsumexp - label's logit + z_loss * logsumexp^2; replace logits by its gradient.
+    """Compute loss[m] = logsumexp - label's logit + z_loss * logsumexp^2; replace logits with its gradient.
 
     The gradient is softmax * (1 + 2 * z_loss * logsumexp) - one_hot; both are 0 for a negative label. With a
     soft cap, logits count as softcap * tanh(logit / softcap).

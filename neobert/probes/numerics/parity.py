@@ -32,7 +32,7 @@ PLAIN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class LogitsAndGradients:
     """Logits [M, V] of the labelled tokens, and the gradients of their summed cross-entropy, in fp64."""
 
     logits: Tensor
@@ -41,7 +41,7 @@ class Answer:
 
 def answer(
     weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
-) -> Answer:
+) -> LogitsAndGradients:
     """Compute logits and gradients with plain formulas in `dtype`, each document separately."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
     tokens = torch.cat(batch.places)
@@ -52,7 +52,7 @@ def answer(
     wide = logits.to(torch.promote_types(dtype, torch.float32))
     loss = F.cross_entropy(wide, targets[has_label], reduction="sum")
     gradients = torch.autograd.grad(loss, list(held.values()))
-    return Answer(
+    return LogitsAndGradients(
         logits.detach().double(), {name: g.double() for name, g in zip(held, gradients, strict=True)}
     )
 
@@ -144,7 +144,7 @@ def _logit_errors(logits: Tensor, truth: Tensor) -> Errors:
     return {"max": error.max().item(), "mean": error.mean().item()}
 
 
-def _gradient_errors(gradients: dict[str, Tensor], truth: Answer) -> Errors:
+def _gradient_errors(gradients: dict[str, Tensor], truth: LogitsAndGradients) -> Errors:
     """Return maximum and mean, over the parameters, of norm(gradient error) / norm(reference gradient)."""
     errors = [
         ((gradients[name].double() - wanted).norm() / wanted.norm()).item()

@@ -30,7 +30,7 @@ class AnswerCell:
     setting: str
 
     def __call__(self, value: object, place: str) -> tuple[Answer, ...]:
-        """Return the answers, none for an empty cell. Raises DAT020 for another content."""
+        """Return the answers, none for an empty cell. Raises DAT020 for any other content."""
         if isinstance(value, Mapping):
             texts, starts = _listed(value.get("text")), _listed(value.get("answer_start"))
             if starts and len(starts) != len(texts):
@@ -54,7 +54,7 @@ class AnswerCell:
 
 
 def start_of(value: object, place: str) -> int | None:
-    """Return the index of a character; None for an empty cell. Raises DAT020 for another content."""
+    """Return the index of a character; None for an empty cell. Raises DAT020 for any other content."""
     if value is None or value == "" or value == []:
         return None
     if isinstance(value, list | tuple) and len(value) == 1:

@@ -223,7 +223,7 @@ def without_post_processor(backend: Tokenizer) -> Tokenizer:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a JSON value, of its keys too."""
+    """Yield all strings in a JSON value, including its keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
