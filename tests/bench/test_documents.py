@@ -53,7 +53,7 @@ def test_a_vocabulary_that_is_no_round_number_is_never_exceeded(tmp_path):
 
 
 def test_a_vocabulary_that_no_tokenizer_is_as_small_as_is_refused(tmp_path):
-    with pytest.raises(ProjectError, match="to 128 at least") as caught:
+    with pytest.raises(ProjectError, match="to at least 128") as caught:
         synthesize(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
     assert caught.value.code == "MOD002"
 

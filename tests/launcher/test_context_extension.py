@@ -70,7 +70,7 @@ def test_short_documents_stay_in_a_text_that_has_mostly_these(command):
     assert resolve_run(None, ["run.yaml"]).config.dataset.min_length == 1
 
 
-@pytest.mark.parametrize(("before", "rate"), [(6e-3, 6e-4), (1e-5, 4e-4)])
+@pytest.mark.parametrize(("before", "rate"), [(6e-2, 6e-3), (6e-3, 6e-4), (1e-5, 4e-4)])
 def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, before, rate):
     """A tenth of the rate of that run, and no less than the rule for a width of 128."""
     folder = write_neobert(Path("model"))
@@ -90,6 +90,7 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
     assert (trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps) == (1, 4)
     assert (trainer.eval_source_path, masking_rates(config.datacollator)) == ("model", (0.3, 0.3))
     assert config.optimizer.lr == rate
+    command("lint", "run.yaml", "--strict", "--select", "OPT006").passed()
 
 
 @pytest.mark.parametrize(

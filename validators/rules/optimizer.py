@@ -156,7 +156,9 @@ def _rate_of_recipe(optimizer: OptimizerConfig, hidden: int) -> float:
 
 def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     if of_text(spec_of(run.config)):
-        return ""
+        source = run.config.trainer.eval_source_path
+        is_own = source is not None and source == initial_weights(run.config)
+        return "longer rows: the rate is a share of that of the run of these weights" if is_own else ""
     if run.config.optimizer.name not in ADAM:
         return f"no usual fine-tuning rates are known for optimizer {run.config.optimizer.name}"
     return why_no_weights(run, plan)
@@ -190,7 +192,8 @@ def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     rate grows (arXiv:2205.10287). Published are 5e-5 with 192 rows (BioBERT, arXiv:1901.08746), 1e-4 with 256
     and 5e-4 with 2,048 (RoBERTa, arXiv:2004.10964), of 512 tokens at a width of 768: a factor of three.
     For Muon and Lion nothing is published, and the limits are an estimate: those of AdamW, by the ratio of
-    their pretraining records.
+    their pretraining records. Longer rows (`init --context`), whose `trainer.eval_source_path` is the
+    checkpoint itself, have the rate of its run.
 
     ## Why is this bad?
     Neither mistake shows in the loss: at a rate too low the model is undertrained, at a rate too high
