@@ -50,6 +50,8 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         # first weights
         ("reinit_weights: true", "weights are new without model.pretrained_checkpoint; remove the line"),
         # data and lengths
+        ("label_column_name: mood", "write classification.label_column, or token_classification.label_column "
+         "for labels of words"),
         ("prompts: 'query: '", 'write contrastive.query_prompt: "query: " and contrastive.document_prompt: '
          '"query: "'),
         ("dataset_name: chats.jsonl", "write dataset.path: chats.jsonl"),

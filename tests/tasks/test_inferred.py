@@ -357,6 +357,7 @@ def test_a_table_may_have_the_name_of_a_text(infer):
     with pytest.raises(ProjectError, match="is plain text without labels") as refusal:
         infer(Path("my train.txt"))
     assert "if tabs separate the fields: cp 'my train.txt' 'my train.tsv'; " in refusal.value.hint
+    assert ("contrastive.positives: dropout" in refusal.value.hint) == (infer is paired)
 
 
 def test_words_without_lists_are_refused():

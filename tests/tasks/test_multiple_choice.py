@@ -63,6 +63,7 @@ SWAG = {"choice_columns": ["ending0", "ending1", "ending2"], "max_choices": 3, "
     ("values", "section", "choices", "right"),
     [
         ({"question": "q", "choices": ["a", "b c"], "label": 1}, {}, ["a", "b c"], 1),
+        ({"question": "q", "options": ["a", "b"], "label": "B"}, {}, ["a", "b"], 1),  # of RACE
         ({"ctx": "q", "endings": ["a\nb", "c", ""], "label": "0"}, {}, ["a b", "c"], 0),  # of HellaSwag
         ({"question": "q", "choices": ARC, "key": "2"}, {"label_column": "key"}, ["gas", "ice", "fog"], 1),
         ({"sent1": "q", "sent2": "It", "ending0": "a", "ending1": "b", "ending2": "", "label": 1}, SWAG,
@@ -86,6 +87,7 @@ def test_the_forms_of_choices_are_read(tmp_path, values, section, choices, right
         ({"choices": ["a", " ", "b"], "label": 0}, "choice 1 is empty"),
         ({"choices": ["a", "b"], "label": 2}, "label '2' is not a number from 0 to 1"),
         ({"choices": ["a", "b"], "label": -1}, "label '-1' is not a number"),
+        ({"choices": ["a", "b"], "label": "C"}, "label 'C' is not a number from 0 to 1, or a letter from A"),
         ({"choices": ["a", "b"], "label": None}, "the row has no label"),
         ({"choices": ["a", "b"], "label": True}, "the label is true or false"),
         ({"choices": ARC, "label": "B"}, "label 'B' is not one of 1, 2, 3"),
@@ -101,6 +103,7 @@ def test_rows_that_do_not_fit_are_refused_with_their_place(tmp_path, values, pro
         list(read_rows(path, spec_of(config).rows(config)))
     assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{path}:1")
     assert problem in refusal.value.message
+    assert ("lower each by 1" in refusal.value.hint) == (values["label"] == 2)
 
 
 def test_a_choice_is_a_pair_with_the_prompt(tmp_path):

@@ -35,6 +35,7 @@ _OTHER_TEXT = (
     "is not read: its suffix is not one of a text format",
     "if it is plain text: cp {name} {stem}.txt",
 )
+_WORDS = (_OTHER_TEXT[0], "if each line has a word and its label: cp {name} {stem}.conll")
 _PICKLE = (
     "may run code when it is opened",
     "on a machine where you trust the file, save the text as .jsonl or .parquet",
@@ -73,6 +74,7 @@ _KINDS = {
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
+    **dict.fromkeys((".conllu", ".bio", ".iob", ".iob2", ".bioes"), _WORDS),
     **dict.fromkeys((".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
     ".lz4": ("is lz4", "unpack the file: lz4 -d {name}"),

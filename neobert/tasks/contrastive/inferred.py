@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
 from neobert.data.sources.rows import TRUTH_VALUES
+from neobert.errors import ProjectError
 from neobert.plurals import listed
 from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, NEGATIVE_SETTING, POSITIVE_SETTING, names_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
@@ -31,7 +33,11 @@ from neobert.tasks.labelled_table import (
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of queries, documents and hard negatives. Raises `ProjectError` without a pair."""
-    columns, is_whole, keys = columns_of(text)
+    try:
+        columns, is_whole, keys = columns_of(text)
+    except ProjectError as error:
+        alone = "; for texts alone, write a run file with contrastive.positives: dropout"
+        raise replace(error, hint=error.hint + alone) from None
     by_name = {each.name: each for each in columns}
     query = named_column(by_name, QUERIES, text, "queries", TEXT_SETTING, named)
     others = {name: each for name, each in by_name.items() if each is not query}

@@ -12,6 +12,8 @@ from neobert.printable import printable
 
 CODE = "DAT020"
 LABEL, CHOICES = "label", "choices"
+FIRST = "A"
+"""Letter of the first choice, as in RACE."""
 SEPARATOR = "\n"
 """Between the choices of a cell, whose line ends become spaces: a row's text is one string."""
 
@@ -84,9 +86,12 @@ class RowCheck:
             raise ProjectError(CODE, message, "move empty choices after the others", place)
         if index_of(row, len(texts)) is None:
             names = getattr(row.get(CHOICES), "names", ())
-            known = f"one of {listed(names)}" if names else f"a number from 0 to {len(texts) - 1}"
+            numbers = f"a number from 0 to {len(texts) - 1}, or a letter from {FIRST}"
+            known = f"one of {listed(names)}" if names else numbers
             message = f"label {printable(row[LABEL])!r} is not {known}"
             hint = "correct the label, or set multiple_choice.label_column to another column"
+            if row[LABEL] == str(len(texts)):
+                hint = f"labels count from 0: lower each by 1 if yours count from 1; or {hint}"
             raise ProjectError(CODE, message, hint, place)
 
 
@@ -98,8 +103,13 @@ def choices_of(row: Row, columns: Sequence[str]) -> list[str]:
 
 
 def index_of(row: Row, num_choices: int) -> int | None:
-    """Return the index of the right choice: that of its name if the choices have names; None without it."""
+    """Return the index of the right choice: by its name if choices have names, else by number or letter.
+
+    None if the label is none of these.
+    """
     label, names = row[LABEL], getattr(row.get(CHOICES), "names", ())
     if names:
         return names.index(label) if label in names[:num_choices] else None
-    return int(label) if label.isdecimal() and int(label) < num_choices else None
+    number = ord(label) - ord(FIRST) if len(label) == 1 and label.isupper() else -1
+    number = int(label) if label.isdecimal() else number
+    return number if 0 <= number < num_choices else None
