@@ -9,6 +9,7 @@ from typing import Any
 
 from neobert.encoding.prompts import Prompts, read_prompts
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.table import is_causal
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
@@ -43,6 +44,8 @@ class Declared:
             else f"pooling {printable(pooling)} is not supported (supported: {', '.join(choices)})"
         )
         hint = f"pass --pooling with the pooling of the model's training: {', '.join(choices)}"
+        if is_causal(str(read_json(folder / "config.json").get("model_type"))):
+            hint += "; the last token, which sentence-transformers takes of a causal model, is not supported"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
 
 

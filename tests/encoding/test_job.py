@@ -302,14 +302,18 @@ def test_what_holds_no_texts_is_refused_before_the_model_is_loaded(
         run(replace(request_of, texts=str(tmp_path / name)))
 
 
-def test_a_missing_pooling_is_refused_before_the_model_is_loaded(request_of, tmp_path, monkeypatch):
+@pytest.mark.parametrize("model_type", ["bert", "qwen2"])
+def test_a_missing_pooling_is_refused_before_the_model_is_loaded(
+    model_type, request_of, tmp_path, monkeypatch
+):
     folder = tmp_path / "undeclared"
     folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
     monkeypatch.setattr(job, "_shares", lambda _: pytest.fail("the model is loaded"))
     monkeypatch.setattr(job, "open_texts", lambda *_: pytest.fail("the texts are read"))
-    with pytest.raises(ProjectError, match="declares no pooling"):
+    with pytest.raises(ProjectError, match="declares no pooling") as refusal:
         run(replace(request_of, folder=str(folder), pooling=None))
+    assert ("last token" in refusal.value.hint) == (model_type == "qwen2")
 
 
 def test_a_pipe_is_refused_for_what_it_is(tmp_path):
