@@ -162,3 +162,17 @@ def test_data_that_fails_in_the_middle_fails_the_run(make_run, run, monkeypatch,
     with pytest.raises(ProjectError, match="reading failed"):
         run(run_dir)
     assert outcome(run_dir)["message"] == "reading failed"
+
+
+def test_a_label_outside_the_vocabulary_is_found_before_the_model_sees_it(make_run, run, monkeypatch):
+    run_dir = make_run()
+    real = TrainStream.__next__
+
+    def corrupt(self):
+        batch = real(self)
+        batch.labels[0] = 128
+        return batch
+
+    monkeypatch.setattr(TrainStream, "__next__", corrupt)
+    with pytest.raises(IndexError, match="label 128 is outside the vocabulary of 128 tokens"):
+        run(run_dir)
