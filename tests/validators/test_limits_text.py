@@ -237,7 +237,7 @@ def test_a_correlation_needs_pairs_with_scores():
 )
 def test_pairs_need_scores_that_differ(scores, says):
     run = run_of("task=contrastive", "contrastive.score_column=score")
-    findings = found("TSK016", run, with_prepared(scores=scores))
+    findings = found("DAT030", run, with_prepared(scores=scores))
     assert [one.message.rpartition(", but ")[2] for one in findings] == [says][: says is not None]
 
 
