@@ -113,6 +113,10 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
         place = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
         message, hint = f"cannot be used: {error.strerror}", "fix its permissions, or choose another path"
         return ProjectError("unusable-path", message, hint, place)
+    if isinstance(error, FileNotFoundError):  # of os.getcwd, which names no file
+        message = f"the working directory was removed: {error.strerror}"
+        hint = "change to a folder that exists, and run the same command again"
+        return ProjectError("unusable-path", message, hint)
     return console.unwritten(error) if error.errno in LOST_WRITES else None
 
 

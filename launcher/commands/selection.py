@@ -102,13 +102,8 @@ class Selection:
 
 
 def require_working_directory() -> None:
-    """Raise ProjectError if the working directory was removed, because torch cannot be imported then."""
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        message = f"the working directory was removed: {error.strerror}"
-        hint = "change to a folder that exists, and run the same command again"
-        raise ProjectError("unusable-path", message, hint) from None
+    """Raise FileNotFoundError if the working directory was removed, because torch cannot be imported then."""
+    os.getcwd()
 
 
 def keep_to_its_device(run: ResolvedRun) -> None:

@@ -186,6 +186,7 @@ def test_a_folder_that_was_removed_under_the_command(command, tmp_path, monkeypa
     output = f"trainer.output_dir={tmp_path / 'run'}"
     for words in (["train"], ["preflight"], ["data", "prepare"], ["validate-gpu"]):
         command(*words, "-p", "cpu-demo", output).refused(1, "working directory was removed: No such file")
+    command("init", "--dataset", "builtin:python-docs").refused(1, "working directory was removed")
 
 
 def test_a_link_to_a_disk_that_was_purged(command, tmp_path):
