@@ -32,6 +32,7 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
+from neobert.runfiles.checkpoint.refusal import broken
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import tensor_shapes, weight_files
@@ -45,6 +46,9 @@ HEADS = tuple(name.removeprefix("Auto" if name == "AutoModel" else "AutoModel") 
 """Name suffixes of transformers classes that can be exported: models without a head, or with a task's."""
 
 OWN_TOKENIZER = "copy the files of the tokenizer used in training to this folder"
+REMOVED_HINT = (
+    "run the same command again: as a run saves, it removes checkpoints beyond trainer.save_total_limit"
+)
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -100,8 +104,8 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
         dtype: dtype of the weights to write. The model computes in fp32 with weights rounded to it, so that a
             reader in fp32 must give the same outputs.
 
-    Raises `ProjectError` EXP001 and TOK002 (tokenizer), EXP004 and EXP005 (weights), EXP007 (config), EXP008
-    (checkpoints of different models) or EXP009 (pooling does not apply).
+    Raises `ProjectError` CKP007 (folder removed), EXP001 and TOK002 (tokenizer), EXP004 and EXP005 (weights),
+    EXP007 (config), EXP008 (checkpoints of different models) or EXP009 (pooling does not apply).
     """
     model = _build(folders[0])
     _check_same(folders)
@@ -250,6 +254,8 @@ def _without_pooler(kind: type[PreTrainedModel], folder: Path) -> dict[str, bool
 
 
 def _unknown_model(folder: Path, reason: str) -> ProjectError:
+    if not folder.is_dir():
+        return broken(folder, "was removed while the export started", REMOVED_HINT)
     return ProjectError(
         "EXP007",
         f"{CONFIG} has no supported model: {printable(reason)}",

@@ -361,6 +361,12 @@ def test_an_unknown_model_is_one_clear_error(checkpoint, config):
     assert caught.value.code == "EXP007"
 
 
+def test_a_checkpoint_that_its_run_removed_meanwhile_is_told(tmp_path):
+    with pytest.raises(ProjectError, match="was removed while") as caught:
+        open_source([tmp_path / "20"], None)
+    assert caught.value.code == "CKP007"
+
+
 def test_a_difference_is_relative_to_large_outputs_and_never_hides_nan():
     wanted = np.array([100.0, 1.0], dtype=np.float32)
     assert differences({"x": wanted}, {"x": wanted + 1e-3})["x"] == pytest.approx(1e-5, rel=0.1)
