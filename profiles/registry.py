@@ -305,7 +305,7 @@ def _about(layers: Layers) -> About:
     document = layers.about
     node = entries(document).get(ABOUT)
     if node is None:
-        hint = "write about: {name, kind, intent}"
+        hint = f"add about: {{name: {Path(document.file).stem}, kind: development, intent: TEXT}}"
         raise identity_error("the profile has no about section", hint, document.file)
     head = Node({ABOUT: node}, node.origin, node.key)
     about = build(ProfileHead, head, sources_of([document])).about

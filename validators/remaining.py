@@ -30,6 +30,12 @@ def own_part_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     return remaining(run.config, plan, start_of(plan, facts).continued_step)
 
 
+def epochs_of(plan: Plan, part: Remaining) -> float | None:
+    """Return how often this part of the run reads the text; None if the size of the text is unknown."""
+    epochs = plan.epochs.value
+    return None if epochs is None else epochs * part.tokens.value / plan.total_tokens.value
+
+
 def limiting_key(run: ResolvedRun, plan: Plan) -> str:
     """Return the key that ends the run: `trainer.max_epochs` where that is before `trainer.max_steps`."""
     return MAX_EPOCHS if plan.max_steps.value < run.config.trainer.max_steps else MAX_STEPS

@@ -17,12 +17,11 @@ from launcher.terminal.console import paint
 from launcher.terminal.fold import cut_end, fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
-from neobert.plan import Plan
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
 from validators.finding import CheckResult, Level, Status
-from validators.remaining import remaining_of
+from validators.remaining import epochs_of, own_part_of, remaining_of
 
 MEANING = {
     "pass": ("green", "all required checks passed"),
@@ -65,7 +64,7 @@ def _verdict(examination: Examination) -> str:
 
 def _decisions(examination: Examination) -> str:
     facts = examination.facts
-    decisions = [*_decision_rows(examination), *text_rows(examination.plan, facts), *measured_rows(facts)]
+    decisions = [*_decision_rows(examination), *text_rows(examination), *measured_rows(facts)]
     rows = [[name, value, reason] for name, value, reason in decisions]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 
@@ -78,7 +77,7 @@ def _decision_rows(examination: Examination) -> Iterator[Row]:
 def _figures(examination: Examination) -> str:
     """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
-    rows = [*_decision_rows(examination), *text_rows(plan, examination.facts)]
+    rows = [*_decision_rows(examination), *text_rows(examination)]
     rows += measured_rows(examination.facts)
     head = plan_head(examination.run, plan).splitlines()[0]
     shown = (
@@ -169,15 +168,16 @@ def _summary(examination: Examination) -> str:
     return fold(text, console.width(), hanging=INDENT)
 
 
-def text_rows(plan: Plan, facts: Facts) -> Iterator[Row]:
+def text_rows(examination: Examination) -> Iterator[Row]:
     """Yield the rows about the text: its files, and the number of epochs."""
+    plan, facts = examination.plan, examination.facts
     yield from files_rows([asdict(each) for each in facts.text or ()])
     found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)
         yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"
-    elif plan.epochs.value is not None:
-        yield "epochs", f"about {show_number(plan.epochs.value, 3)}", plan.epochs.reason
+    elif (passes := epochs_of(plan, own_part_of(examination.run, plan, facts))) is not None:
+        yield "epochs", f"about {show_number(passes, 3)}", plan.epochs.reason
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:

@@ -15,12 +15,13 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import DatasetConfig, OptimizerConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
-from neobert.plan.remaining import Remaining
+from neobert.plan.remaining import Remaining, remaining
 from neobert.plan.vocabulary import described_training
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks.specs import metrics_of, spec_of
 from profiles.registry import ResolvedRun
+from validators.remaining import epochs_of
 
 Row = tuple[str, str, str]
 
@@ -94,8 +95,9 @@ def _size_rows(
     steps = f"{'at most ' * is_bound}{_steps(plan, left)}{',' * bool(left.first_step)} {sign} {each}"
     tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
     yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
-    if plan.epochs.value is not None:
-        yield _row("epochs", f"about {show_number(plan.epochs.value, 3)}", plan.epochs)
+    own = remaining(run.config, plan, plan.assumptions.start.continued_step)
+    if (epochs := epochs_of(plan, own)) is not None:
+        yield _row("epochs", f"about {show_number(epochs, 3)}", plan.epochs)
     yield from _corpus_rows(run.config.dataset, left)
     yield from files_rows(texts)
     yield _row(

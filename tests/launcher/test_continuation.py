@@ -42,6 +42,13 @@ def test_what_is_left_of_a_run_is_planned_and_announced(command, launch):
     assert " work                  100 of 700 steps, from step 600, x 1.02k = " in work(*resumed)
     continued = (*options, "--trainer.continue_from", "runs/a", "--trainer.output_dir", "runs/b")
     assert " 100 of 700 steps, from step 600, x " in work(*continued)
+    Path("text.txt").write_text("a few words of a text\n\n" * 999, encoding="utf-8")
+    text = ("--dataset.path", "text.txt", "--dataset.name", "null")
+    whole_text, rest_of_text = (
+        next(line.split() for line in command("plan", *each, *text).out.splitlines() if " epochs " in line)
+        for each in (options, continued)
+    )
+    assert float(rest_of_text[2]) == pytest.approx(float(whole_text[2]) / 7, rel=1e-2)
     planned = command("plan", *resumed, "--output-format", "json").json
     whole, left = planned["plan"], planned["remaining"]
     assert (left["first_step"], left["steps"]) == (600, 100)

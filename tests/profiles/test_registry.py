@@ -110,7 +110,7 @@ def test_a_base_that_does_not_exist_is_placed(write):
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("trainer: {max_steps: 7}\n", ProjectError, "has no about section"),
+        ("trainer: {max_steps: 7}\n", ProjectError, "add about: {name: mine, kind: development"),
         (
             MINE.replace("name: mine", "name: yours"),
             ProjectError,

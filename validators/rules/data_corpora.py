@@ -14,7 +14,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
-from validators.remaining import MAX_EPOCHS, limiting_key, own_part_of
+from validators.remaining import MAX_EPOCHS, epochs_of, limiting_key, own_part_of
 from validators.rule import CannotTellError, Violations, data_rule, rehearsal_rule, rule
 from validators.rules.data_prepared import is_short, prepared_of
 from validators.tasks import of_text
@@ -318,11 +318,9 @@ def _text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
       max_steps: 200
     ```
     """
-    if plan.epochs.value is None or facts.prepared is not None:
-        return
     part = own_part_of(run, plan, facts)
-    passes = plan.epochs.value * part.tokens.value / plan.total_tokens.value
-    if passes > _most_epochs(run):
+    passes = epochs_of(plan, part)
+    if passes is not None and facts.prepared is None and passes > _most_epochs(run):
         yield Violation(
             limiting_key(run, plan),
             f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
