@@ -233,6 +233,30 @@ def test_the_gradient_of_a_frozen_head_is_not_counted():
 
 
 @pytest.mark.parametrize(
+    ("gpu", "changes", "kernels", "attention", "output"),
+    [
+        ("H200", {}, "fused", "triton_packed", "with triton and quack-kernels"),
+        ("A100", {}, "triton", "triton_packed", "fused needs compute capability 9.x"),
+        ("H200", {"dataset": DatasetConfig(max_seq_length=4096)}, "fused", "flash_attn_4", "auto on H200"),
+        (
+            "H200",
+            {"datacollator": DataCollatorConfig(pack_sequences=False)},
+            "torch",
+            "sdpa",
+            "pack_sequences: true",
+        ),
+        ("H200", {"model": ModelConfig(kernel_backend="torch")}, "torch", "torch_varlen", "as given"),
+        ("H200", {"model": ModelConfig(attn_backend="flex")}, "torch", "flex", "attn_backend: auto"),
+        (None, {}, "torch", "sdpa", "needs CUDA"),
+    ],
+)
+def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, output):
+    plan = plan_with(assumptions=assumptions_for(gpu, None, 0.4), **changes)
+    assert (plan.kernels.value, plan.attention.value) == (kernels, attention)
+    assert output in plan.kernels.reason
+
+
+@pytest.mark.parametrize(
     ("model", "tokenizer", "expected"),
     [
         (30_522, None, 30_522),
