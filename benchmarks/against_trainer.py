@@ -83,7 +83,7 @@ def start(work: Path, name: str, log: Any) -> Child:
 def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
     """Compile, and profile a step; the arms that compile do so at the same time.
 
-    Returns the profile, or the error, of each.
+    Returns the profile, or the error, of each: one that is to compile and has made no graph is an error.
     """
     compiled = [name for name in children if name.endswith(COMPILED)]
     for name in compiled:
@@ -94,6 +94,8 @@ def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
         try:
             first = children[name].receive() if name in compiled else children[name].call(WARM_UP)
             notes[name] = {"warm_up_s": round(first["seconds"], 1)}
+            if name in compiled and not first["graphs"]:
+                raise RuntimeError("nothing was compiled")
             profiled = children[name].call(1, is_profiled=True)
             notes[name] |= {"kernels": profiled["kernels"]} | (
                 {"error": profiled["refused"]} if profiled["refused"] else {}
@@ -164,6 +166,7 @@ def report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answer]]) -
             tokens, steps = (sum(each[key] for each in done) for key in ("tokens", "steps"))
             peak = max(each.get("peak_memory_gib", 0.0) for each in done)
             arms[name] |= {"tokens_per_step": round(tokens / steps), "peak_memory_gib": peak}
+            arms[name]["graphs"] = done[-1]["graphs"]
     return {
         **figures(turns),
         "own_kernels": {name: each for name, each in kernels.items() if name in OURS},
@@ -173,13 +176,14 @@ def report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answer]]) -
 
 
 def table(found: Mapping[str, Any]) -> str:
-    lines = [f"{'':28}{'tokens/s':>10}{'tokens/step':>13}{'GiB':>7}  attention"]
+    lines = [f"{'':28}{'tokens/s':>10}{'tokens/step':>13}{'GiB':>7}{'graphs':>8}  attention"]
     kernels = found["own_kernels"] | found["peer_kernels"]
     for name, note in found["arms"].items():
         if name in found["tokens_per_second"]:
             attention = {kind: each["share"] for kind, each in kernels[name]["attention"].items()}
             rate, tokens = found["tokens_per_second"][name], note["tokens_per_step"]
-            lines.append(f"{name:28}{rate:10,}{tokens:13,}{note['peak_memory_gib']:7.1f}  {attention}")
+            about = f"{note['peak_memory_gib']:7.1f}{note['graphs']:8}  {attention}"
+            lines.append(f"{name:28}{rate:10,}{tokens:13,}{about}")
         else:
             lines.append(f"{name:28}  {note['error']} {note['log'][-300:]}")
     for title, each in found["ratios"].items():

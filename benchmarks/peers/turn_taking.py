@@ -1,7 +1,8 @@
 """Training runs in child processes that take turns on one device: the same power limit applies to all.
 
 A child reads requests from standard input, a line of JSON each: {"steps": N, "is_profiled": bool}. It trains
-this number of steps and answers with their seconds, useful tokens, peak memory and, if profiled, kernels.
+this number of steps and answers with their seconds, useful tokens, peak memory, the graphs that torch.compile
+has made since the start and, if profiled, kernels.
 Between turns it holds weights and optimizer state only.
 """
 
@@ -67,6 +68,7 @@ class Player:
             "steps": self._steps,
             "seconds": seconds,
             "tokens": self._count_tokens() - self._tokens,
+            "graphs": num_graphs(),
         }
         if torch.cuda.is_available():
             answer["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
@@ -84,6 +86,12 @@ class Player:
         except DenseAttentionError as error:
             return str(error)
         return ""
+
+
+def num_graphs() -> int:
+    """Return how many graphs torch.compile has made in this process; its package takes seconds to import."""
+    compiler = sys.modules.get("torch._dynamo.utils")
+    return int(compiler.counters["stats"]["unique_graphs"]) if compiler else 0
 
 
 class Child:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import against_trainer
+import contrastive_speed
 import made_up_run
 import pytest
 import torch
-from peers import trainer_arm
+from peers import trainer_arm, turn_taking
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from neobert.data.store.prepare import prepare
@@ -53,6 +56,50 @@ def test_documents_of_a_packed_row_are_isolated_and_have_their_windows(rows):
     given = {name: value for name, value in batch.items() if name not in ("labels", "num_tokens")}
     together = model.model(**given).last_hidden_state[:, :first]
     assert torch.allclose(alone, together, atol=1e-5)
+
+
+class Contender:
+    """Answers as a child whose compiler has made this many graphs."""
+
+    def __init__(self, graphs: int) -> None:
+        self.graphs = graphs
+
+    def send(self, steps: int) -> None:
+        pass
+
+    def receive(self) -> dict[str, Any]:
+        return self.call(1)
+
+    def call(self, steps: int, *, is_profiled: bool = False) -> dict[str, Any]:
+        kernels = {"kernels": {"attention": {}}, "refused": ""} if is_profiled else {}
+        return {"steps": steps, "seconds": 1.0, "tokens": 8, "graphs": self.graphs, **kernels}
+
+
+def test_an_arm_that_is_to_compile_and_has_no_graph_is_an_error():
+    children = {"ours": 0, "ours, compiled": 3, "sorted, compiled": 0}
+    notes = against_trainer.warm_up({name: Contender(graphs) for name, graphs in children.items()})
+    assert {name: note.get("error") for name, note in notes.items()} == {
+        "ours": None,
+        "ours, compiled": None,
+        "sorted, compiled": "nothing was compiled",
+    }
+
+
+def test_graphs_are_counted_when_a_compiled_function_is_called():
+    before = turn_taking.num_graphs()
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    assert turn_taking.num_graphs() == before
+    compiled(torch.ones(2))
+    assert turn_taking.num_graphs() == before + 1
+
+
+def test_a_compiled_arm_is_compared_where_a_compiled_peer_ran():
+    rates = {"ours": 100, "ours, compiled": 150, "sorted": 80, "unpadded": 50, "unpadded, compiled": 60}
+    found = contrastive_speed.in_samples({"tokens_per_second": rates}, 10.0)
+    assert found["against"] == {
+        "ours": {"padded": 1.25, "unpadded": 2.0},
+        "ours, compiled": {"unpadded": 2.5},
+    }
 
 
 def test_ratios_are_of_the_best_forms_and_of_the_defaults():
