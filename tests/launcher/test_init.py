@@ -125,6 +125,7 @@ def test_a_text_without_blank_lines_is_named(content, is_one, text, command):
     assert ("fold -s -w 2000 'my text.txt' | awk '{print; " in answer.err) == is_one
 
 
+@pytest.mark.child
 def test_a_folder_of_books_is_named_and_can_be_evaluated(command):
     """Each book is one document: a share of them by hash may be none, and the run would not start."""
     Path("books").mkdir()
