@@ -7,12 +7,13 @@ import itertools
 
 import pytest
 import torch
+from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Muon
 
 from neobert.config.schema import OptimizerConfig
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.optim import build_optimizer
+from neobert.optim import build_optimizer, clip_gradients
 from neobert.optim.attention_logits import LogitMeter
 from neobert.optim.qk_clip import build_qk_clip
 
@@ -95,3 +96,23 @@ def test_the_clip_measures_in_bf16_what_fp32_has_and_cuts_to_the_threshold(model
     assert expected[0].max() > CONFIG.qk_clip_threshold
     first = LogitMeter(model.model, 1024).measure(inputs)[0]
     assert first.max().item() == pytest.approx(CONFIG.qk_clip_threshold, rel=0.03)
+
+
+@pytest.mark.parametrize("limit", [0.5, 1e4])
+def test_the_fused_update_clips_as_torch_does_before_it(limit):
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(30, 20, device="cuda") for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    config = OptimizerConfig(name="adamw", lr=1e-2, eps=1.0)
+    ours, theirs = (build_optimizer(config, each) for each in models)
+    for factor in (10.0, 0.01):
+        gradients = [factor * torch.randn_like(each) for each in models[0].parameters()]
+        for model in models:
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+        clip_gradients(ours, models[0].parameters(), limit, get_total_norm(gradients))
+        clip_grad_norm_(models[1].parameters(), limit)
+        for optimizer in (ours, theirs):
+            optimizer.step()
+        for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
