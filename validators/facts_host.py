@@ -135,6 +135,7 @@ class ResumeFacts:
             known.
         plugin_differences: plug-ins and their files that differ, such as `helpers.py was edited`.
         way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
+        lacks_line: whether a stop interrupted the evaluation of `step`, whose line of metrics is missing.
     """
 
     selector: str
@@ -155,6 +156,7 @@ class ResumeFacts:
     data_fingerprint: str = ""
     tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
+    lacks_line: bool = False
     schedule_differences: tuple[str, ...] | None = None
     missing_source_text: str = ""
     muon_peak: float | None = None

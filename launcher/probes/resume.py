@@ -77,6 +77,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         learning_rate=_learning_rate(state),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
+        lacks_line=state.get("row") is not None,
         stable_steps=None if source is None else _stable_steps(source),
         **_source_facts(source if continued else None),
         tokenizer_digest=_identity(state, TOKENIZER_DIGEST),

@@ -31,6 +31,7 @@ from neobert.printable import printable
 from neobert.runfiles.attempt import FILE, replaced_error
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.resume_policy import DEFAULTS
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, NEVER, NEWEST, RESOLVED
 from profiles.registry import ResolvedRun
@@ -292,19 +293,21 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
-    """Return whether there is a verified checkpoint of the last step.
+    """Return whether there is a verified checkpoint of the last step, saved after its evaluation.
 
     The trainer may have been killed after this save, before it wrote its outcome. A damaged checkpoint counts
     as missing.
     """
     root, last_step = folder / CHECKPOINTS, run.config.trainer.max_steps
+    newest = root / str(last_step)
     if last_step not in checkpoint_steps(root):
         return False
-    announce(f"verifying {root / str(last_step)}")
+    announce(f"verifying {newest}")
     try:
-        return verify(root / str(last_step)).step == last_step
+        is_last = verify(newest).step == last_step
     except (ProjectError, PermissionError):
         return False
+    return is_last and read_json(newest / STATE_DIR / STATE).get("row") is None
 
 
 def take_over(folder: Path, environment: Mapping[str, str] = os.environ) -> str:

@@ -56,6 +56,17 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch):
     assert "finished at step" in answer.out
 
 
+def test_a_run_that_was_stopped_in_its_last_evaluation_evaluates(launch):
+    def save(folder):
+        (folder / "trainer_state").mkdir()
+        (folder / "trainer_state" / "state.json").write_text('{"row": {"step": 700}}')
+
+    launch(*TRAIN, fake="fail")
+    publish(RUN / "checkpoints", 700, "0" * 64, "2026-01-01T00:00:00+00:00", save)
+    answer = launch(*TRAIN, "--resume", "auto", fake="finish").passed()
+    assert "this run is already finished" not in answer.out
+
+
 @pytest.mark.parametrize(
     ("other", "checks", "ending"),
     [("finish", 2, "this run is already finished"), ("fail", 3, "finished at step")],

@@ -198,6 +198,8 @@ ROWS: list[Row] = [
     ("CKP005", {}, "facts.disk.fsync_works", False, True, "synced"),
     ("CKP005", {"facts.disk.is_writable": False}, "facts.disk.free_mib", 4, 3, "written to"),
     ("CKP007", RESUME, "facts.resume.step", 50000, 49999, "trainer.max_steps is 50,000"),
+    ("CKP007", RESUME | {"facts.resume.lacks_line": True},
+     "facts.resume.step", 50001, 50000, "trainer.max_steps is 50,000"),
     ("CKP007", RESUME,
      "facts.resume.structural_differences", ["seed: 1 in it"], [], "a different run: seed: 1 in it"),
     ("CKP007", RESUME | {"facts.resume.step": 40_000},

@@ -97,7 +97,7 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
         key = differing_key(run, resume.structural_differences, path)
         yield Violation(key, message, _hint_different(resume))
     max_steps = run.config.trainer.max_steps
-    if resume.step >= max_steps:
+    if resume.step > max_steps or (resume.step == max_steps and not resume.lacks_line):
         yield Violation(
             "trainer.max_steps",
             f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
