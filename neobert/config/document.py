@@ -90,7 +90,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _hint_for_absent(path: Path) -> str:
-    """Return a hint with the file of the same folder of which the path is a misspelling, if there is one."""
+    """Return a hint that suggests a file with a similar name in the same folder, if there is one."""
     near = ""
     with suppress(OSError):
         files = {each.name.replace("-", "_").lower(): each.name for each in path.parent.iterdir()}

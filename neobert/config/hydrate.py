@@ -83,7 +83,7 @@ def hydrate(kind: type[T], values: Any) -> T:
 
 
 class _Kind(NamedTuple):
-    """Requirements of an annotation, worked out once: its hash and parts take longer than reading a value.
+    """Requirements of an annotation, computed once: its hash and parts take longer than reading a value.
 
     Attributes:
         form: "section", "union", "dict", `tuple`, or the type of a scalar (Literal for one of `choices`).

@@ -51,7 +51,7 @@ def suggest_key(path: str) -> str:
 
 
 def _section_meant(section: str) -> str | None:
-    """Return the section of which a name is a misspelling, or the name of one; None if there is none."""
+    """Return the section that a name means, exactly or misspelt; None if there is none."""
     if section in ("", *sections()):
         return section
     return OTHER_SECTIONS.get(section) or misspelt(section, sections(), may_be_short=True) or None
@@ -92,9 +92,9 @@ def describe(key: str) -> KeyInfo:
 
 
 def keys_about(word: str) -> list[str]:
-    """Return the keys with a word that starts like `word`: in their name first, then in their description.
+    """Return the keys with a word that starts with `word`: in their name first, then in their description.
 
-    Of a name such as max_len, each part starts a word of the key, in this order: max_seq_length.
+    For a name such as max_len, each part starts a word of the key, in this order: max_seq_length.
     """
     starts = re.compile(r"(?<![a-z0-9])" + r"\w*_".join(map(re.escape, word.lower().split("_"))))
     by_name = [key for key in all_keys() if starts.search(key)]

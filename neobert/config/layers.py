@@ -33,8 +33,8 @@ def lay_over(base: Node, over: Node) -> Node:
     """Merge a layer over the layers below.
 
     A key of `over` that replaces other keys removes them from `base`, unless `over` sets them too. If `over`
-    changes the `type` of a section, keys that the new type lacks are removed from `base`, and all that a
-    profile set: they are the sizes of another model.
+    changes the `type` of a section, keys that the new type lacks are removed from `base`, and so are those
+    of a profile, which are sizes of another model.
     """
     for section, types in discriminated_sections().items():
         base = _of_type(base, _type_in(over, section), section, types)

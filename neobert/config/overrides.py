@@ -135,7 +135,7 @@ def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
 
 
 def _read_plain(text: str) -> Scalar:
-    """Read a value without quotes; a text keeps the space at its end, as of a prompt such as `query: `."""
+    """Read a value without quotes; text keeps its trailing space, as in a prompt such as `query: `."""
     value = read_scalar(text.strip())
     return text.lstrip() if isinstance(value, str) else value
 

@@ -122,6 +122,6 @@ class MaskingRates(NamedTuple):
 
 
 def masking_rates(collator: DataCollatorConfig) -> MaskingRates:
-    """Return the masking rates of a run; without one of its own, an evaluation has that of training."""
+    """Return the masking rates of a run; evaluations default to the rate of training."""
     training, evaluation = collator.mlm_probability, collator.mlm_probability_eval
     return MaskingRates(training, training if evaluation is None else evaluation)

@@ -33,7 +33,7 @@ def kind_of(path: Path) -> str | None:
     return suffix if suffix in KINDS else None
 
 
-def way_to_table(path: Path) -> str:
+def hint_for_plain_text(path: Path) -> str:
     """Return the hint for plain text where rows are read: the file may be a table by another name."""
     compression = path.suffix if path.suffix.lower() in COMPRESSIONS else ""
     copies = {kind: quote(f"{without_suffixes(path)}{kind}{compression}") for kind in (".tsv", CONLL)}

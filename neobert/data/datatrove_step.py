@@ -87,7 +87,7 @@ class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
 
 
 def _check(config: RunConfig) -> None:
-    """Raise `ProjectError` for a config whose text no pipeline can give."""
+    """Raise `ProjectError` for a config whose text a pipeline cannot provide."""
     check_plain_text(LABEL, spec_of(config).rows(config))
     dataset = config.dataset
     for key in ("streaming", "eval_samples", "eval_split", "mixture"):
@@ -101,7 +101,7 @@ def _check(config: RunConfig) -> None:
 
 
 def _request(config: RunConfig) -> Request:
-    """Return the request of a text that is known by its documents alone."""
+    """Return the request of a text that is identified only by its documents."""
     spec = spec_of(config)
     documents = IndexedSource(LABEL, lambda _, __: (), lambda: 0, lambda: "datatrove", spec.rows(config))
     share = config.dataset.validation_split

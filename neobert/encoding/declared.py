@@ -75,7 +75,7 @@ def read_declared(folder: Path) -> Declared:
 
 
 def declared_length(folder: Path) -> int | None:
-    """Return the length in tokens at which a folder of sentence-transformers has its texts cut."""
+    """Return the length in tokens at which a folder of sentence-transformers truncates texts."""
     length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 

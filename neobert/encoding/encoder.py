@@ -135,7 +135,7 @@ class Encoder:
             on_progress: called with the number of texts of each run after the run was queued.
             prompt: text before each text, in place of the encoder's.
 
-        Raises `TypeError` unless `texts` is a sequence of strings; a single string is not one text. Raises
+        Raises `TypeError` unless `texts` is a sequence of strings; a single string is rejected. Raises
         `ProjectError` if an embedding is NaN or infinite.
         """
         _require_texts(texts)

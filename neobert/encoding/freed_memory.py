@@ -1,4 +1,4 @@
-"""Freed memory of tensors of many lengths, which glibc would keep for other allocations."""
+"""Return of freed tensor memory to the system: with tensors of many lengths, glibc would keep it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import suppress
 import torch
 
 MMAP_THRESHOLD, MAPPED_BYTES = -3, 8 << 20
-"""glibc's number of the size from which an allocation is a mapping of its own, which is returned when it is
-freed, and this project's value. By itself glibc raises that size to the largest allocation that was freed:
+"""glibc's M_MMAP_THRESHOLD, and this project's value: larger allocations are mappings of their own, which
+are returned when freed. By default, glibc raises the threshold to the largest allocation that was freed:
 a batch of long texts then moves the tensors of all later ones into the heap, which they split.
 """
 OTHER_LIBRARY = (AttributeError, OSError, TypeError)
@@ -23,7 +23,7 @@ def map_large_tensors() -> None:
 
 
 def return_freed_memory(device: torch.device) -> None:
-    """Return the free pages of the heap to the system, where tensors of the CPU were in them."""
+    """Return free heap pages to the system if the tensors were on the CPU."""
     if device.type == "cpu":
         with suppress(*OTHER_LIBRARY):
             ctypes.CDLL(None).malloc_trim(0)

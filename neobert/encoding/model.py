@@ -59,7 +59,7 @@ OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnsweri
 
 
 def multiple_on(device: torch.device) -> int:
-    """Return the number of tokens of which the length of a run must be a multiple."""
+    """Return the number of tokens that the length of a run must be a multiple of."""
     return KERNEL_MULTIPLE if device.type == "cuda" else 1
 
 
@@ -90,7 +90,7 @@ class InferenceModel:
     def accept(self, length: int) -> None:
         """Accept sequences of `length` tokens, also beyond those that rotary positions were trained on.
 
-        Raises `ProjectError` for a model with a table of positions that is shorter.
+        Raises `ProjectError` for a model whose table of positions is shorter.
         """
         settings = self._objective.model.config
         if length <= self.max_length:

@@ -1,4 +1,4 @@
-"""Passages of long texts: an index holds all of a text, in pieces that a model reads and a person as well."""
+"""Passages of long texts: an index holds the whole text in readable pieces that fit the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imports torch
 WINDOW = 1 << 16
 """Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""
 LONGEST = 512
-"""Tokens of a passage unless a length is requested: a vector of 8,192 tokens finds no place in a text."""
+"""Tokens of a passage unless a length is requested: a vector of 8,192 tokens does not locate a passage."""
 SPARE = 1
 """Tokens left free in a passage: some tokenizers put a prefix before each text."""
 BREAKS = (
@@ -27,7 +27,7 @@ BREAKS = (
 )
 """Ends of a sentence or paragraph, else of a line, else of a word: a passage ends at one."""
 TOKENS_PER_CHARACTER = 4
-"""At most: those of byte-level tokenizers."""
+"""Upper bound, reached by byte-level tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Passage:
 
     Attributes:
         row: number of the text, from 0.
-        file: name of its file; empty if all texts are of one.
+        file: name of its file; empty if all texts are from one file.
     """
 
     row: int
@@ -45,7 +45,7 @@ class Passage:
 
 
 class Passages:
-    """Texts of which the long ones are cut into passages; joined again, these are the text."""
+    """Texts, with long ones cut into passages that add up to the text."""
 
     def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str, length: int | None) -> None:
         """`length` of a passage in tokens; None: `LONGEST`, or less if the model reads less."""

@@ -13,8 +13,9 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.checkpoint.model_files import model_digests
 
 PROGRAMS_ENV, PROGRAMS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16"
-"""Programs that oneDNN keeps, one for each shape of a tensor: those of one run. Each run has another length,
-so that with the default of 1,024 memory grew with the number of texts. Read at the first program.
+"""Number of compiled primitives that oneDNN caches, one per tensor shape: enough for one run. Each run has
+another length, so that with the default of 1,024 memory grew with the number of texts. Read before the first
+primitive.
 """
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -34,7 +35,7 @@ def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torc
 def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[str, Any]:
     """Return what determines the outputs of a model as JSON values: its files, compute type and device kind.
 
-    Results with other values are of another model, and are not continued.
+    Results with other values are not resumed.
     """
     where, computed_in = placement(device, dtype)
     names = {value: name for name, value in DTYPES.items()}

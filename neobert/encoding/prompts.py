@@ -13,7 +13,7 @@ from neobert.runfiles.model_folder import CODE, read_json
 
 PROMPTS_FILE = "config_sentence_transformers.json"
 QUERY, DOCUMENTS = "query", ("document", "passage", "corpus")
-"""Name of the prompt of queries, and names of that of documents, the first that exists."""
+"""Name of the query prompt, and names of the document prompt, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class Shards:
             earlier = None
         if not isinstance(earlier, dict):
             return f"{MANIFEST} cannot be read"
-        return what_changed(earlier, identity)
+        return describe_changes(earlier, identity)
 
     def _num_finished(self) -> int:
         return sum(1 for _ in self.folder.glob(f"*{self._suffix}"))
@@ -194,7 +194,7 @@ class Shards:
         return self.folder / f"{number:05d}{suffix}"
 
 
-def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+def describe_changes(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
     """Return the differences from the identity of an earlier job as text; empty if there are none."""
     now = json.loads(json.dumps(identity))
     changed = sorted(name for name, value in now.items() if name not in earlier or earlier[name] != value)

@@ -40,7 +40,7 @@ class Texts(Protocol):
         """Iterate over the texts from the beginning."""
 
     def with_files(self) -> Iterator[tuple[str, str]]:
-        """Iterate over (name of the file, text); the name is empty if all texts are of one."""
+        """Iterate over (name of the file, text); the name is empty if all texts are from one file."""
 
     def known_count(self) -> int | None:
         """Return the number of texts if counting is much faster than reading; else None."""
@@ -70,7 +70,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or not repeatedly."""
+    """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or only once."""
     if not path.is_file():
         message, hint = "does not exist", "pass an existing file"
         if path.exists():

@@ -80,7 +80,7 @@ class Backbone:
         token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
         kernels: name of the kernels of its blocks in a step.
         identity: digests of inputs of the model other than the config; they must be equal on resume.
-        logged: returns metrics of its own over all ranks, for a line of training metrics.
+        logged: returns the model's own metrics over all ranks, for a line of training metrics.
     """
 
     model: PreTrainedModel

@@ -35,12 +35,12 @@ class Family(NamedTuple):
         requested_kernels: returns the section's kernels of blocks and of packed attention, or auto.
         with_kernels: returns a copy of the section with the given kernels for the blocks.
         kernel_key: key that selects the kernel of attention, or else the model that has it.
-        kernel_hint: what helps if its kernel fails a test and no key selects another one; else empty.
+        kernel_hint: hint if its kernel fails a test and no key selects another one; else empty.
         attention_key: key that may name the kernel of packed attention.
         attention_reason: why `requested_kernels` names a kernel of packed attention and not auto.
         attention_hint: edit after which attention does not run in a loop.
         dropout: returns the largest probability of dropout in the blocks.
-        dropout_key: returns the key that sets one.
+        dropout_key: returns the key that sets this dropout.
         modules: description of the block implementation, if the section has no key for kernels; else empty.
         padded_attention: returns the attention kernel of padded rows.
         has_numerics_probes: `validate-gpu` has numerics probes for this model.

@@ -1,4 +1,4 @@
-"""Scores of each class, from labels and what a model predicts. Imports no torch."""
+"""Scores of each class, from labels and predictions. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def class_scores(
     Args:
         pairs: label and predicted class of each text or word.
         names: names of all classes, in their order.
-        unit: what has a label: the key of the number of labels of a class.
+        unit: unit with a label; the key of each class's number of labels.
     """
     counts = Counter(pairs)
     texts, predictions = Counter[str](), Counter[str]()
@@ -45,5 +45,5 @@ def class_scores(
 
 
 def share(part: int, whole: int) -> float:
-    """Return a share, rounded; 0 of nothing."""
+    """Return part / whole, rounded; 0 if whole is 0."""
     return round(part / whole, DECIMALS) if whole else 0.0

@@ -64,7 +64,7 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the fields that the texts of an item are of."""
+        """Names of the fields of an item's texts."""
         return tuple(field.name for field in self.fields)
 
     def labels(self) -> Iterator[tuple[str, Any]]:

@@ -47,7 +47,7 @@ def _names(first: Row, predicted: Iterable[str]) -> dict[str, str]:
 def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: str) -> None:
     """Write each row of the input with its prediction, in their order. Raises `ProjectError` or `OSError`.
 
-    A table is separated as the input is, if that has the same suffix.
+    A table has the delimiter of the input if both have the same suffix.
     """
     rows = _with_predictions(inputs, shards)
     if suffix == PARQUET:

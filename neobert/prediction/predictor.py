@@ -41,13 +41,13 @@ class Scorer(Protocol):
 
 
 class Predictor(ABC, Generic[Model]):
-    """A model with its tokenizer, and what it predicts for texts.
+    """A model with its tokenizer, which predicts for texts.
 
     Attributes:
         folder: the model folder.
         counts: texts and tokens so far, and those lost to the length limit.
         every_class: whether to add the probability of each class, where a text has a class.
-        names: names of the fields that the texts of an item are of.
+        names: names of the fields of an item's texts.
     """
 
     def __init__(self, model: Model, tokenizer: TextTokenizer, folder: Path) -> None:
@@ -126,7 +126,7 @@ class HeadPredictor(Predictor[HeadModel]):
     @classmethod
     @abstractmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:
-        """Return the scores of no row yet; `classes` and `names` are those of a predictor."""
+        """Return an empty scorer; `classes` and `names` are those of a predictor."""
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:

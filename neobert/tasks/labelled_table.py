@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neobert.config.text_formats import TEXT, kind_of, suffix_of, way_to_table
+from neobert.config.text_formats import TEXT, hint_for_plain_text, kind_of, suffix_of
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
 from neobert.data.sources.rows import RowFormat
@@ -30,11 +30,11 @@ from neobert.printable import printable
 MAX_ROWS, MAX_CHARACTERS = 100_000, 1 << 26
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
 MAX_COLUMNS = 128
-"""Most columns, unless the first row has more."""
+"""Maximum number of columns, unless the first row has more."""
 MAX_CLASSES, MAX_NUMBERED = 500, 20
 """Most classes, and most whole numbers, of a column that may hold something else."""
 MAX_REPEATED = 10_000
-"""Most classes of a column whose values repeat."""
+"""Maximum number of classes in a column whose values repeat."""
 NO_TEXT = hash("")
 """Digest of an empty value."""
 LABEL_TYPES = (str, int, float, Decimal)
@@ -71,12 +71,12 @@ class Column:
 
     Attributes:
         lengths: size of each value as text.
-        digests: hash of each value as text, of this process.
+        digests: hash of each value as text, different in each process.
         values: number of rows by value that may be a label, up to one more than `MAX_REPEATED` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
         max_elements: length of the longest list.
-        max_different: the same without elements that are empty or occur twice in a list.
+        max_different: the same, ignoring empty and repeated elements.
         num_empty: number of values that are null, empty text or an empty list.
         sample: each value of number 0, `stride`, 2 * `stride`, ... as text, at most `SAMPLE_TEXTS`.
         sample_characters: length of all texts in `sample`.
@@ -149,12 +149,12 @@ class Column:
 
     @property
     def is_scored(self) -> bool:
-        """True if the values are numbers that do not number a few classes."""
+        """True if the values are numbers, but not class ids."""
         return self.has_fractions or (self.is_label and len(self.numbers) > MAX_NUMBERED)
 
     @property
     def is_label(self) -> bool:
-        """True if the values are few, and repeat as those of classes do."""
+        """True if there are few distinct values, and they repeat as classes do."""
         return len(self.values) <= MAX_CLASSES and self.repeats
 
     @property
@@ -210,7 +210,7 @@ def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
     files = tables_of(text)
     for file in files:
         if kind_of(file) == TEXT:
-            raise unclear(file, "is plain text without labels", way_to_table(file))
+            raise unclear(file, "is plain text without labels", hint_for_plain_text(file))
     columns, is_whole, keys = _columns_of(tuple(files), tuple(file.stat().st_mtime_ns for file in files))
     return columns, is_whole, dict(keys)
 
@@ -254,7 +254,7 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
 
 
 def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
-    """Raise `ProjectError` if the names of columns look like values, as the first row without a header."""
+    """Raise `ProjectError` if column names look like values, as in a table without a header."""
     # pandas writes its index as a first column without a name, spreadsheets write empty last columns.
     first = next(iter(values), "")
     names = [name for name in values if name.strip() or (name != first and values[name])]

@@ -56,7 +56,7 @@ def best_step(
 ) -> int | None:
     """Return the step of the best evaluation by a metric; None if no value is finite.
 
-    Of equal ones it is that with the lower loss, because few examples are soon all right; then the earliest.
+    Ties go to the lower loss, since a small evaluation set soon has perfect accuracy; then to the earliest.
     """
     sign = -1 if is_higher_better else 1
     ranks = {
@@ -77,7 +77,7 @@ CORRELATIONS = (
 """Metrics of several tasks."""
 
 RANGES = (0, 2**10, 2**12, 2**13, 2**14)
-"""First positions of the ranges of a document by which the loss of tokens is reported."""
+"""Start positions of the ranges of a document over which token loss is reported."""
 _ENDS = (*(f"{start // 2**10}k" for start in RANGES[1:]), "end")
 LOSSES_BY_POSITION = tuple(
     Metric(f"{EVAL_LOSS}_{start // 2**10}k_{end}", is_higher_better=False)

@@ -1,4 +1,4 @@
-"""Known-answer test for tasks with labels: planted labels are learned at their own places."""
+"""Known-answer test for tasks with labels: planted labels are learned at their own positions."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class RankData:
         return self.shape.block_flops(segment_lengths(batch).tolist()) + 6 * head.weights * scored
 
     def batches(self, cursor: Cursor) -> TrainStream:
-        """Return the stream of this rank's training microbatches from a cursor on."""
+        """Return the stream of this rank's training microbatches, starting at a cursor."""
         return TrainStream(
             self.prepared,
             self.config,
@@ -128,10 +128,8 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
 
 
 def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
-    """Return the tokenizer of the checkpoints.
-
-    That of the prepared text has the length of its rows, at which encoders truncate. A prompt and its reply
-    may be as long as the positions of the model.
+    """Return the tokenizer to save in checkpoints. An encoder truncates at the row length of the prepared
+    text; a prompt and its reply may use all positions of the model.
     """
     tokenizer = run.prepared.tokenizer.tokenizer
     files = without_inert(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))

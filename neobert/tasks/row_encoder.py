@@ -1,4 +1,4 @@
-"""Base of the encoders of rows that have more than a text: labels, pairs, conversations."""
+"""Base class for encoders of rows with more than a single text: labels, pairs, conversations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neobert.data.tokenize.encoding import SegmentEncoder
 
 @dataclass(frozen=True, slots=True)
 class RowEncoder:
-    """Encoder of rows over one of texts, whose limit and token type it has. Subclasses define `encode`.
+    """Encoder of rows around one of texts, with its length limit and token type. Subclasses define `encode`.
 
     Attributes:
         texts: tokenizes and frames the texts, with the length limit of segments.

@@ -147,7 +147,7 @@ class Passes(NamedTuple):
 
     Attributes:
         trained: forward and backward passes.
-        repeated: forward passes that only compute again what a trained one had: time without useful FLOPs.
+        repeated: recomputed forward passes, which take time but add no useful FLOPs.
     """
 
     trained: int = 1
@@ -274,7 +274,7 @@ class TaskSpec:
 
     @property
     def has_head(self) -> bool:
-        """Return whether the model has a head; else the loss is one of hidden states."""
+        """Return whether the model has a head; else the loss is computed from hidden states."""
         return self.auto_class != BARE
 
     @property

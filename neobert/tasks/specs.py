@@ -17,7 +17,7 @@ SPECS: dict[str, TaskSpec] = {
 
 
 def spec_of(config: RunConfig) -> TaskSpec:
-    """Return the task that a config names, with what the keys of the config change in it."""
+    """Return the task that a config names, with the changes that the config's keys make."""
     spec = SPECS[config.task]
     changed = spec.by_config(config)
     return replace(spec, **changed) if changed else spec
@@ -43,7 +43,7 @@ def sections_read() -> dict[str, frozenset[str]]:
 
 
 def metric_named(name: str) -> Metric:
-    """Return a metric by name. That of a plug-in has the direction of `trainer.greater_is_better`."""
+    """Return a metric by name. A plug-in's metric has the direction of `trainer.greater_is_better`."""
     return known_metrics().get(name, Metric(name, is_higher_better=True))
 
 

@@ -68,7 +68,7 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
 
 
 def predict_mean(head: Head | None, scores: Mapping[str, float]) -> None:
-    """Set the bias of a new head of one score to the mean of the scores of the data, if it has any.
+    """Set the bias of a new regression head to the mean score of the data, if there are scores.
 
     A step moves a bias by the learning rate, so that the encoder would learn the mean first. With 400 pairs
     of STS-B, of mean 2.7, Spearman of MiniLM on 100 others was 0.50 after 60 steps, and 0.08 without this.

@@ -107,8 +107,9 @@ class DatasetConfig(ConfigSection):
     )
     mixture: tuple[MixtureCorpus, ...] = key(
         (),
-        "Corpora to mix, instead of path or name: a list of path or name, and weight. Each provides its "
-        "weight's share of the tokens; a corpus that ends is repeated in another order.",
+        "Corpora to mix, instead of path or name: a list of entries with a weight and a path or "
+        "name. Each provides its weight's share of the tokens; an exhausted corpus is repeated in "
+        "another order.",
         replaces=("name", "config", "revision", "path", "train_split"),
         by_content=True,
     )
@@ -176,8 +177,8 @@ class DatasetConfig(ConfigSection):
     )
     cache_limit_gib: PositiveFloat | None = key(
         None,
-        "Limit for copies of prepared data from object stores in cache_dir, in GiB: those unused for longest "
-        "are removed; null: no limit.",
+        "Limit for copies of prepared data from object stores in cache_dir, in GiB: the least "
+        "recently used are removed; null: no limit.",
         affects="loading",
     )
 

@@ -99,8 +99,8 @@ class ModelConfig(ConfigSection):
     hidden_act: Literal["swiglu", "gelu"] = key("swiglu", "Feed-forward activation.")
     dropout: Beta = key(
         0.0,
-        "Dropout of the outputs of attention and feed-forward in training. Above 0, the blocks run as torch "
-        "modules, on which it is slower; unsupervised contrastive training needs it.",
+        "Dropout of the outputs of attention and feed-forward in training. Above 0, the blocks "
+        "run as torch modules, which are slower; unsupervised contrastive training needs dropout.",
         affects="numerics",
     )
     tie_word_embeddings: bool = key(
@@ -114,9 +114,10 @@ class ModelConfig(ConfigSection):
     )
     init: Literal["published", "scaled"] = key(
         "published",
-        "Distribution of the initial weights. published: uniform, in the two init ranges (NeoBERT). scaled: "
-        "normal, standard deviation 0.02, truncated at three of them, and divided by "
-        "sqrt(2 num_hidden_layers) in the outputs of attention and feed-forward (GPT-2).",
+        "Distribution of the initial weights. published: uniform, in the two init ranges "
+        "(NeoBERT). scaled: normal, standard deviation 0.02, truncated at three standard "
+        "deviations, and divided by sqrt(2 num_hidden_layers) in the outputs of attention and "
+        "feed-forward (GPT-2).",
         affects="numerics",
     )
     embedding_init_range: PositiveFloat = key(
@@ -218,7 +219,7 @@ class HfModelConfig(ConfigSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NsaModelConfig(ConfigSection):
-    """A causal model with native sparse attention (arXiv:2502.11089), as flash-linear-attention has it."""
+    """A causal model with native sparse attention (arXiv:2502.11089), as in flash-linear-attention."""
 
     type: Literal["nsa"] = key("nsa", "Model family: a causal model with native sparse attention.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
@@ -236,8 +237,8 @@ class NsaModelConfig(ConfigSection):
     )
     block_counts: PositiveInt = key(
         16,
-        "Blocks that a token selects, among them the first one, its own and the one before; a power of two, "
-        "at least 4.",
+        "Blocks that a token selects, including the first one, its own and the one before; a "
+        "power of two, at least 4.",
     )
     window_size: PositiveInt = key(512, "Tokens of the sliding window, the token itself included.")
     vocab_size: PositiveInt | None = key(

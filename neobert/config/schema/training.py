@@ -139,16 +139,16 @@ class TrainerConfig(ConfigSection):
     )
     eval_source_path: str | None = key(
         None,
-        "File, folder or pattern of the text that the initial weights were trained on: evaluated too, as "
-        "eval/source_loss. A run directory or checkpoint: the evaluation text of that run. With "
-        "continue_from, in place of the text of that run.",
+        "File, folder or pattern of the text that the initial weights were trained on: evaluated "
+        "too, as eval/source_loss. A run directory or checkpoint: the evaluation text of that "
+        "run. With continue_from, this replaces the text of that run.",
         is_path=True,
         affects="cadence",
     )
     max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,
-        "Epochs after which the run ends, if before max_steps; null: max_steps alone.",
+        "Epochs after which the run ends, if before max_steps; null: only max_steps applies.",
         affects="numerics",
     )
     per_device_train_batch_size: PositiveInt = key(
@@ -162,8 +162,8 @@ class TrainerConfig(ConfigSection):
     gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
     keep_step: bool = key(
         False,
-        "Keep the microbatches of a step over all processes if arguments set other numbers of nodes or "
-        "processes than the run file: gradient_accumulation_steps is then derived.",
+        "Keep the number of microbatches per step over all processes if arguments change the "
+        "number of nodes or processes: gradient_accumulation_steps is then derived.",
         affects="machine",
     )
     batch_size_warmup_steps: NonNegativeInt = key(
@@ -231,7 +231,9 @@ class TrainerConfig(ConfigSection):
         affects="numerics",
     )
     save_steps: NonNegativeInt = key(
-        1000, "Steps between checkpoints, besides the one at the end; 0: that alone.", affects="cadence"
+        1000,
+        "Steps between checkpoints; 0: only at the end, where one is always saved.",
+        affects="cadence",
     )
     save_total_limit: NonNegativeInt = key(
         3, "Number of newest checkpoints to keep, at least two; 0: all.", affects="cadence"
@@ -259,8 +261,9 @@ class TrainerConfig(ConfigSection):
     )
     eval_steps: NonNegativeInt = key(
         1000,
-        "Steps between evaluations; 0: evaluate only at the end. Unset, with metric_for_best_model and a "
-        "stated max_steps of less than two evaluations: a quarter of max_steps, for save_steps too.",
+        "Steps between evaluations; 0: evaluate only at the end. If unset, metric_for_best_model "
+        "is set and the stated max_steps has fewer than two evaluations: a quarter of max_steps, "
+        "for save_steps too.",
         affects="cadence",
     )
     eval_max_batches: PositiveInt | None = key(

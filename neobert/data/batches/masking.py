@@ -39,7 +39,7 @@ class MaskingRule:
         mask_id: id of the mask token.
         random_ids: int64 [n], token ids from which random replacements are drawn.
         is_maskable: bool [V], false for special and inert (unused) tokens.
-        eval_probability: that share in evaluations; None: as in training.
+        eval_probability: the same share in evaluations; None: as in training.
     """
 
     probability: float

@@ -88,7 +88,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
 
 
 def with_cuts(shape: Derived[BatchShape], length: int | None) -> Derived[BatchShape]:
-    """Add the slots that pieces of `length` tokens need, in all steps: the shape is static. None: none."""
+    """Add slots for pieces of `length` tokens (None: no pieces) in all steps: the shape is static."""
     if length is None:
         return shape
     cuts = shape.value.capacity // length

@@ -1,4 +1,4 @@
-"""Mixtures of which each optimizer step reads one corpus, so that similar texts are compared.
+"""Mixtures in which each optimizer step reads one corpus, so that similar texts are compared.
 
 A step takes the next examples of a pass over its corpus, always the same number, and packs them into its
 microbatches; the last ones of a pass, which are fewer, are left out. The corpus of each step of a window is
@@ -26,14 +26,14 @@ from neobert.data.store.segment_store import SAMPLE_SEGMENTS, LengthStatistics
 
 WINDOW_STEPS = 64
 SPREAD = 2.0
-"""Standard deviations that the examples of a step are below what its microbatches hold on average. Of the
-steps that are longer nevertheless, the last examples are left out."""
+"""Margin of a step's examples below the mean capacity of its microbatches, in standard deviations. Steps
+that still do not fit leave out their last examples."""
 _CORPUS_STREAM, _STEP_STREAM = 0x736F75726365, 0x73746570
 
 
 @dataclass(frozen=True, eq=False)
 class SteppedText(MixedText):
-    """Several weighted corpora in one token store, one in each step. Shares are of the steps."""
+    """Several weighted corpora in one token store, one per step. Shares are shares of the steps."""
 
     def lengths_of(self, corpus: CorpusSlice) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed sample of a corpus's examples."""
@@ -42,12 +42,12 @@ class SteppedText(MixedText):
         return self.store.lengths(corpus.first + places)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of the corpus of the shortest examples, of which a step has the most."""
+        """Return the lengths of the corpus with the shortest examples, hence the most per step."""
         return min(map(self.lengths_of, self.corpora), key=lambda lengths: float(lengths.mean()))
 
     @cached_property
     def statistics(self) -> LengthStatistics:
-        """Length statistics of the corpus of the shortest examples."""
+        """Length statistics of the corpus with the shortest examples."""
         return LengthStatistics.of(self.sample_lengths())
 
     def examples_of_step(self, corpus: CorpusSlice, shape: BatchShape, microbatches: int) -> int:
@@ -126,7 +126,7 @@ class SteppedWindows:
 
 
 def _joined(plans: list[PackPlan], sizes: list[int], capacity: int) -> PackPlan:
-    """Return one plan over the examples of several, one after the other; `sizes` are their numbers."""
+    """Concatenate plans into one; `sizes` are their numbers of examples."""
     documents, offsets, examples, placed = [], [np.zeros(1, np.int64)], 0, 0
     for plan, size in zip(plans, sizes, strict=True):
         documents.append(plan.documents[: plan.offsets[-1]] + examples)

@@ -38,7 +38,7 @@ def scores_of(batch: Microbatch) -> Tensor:
 
 
 def without_scored(batch: Microbatch, *, keeps_taught: bool = False) -> Microbatch:
-    """Return a microbatch whose scored examples are padding; those of a teacher may be kept, to be ranked."""
+    """Replace scored examples with padding; with `keeps_taught`, those with a teacher's scores stay."""
     if batch.scores is None:
         return batch
     first, scores = first_texts(batch), scores_of(batch)

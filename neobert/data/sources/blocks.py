@@ -26,7 +26,7 @@ class Block:
     Attributes:
         key: name that is unique in the source.
         size: approximate size in bytes, for a fair assignment.
-        corpus: place of its corpus in a mixture.
+        corpus: index of its corpus in a mixture.
     """
 
     key: str
@@ -88,7 +88,7 @@ def _slice(start: int, stop: int | None) -> SplitSlice:
 
 
 def _sliced(part: Part) -> Iterator[Block]:
-    """Yield the blocks of a slice. Documents are counted as far as its last bound, no further."""
+    """Yield the blocks of a slice. Documents are counted only up to its last bound."""
     last_bound, passed = max(part.start, part.stop or 0), 0
     for block in blocks_of(part.source):
         left = last_bound - passed

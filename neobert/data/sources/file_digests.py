@@ -31,7 +31,7 @@ def described_by_ends(path: Path) -> list[Any]:
 
 
 def size_and_ends(path: Path) -> list[Any]:
-    """Return size and a hash of the first and last 4 KiB, for text of which a process reads a part only."""
+    """Return size and a hash of the first and last 4 KiB, for text that a process reads only in part."""
     return [path.stat().st_size, digest_of_ends(path, _SHORT_END_BYTES)]
 
 

@@ -97,7 +97,7 @@ def listed_files(root: Path) -> Iterator[Path]:
                 yield from (Path(folder, name) for name in sorted(names))
 
 
-def why_not_text(file: Path) -> str:
+def unreadable_kind(file: Path) -> str:
     """Return `empty`, `FIFO`, `socket` or `device` for a file without readable text; else an empty string.
 
     Raises DAT001 for a broken link or a truncated file of 0 bytes.

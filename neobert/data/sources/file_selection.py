@@ -33,11 +33,11 @@ from neobert.data.sources.file_listing import (
     Place,
     is_saved_dataset,
     listed_files,
-    why_not_text,
+    unreadable_kind,
 )
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.unreadable import unreadable, way_to_text
+from neobert.data.sources.unreadable import conversion_to_text, unreadable
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined
 
@@ -80,7 +80,7 @@ class SkippedFiles(NamedTuple):
         return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
 
     def with_another(self) -> SkippedFiles:
-        """Return a copy that counts one file more."""
+        """Return a copy that counts one more file."""
         return self._replace(num_files=self.num_files + 1)
 
 
@@ -145,7 +145,7 @@ def select_files(
             raise selection.nothing_to_read(place.path, rows)
     if not selection.files:
         raise selection.nothing_to_read(places[0].base, rows)
-    selection.files[:] = _each_once(selection)
+    selection.files[:] = _without_duplicates(selection)
     if rows.is_plain_text:
         selection.files[:] = _with_text(selection, rows, can_open)
     refuse_two_formats(file.path for file in selection.files)
@@ -172,7 +172,7 @@ def check_file(path: Path) -> None:
     if not path.is_file():
         raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
     if kind_of(path) is None:
-        message, hint = way_to_text(suffix_of(path), path) or (
+        message, hint = conversion_to_text(suffix_of(path), path) or (
             f"is not in a supported format ({READABLE})",
             "convert the file to .jsonl or .txt, or correct its suffix",
         )
@@ -217,10 +217,10 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
     elif suffix_of(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
         selection.leave_out(file, path.name)
     elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
-        selection.leave_out(file, _kind_in_words(path), *_way_to_text(path))
+        selection.leave_out(file, _kind_in_words(path), *_conversion_to_text(path))
     elif kind in (TEXT, TOKEN_IDS) and not rows.is_plain_text:
         selection.leave_out(file, _kind_in_words(path))
-    elif other := why_not_text(path):
+    elif other := unreadable_kind(path):
         selection.leave_out(file, other)
     else:
         selection.files.append(file)
@@ -231,10 +231,10 @@ def _is_read_with_a_shard(path: Path) -> bool:
     return path.suffix in WITH_TOKEN_IDS and kind_of(shard) == TOKEN_IDS and shard.exists()
 
 
-def _way_to_text(path: Path) -> tuple[str, str]:
+def _conversion_to_text(path: Path) -> tuple[str, str]:
     """Return (reason, command) for any file of a format, whose stem is NAME, or for a file without suffix."""
     example = Path(f"NAME{_kind_in_words(path)}") if path.suffix else path
-    reason, hint = way_to_text(suffix_of(path), example) or ("", "")
+    reason, hint = conversion_to_text(suffix_of(path), example) or ("", "")
     return reason, hint
 
 
@@ -245,7 +245,7 @@ def _kind_in_words(file: Path) -> str:
     return suffix + file.suffix * is_packed if suffix or is_packed else file.name
 
 
-def _each_once(selection: Selection) -> list[TextFile]:
+def _without_duplicates(selection: Selection) -> list[TextFile]:
     """Return the sorted files without duplicates, real files before links."""
     real: dict[str, TextFile] = {}
     for file in sorted(selection.files, key=lambda file: (file.path.is_symlink(), file.path)):

@@ -30,7 +30,7 @@ class PreparedSource:
     column: str | None = None
 
     def open(self, state: State | None = None) -> Reader:  # noqa: ARG002
-        """Raise DAT001: there are tokens only."""
+        """Raise DAT001: only tokens are stored."""
         self.refuse("holds tokens, not text")
 
     def count(self) -> int:

@@ -24,7 +24,7 @@ from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
 MAX_FILES, MAX_CHARACTERS, CHARACTERS_OF_FILE = 64, 1 << 22, 1 << 16
-"""Number of files of which the first rows are read, characters of all of them, and of each at least."""
+"""Maximum number of files whose first rows are read, characters over all files, and minimum per file."""
 SAMPLE_CHARACTERS = 1 << 17
 NEEDS_PYARROW = ".zst"
 CanOpen = Callable[[Path], bool]

@@ -2,7 +2,7 @@
 
 Docstrings are parsed from source, and nothing is imported. Two interpreters of the same build give the same
 documents in the same order. Without `pydoc_data`, which some distributions leave out, the corpus has only
-docstrings, and its label names this.
+docstrings, and its label states this.
 """
 
 from __future__ import annotations

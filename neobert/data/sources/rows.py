@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import DatasetConfig
-from neobert.config.text_formats import way_to_table
+from neobert.config.text_formats import hint_for_plain_text
 from neobert.errors import ProjectError
 
 
@@ -234,7 +234,7 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
     if not rows.is_plain_text:
         names = ", ".join(field.name for field in rows.fields if field.name != TEXT) or "columns"
         tables = "set dataset.path to JSON lines, CSV, TSV or parquet"
-        hint = way_to_table(path) if isinstance(path, Path) else tables
+        hint = hint_for_plain_text(path) if isinstance(path, Path) else tables
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 
 

@@ -14,7 +14,7 @@ COLUMNS = ("messages",)
 PAIRS_NAME, PAIRS_COLUMNS = "builtin:questions", ("query", "positive")
 NUM_CONVERSATIONS = 300
 VERSION = 1
-"""Raise it with any change of the texts: prepared text is found again by it."""
+"""Increment on any change of the texts: prepared text is cached under this version."""
 _COLOURS = {
     "a lemon": "yellow",
     "grass": "green", "the sky": "blue", "snow": "white", "coal": "black", "blood": "red",

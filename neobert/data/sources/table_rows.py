@@ -33,7 +33,7 @@ MESSAGES = "messages"
 """Column of a row that is a list without columns: only conversations are written in that form."""
 _ONE_PER_LINE = "write one JSON object per line"
 _INDENTED = {"{": ".", "[": "'.[]'"}
-"""First lines of JSON that is indented, and what jq makes one line each of."""
+"""First lines of indented JSON, each with the jq filter whose results take one line each."""
 _RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
@@ -170,7 +170,7 @@ def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
 
 
 def delimiter_of(header: str, expected: str) -> str:
-    """Return what separates the fields of a table with this header, `expected` if the header has it."""
+    """Return the delimiter of a table with this header: `expected` if the header has it."""
     if expected not in header and (found := _SEPARATING.search(header)):
         return found[0]
     return expected

@@ -57,7 +57,7 @@ def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iter
 
 
 def _refused(path: Path, rows: RowFormat) -> str:
-    """Return how many of the first rows of a table are refused as text; empty for one row alone."""
+    """Return as text how many of the first rows of a table are refused; empty for a single row."""
     table, columns = read_table(path, rows), dict[str, str]()
     number, num_refused, part = 0, 0, "the first "
     with suppress(ProjectError):  # a malformed row ends the count
@@ -111,7 +111,7 @@ def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
 
 
 def delimiter_of(path: Path) -> str:
-    """Return what separates the fields of a CSV or TSV file. Raises DAT001 for a file that cannot be read."""
+    """Return the delimiter of a CSV or TSV file. Raises DAT001 for a file that cannot be read."""
     with opened(path) as handle:
         _, header = next(whole_lines(line_pieces(handle, path), path), (1, ""))
     return table_rows.delimiter_of(header, table_rows.DELIMITERS[str(kind_of(path))])

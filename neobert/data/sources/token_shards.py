@@ -26,7 +26,7 @@ _MAX_METADATA_BYTES = 1 << 16
 class TokenText(str):
     """Token ids of a document, as decimal numbers with commas between them.
 
-    As a text it is compared, hashed and counted like other documents; encoders take its ids as they are.
+    As text, the ids are compared, hashed and counted like other documents; encoders use the ids unchanged.
     """
 
     __slots__ = ()

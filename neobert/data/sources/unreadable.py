@@ -100,7 +100,7 @@ def unopened(path: Path, error: OSError) -> ProjectError:
     return unreadable(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
 
 
-def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
+def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
     """Return (description of the format, command that converts `path`), or None for an unknown suffix."""
     found = _KINDS.get(suffix)
     return None if found is None else (found[0], _for_file(found[1], path))
@@ -119,7 +119,7 @@ def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) ->
 
 
 def _encoding_without_mark(start: bytes) -> str:
-    """Return the UTF-16 in which every other byte is a control, as in Latin, Cyrillic or Arabic; else ""."""
+    """Return the UTF-16 variant, recognized by a control character as every other byte; else ""."""
     controls = [_num_controls(half) for half in (start[::2], start[1::2])]
     if len(start) < _FEW_BYTES or max(controls) < len(start) // 4 or min(controls) > len(start) // 8:
         return ""
@@ -127,7 +127,7 @@ def _encoding_without_mark(start: bytes) -> str:
 
 
 def check_first_line(line: str, path: Path) -> None:
-    """Raise DAT001 if the first line of a table is that in which spreadsheets read the delimiter."""
+    """Raise DAT001 if the first line of a table names the delimiter for spreadsheets (`sep=;`)."""
     if _DELIMITER_LINE.fullmatch(line):
         message = f"is {line.strip()}, which only spreadsheets read"
         raise unreadable(f"{path}:1", message, _for_content(_WITHOUT_FIRST, path))

@@ -23,7 +23,7 @@ from neobert.progress import Progress
 
 SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
 OF_BLOCKS = ("num_blocks", "blocks", DIGESTS, TEXTS)
-"""Values of a manifest entry that a text of one piece has no use for."""
+"""Values of a manifest entry that only a text in parts needs."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SplitRows:
 
     Attributes:
         documents: their number, for the progress; None if it is unknown.
-        budget: tokens of each block after which no other batch of it is written.
+        budget: tokens per block after which no further batch is written.
     """
 
     num_blocks: int

@@ -274,7 +274,7 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
 
 
 def empty_text(label: str, counts: Counts) -> ProjectError:
-    """Return DAT004 for a text of which nothing is left."""
+    """Return DAT004 for a text with nothing left to train on."""
     if counts.documents == 0:
         return ProjectError("DAT004", "has no documents", _SOURCE, label)
     return ProjectError(

@@ -1,4 +1,4 @@
-"""Checksums of prepared files, each computed once for a state of its file."""
+"""Checksums of prepared files, each computed once per state of its file."""
 
 from __future__ import annotations
 

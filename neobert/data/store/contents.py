@@ -110,7 +110,7 @@ def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> di
 
 
 def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
-    """Return mean, minimum and maximum of the scores in a side column; empty if there are none or unread."""
+    """Return mean, minimum and maximum of the scores in a side column; empty if none are read."""
     if not isinstance(store, SegmentStore):
         return {}
     for name in store.column_names:
@@ -126,7 +126,7 @@ def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
 
 
 def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Return the number of tokens of the initial weights, and of those with another id or none here."""
+    """Return the number of tokens of the initial weights, and how many have another id or none here."""
     weights = initial_weights(config)
     file = None if weights is None else folder_of_weights(Path(weights)) / TOKENIZER
     if file is None or not file.is_file():

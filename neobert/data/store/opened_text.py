@@ -28,7 +28,8 @@ Ints = NDArray[np.int64]
 def open_text(folder: Path, manifest: dict[str, Any], split: str) -> SegmentStore:
     """Map a split into memory.
 
-    Raises DAT001 for a missing file or a file of the wrong size, DAT009 if the process may not open as many.
+    Raises DAT001 for a missing file or a file of the wrong size, DAT009 if the process may not open that many
+    files.
     """
     described = manifest["splits"][split]
     if "parts" not in manifest:
@@ -50,7 +51,7 @@ def open_text(folder: Path, manifest: dict[str, Any], split: str) -> SegmentStor
 
 
 def _allow_open_files(number: int) -> None:
-    """Raise the limit of this process for open files: each mapped file keeps one."""
+    """Raise this process's limit on open files: each mapped file stays open."""
     needed = number + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

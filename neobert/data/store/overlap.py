@@ -1,6 +1,6 @@
 """Overlap of the splits and sources of a text, counted from digests of its rows.
 
-Beside the files of a split that is written, `train.digests` has the digest of each row with text, and
+Next to the files of a split that is written, `train.digests` has the digest of each row with text, and
 `train.texts` those of the texts of each row that are compared, [rows, texts].
 """
 
@@ -69,7 +69,7 @@ def _digests(name: str, written: Written) -> Iterator[Digests]:
 
 
 def count_copies(training: Iterable[Digests], evaluation: Digests) -> tuple[int, int]:
-    """Return how many training texts are in the evaluation text, and how many of its texts are in them."""
+    """Return how many training texts occur in the evaluation text, and how many of its texts in training."""
     known, sizes = np.unique(evaluation, return_counts=True)
     in_training, is_found = 0, np.zeros(len(known), dtype=np.bool_)
     for digests in training if len(known) else ():
@@ -97,7 +97,7 @@ def _count_shared_texts(splits: Mapping[str, dict[str, Any]], written: Written) 
 
 
 def _count_shared(sources: Sequence[Digests]) -> tuple[int, int]:
-    """Return the number of rows [rows, texts] with a text of another source, and that of all rows."""
+    """Return the number of rows [rows, texts] with a text of another source, and the number of all rows."""
     shared = 0
     for index, rows in enumerate(sources):
         others = [each.ravel() for each in (*sources[:index], *sources[index + 1 :])]

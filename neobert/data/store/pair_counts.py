@@ -10,15 +10,15 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.text_digests import text_digests, without_scored
 
 ROWS = 1024
-"""Pairs that are compared with all others at once."""
+"""Chunk of pairs that is compared with all pairs at once."""
 
 
 def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, float]:
-    """Return pairs per step, and of those without scores the share with a text of the query's own pair.
+    """Return pairs per step, and the share of other unscored pairs that repeat a text of a query's own pair.
 
     Args:
-        microbatches: the first ones of the run, of all ranks in their global order. A last step that lacks
-            some is not counted, unless it is the only one.
+        microbatches: the first ones of the run, of all ranks in their global order. An incomplete last step
+            is not counted, unless it is the only one.
         per_step: microbatches of a step, of all ranks; if these are fewer, they count as a part of a step.
     """
     size = max(1, min(per_step, len(microbatches)))

@@ -210,7 +210,7 @@ def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]
 
 
 def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: int) -> None:
-    """Raise DAT004 if the training text, without what is lost to its length, does not fill a microbatch."""
+    """Raise DAT004 if the training text, less tokens lost to truncation, does not fill a microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
     if has < holds:
         unit = "token" if shape.is_packed else "document"

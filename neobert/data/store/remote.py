@@ -38,8 +38,8 @@ MIB, GIB = 1 << 20, 1 << 30
 Result = TypeVar("Result")
 
 
-class _OtherContentError(OSError):
-    """Content that is not that of the manifest: cut off on the way, or replaced in the store."""
+class _ContentMismatchError(OSError):
+    """Content that differs from the manifest: truncated in transit, or replaced in the store."""
 
 
 def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None) -> Path:
@@ -127,12 +127,12 @@ class _Copy:
                 size += len(piece)
             if size != described["bytes"]:
                 stated = f"{described['bytes']:,}"
-                raise _OtherContentError(f"has {size:,} bytes, but the manifest states {stated}")
+                raise _ContentMismatchError(f"has {size:,} bytes, but the manifest states {stated}")
             if digest.hexdigest() != described["sha256"]:
-                raise _OtherContentError("does not match its checksum in the manifest")
+                raise _ContentMismatchError("does not match its checksum in the manifest")
 
     def _retried(self, action: Callable[[], Result], name: str) -> Result:
-        """Return the result of a read, which is repeated as reads of streamed text are."""
+        """Return the result of a read, with the retries of streamed text."""
         dataset, attempt = self.dataset, 0
         while True:
             try:
@@ -173,13 +173,13 @@ def _described(content: bytes, place: str) -> dict[str, dict[str, Any]]:
 
 
 def _is_of_a_part(name: str) -> bool:
-    """Return whether a file is in the folder of a part: a manifest from outside names no other place."""
+    """Return whether a file is in the folder of a part: a manifest from outside must not name other paths."""
     folder, _, file = name.partition("/")
     return PartNumber.of_folder(folder) is not None and "/" not in file and file not in ("", ".", "..")
 
 
 def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
-    """Remove the copies that were not used for longest, until another fits the limit. Raises DAT009."""
+    """Remove the least recently used copies until another one fits the limit. Raises DAT009."""
     if limit_gib is None:
         return
     if num_bytes > limit_gib * GIB:
@@ -198,7 +198,7 @@ def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
 
 def _lost(place: str, error: Exception) -> ProjectError:
     """Return DAT010 for a file that could not be copied."""
-    if isinstance(error, _OtherContentError):
+    if isinstance(error, _ContentMismatchError):
         message, hint = str(error), "copy the parts to the store again, and join them before"
     elif isinstance(error, FileNotFoundError):
         message, hint = "does not exist", "copy the part to the store again"

@@ -33,7 +33,7 @@ class LengthStatistics:
 
 
 class SegmentStore(ABC):
-    """Examples, each a segment of token ids, or several in a row with the column `GROUP`."""
+    """Examples: each is a segment of token ids or, with the column `GROUP`, several consecutive ones."""
 
     statistics: LengthStatistics
 
@@ -58,7 +58,7 @@ class SegmentStore(ABC):
 
     @abstractmethod
     def column(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield the values of a side column, [T] or [N] in all, file by file and in no other order."""
+        """Yield the values of a side column, [T] or [N] in all, file by file."""
 
     @abstractmethod
     def highest_id(self) -> int:

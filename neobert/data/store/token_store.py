@@ -38,7 +38,7 @@ CACHE_ELSEWHERE = "set dataset.cache_dir or NEOBERT_CACHE to a folder on another
 class TokenStore(SegmentStore):
     """Segments of token ids: segment i is `tokens[offsets[i]:offsets[i + 1]]`.
 
-    An example is a segment, or several ones in a row with the column `GROUP`.
+    An example is a segment or, with the column `GROUP`, several consecutive ones.
     `columns` are side columns by name, [T] for those in `token_columns`, else [N].
     """
 

@@ -253,7 +253,7 @@ class SegmentEncoder:
                     ids = array("I")
 
     def encodings(self, texts: list[str], *, has_offsets: bool = False) -> list[Encoding]:
-        """Tokenize texts, without framing; the faster way has no offsets."""
+        """Tokenize texts, without framing; faster without offsets."""
         # Set for each call: a pickle, which tokenizing processes receive, leaves it out.
         self.backend.encode_special_tokens = self.is_plain
         if has_offsets:

@@ -41,7 +41,7 @@ class Framing:
         return [*ids, *self.end]
 
     def unframed(self, ids: Sequence[int]) -> Sequence[int]:
-        """Return the ids of a text without its frame, or without the half of it that they have."""
+        """Return the ids of a text without its frame, or without the half of the frame that they have."""
         start = len(self.start) if self.start and tuple(ids[: len(self.start)]) == self.start else 0
         stop = max(start, len(ids) - len(self.end))
         return ids[start : stop if tuple(ids[stop:]) == self.end else len(ids)]
@@ -58,8 +58,8 @@ class Framing:
     def pieces(self, length: int, max_length: int) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the pieces of a text of `length` > 0 tokens: framed, at most `max_length` each.
 
-        `max_length` exceeds `size`. No piece is without text: if only `end` has no space, the last token of
-        the text joins it.
+        `max_length` exceeds `size`. Every piece contains text: if only `end` does not fit, its piece starts
+        with the last token of the text.
         """
         start = 0
         while True:
@@ -88,7 +88,7 @@ def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
 
 
 def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
-    """Return what a tokenizer adds to a text, or to a pair (`num_texts` 2): its post-processor, measured.
+    """Measure the framing that a tokenizer adds to a text, or to a pair (`num_texts` 2).
 
     The tokenizer must not truncate or pad.
     """

@@ -1,4 +1,4 @@
-"""Agreement of a tokenizer with token ids that another program wrote: decoded, they are tokenized again."""
+"""Agreement of a tokenizer with another program's token ids, measured by decoding and tokenizing again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
 def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
     """Return the number of `documents` that were compared; empty without files.
 
-    `returned` of them have their ids again after decoding and tokenizing, and `marked` of them have markers
+    `returned` of them have the same ids after decoding and tokenizing, and `marked` of them have markers
     of the tokenizer inside, where no document begins or ends.
     """
     markers = {*encoder.framing.start, *encoder.framing.end}

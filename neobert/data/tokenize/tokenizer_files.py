@@ -64,7 +64,7 @@ def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: b
 
 
 def _is_of_general_class(folder: Path) -> bool:
-    """Return whether a folder without a model has a tokenizer of no model's class, as a trained one.
+    """Return whether a folder without a model has a tokenizer of the general class, like a trained one.
 
     AutoTokenizer loads it as `PreTrainedTokenizerFast` too, after seconds of imports.
     """
@@ -80,7 +80,7 @@ def _is_of_general_class(folder: Path) -> bool:
 def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
     """Return TOK001 for a tokenizer that transformers failed to load.
 
-    For a folder without a tokenizer, the message names that; transformers reports a failed conversion.
+    For a folder without a tokenizer, the message states that; transformers reports a failed conversion.
     """
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():

@@ -61,14 +61,14 @@ class TokenizerBundle:
     def digest(self) -> str:
         """Sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
 
-        Computed when it is asked for: of a large vocabulary it takes seconds and hundreds of MB.
+        Computed on demand: for a large vocabulary, it takes seconds and hundreds of MB.
         """
         vocabulary = self.tokenizer.get_vocab()
         return _digest(self.tokenizer, _inert_names(vocabulary, self.vocab_size))
 
     @property
     def filler_id(self) -> int:
-        """Id that fills rows. No text attends to it, so any id serves where there is no padding token."""
+        """Id that fills rows. No text attends to it, so any id will do without a padding token."""
         return 0 if self.pad_id is None else self.pad_id
 
     @property
@@ -95,8 +95,8 @@ class TokenizerBundle:
     def ids_of_roles(self) -> dict[str, int | None]:
         """Return the ids of special tokens, by their names in a model's config.
 
-        The first and last token of an encoder's texts are its beginning and end if it names no others. An end
-        that also pads is only the end: the embedding of a padding token is not trained.
+        An encoder without bos and eos tokens gets the first and last token of its texts. An end token that
+        also pads is only the end: the embedding of a padding token is not trained.
         """
         roles = ("pad", "cls", "sep", "bos", "eos", "mask")
         ids = {role: getattr(self.tokenizer, f"{role}_token_id") for role in roles}
@@ -282,7 +282,7 @@ def _recognize_roles(tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def _add_roles(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Add the tokens that an encoder of masked words has and the tokenizer lacks, and frame texts by them."""
+    """Add the special tokens that a masked-LM encoder needs and the tokenizer lacks; frame texts by them."""
     missing = {role: _added_token(role) for role in ROLES_ADDED if getattr(tokenizer, role) is None}
     tokenizer.add_special_tokens(missing)
     framing = framing_of(tokenizer.backend_tokenizer)

@@ -26,8 +26,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train the tokenizer of a config on texts: the same texts make the same tokenizer.
 
-    That of a causal model names its first and last token bos and eos, and ends no text, which the model is
-    to continue. Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
+    For a causal model, the first and last token are named bos and eos, and no text ends with one, since the
+    model continues it. Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     if iter(texts) is texts:
         texts = list(head(texts))
@@ -50,7 +50,7 @@ def trained_size(config: TokenizerConfig) -> int:
 def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
     """Return the settings that the tokenizer to train depends on, JSON-serializable.
 
-    The values of earlier versions are left out, so that text that those have prepared is found again.
+    The values of earlier versions are left out, so that text prepared by them is still found.
     """
     size: dict[str, Any] = {config.algorithm: trained_size(config)}
     if config.chat_template is not None:

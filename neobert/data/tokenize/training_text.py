@@ -23,7 +23,7 @@ _LONG_WORD = re.compile(f"(?<!{_LETTER}){_LETTER}{{{MAX_WORD + 1},}}")
 def is_bert_uncased(config: TokenizerConfig) -> bool:
     """Return whether the tokenizer to train normalizes text exactly as bert-base-uncased does.
 
-    Earlier versions trained only this kind, so it stays as it was: a run of theirs trains it again.
+    Earlier versions trained only this kind, so it must not change: a run of theirs trains the same tokenizer.
     """
     return config.algorithm == "wordpiece" and config.lowercase and config.strip_accents
 

@@ -42,7 +42,7 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def continued(generator: Generator, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
-    """Return a prompt with its continuation, and why that ended."""
+    """Return a prompt with its continuation, and the reason why the continuation ended."""
     pieces: list[str] = []
     ids = generator.chat_prompt(prompt.messages) if prompt.messages else generator.text_prompt(prompt.text)
     ending = generator.generate(ids, sampling, pieces.append)

@@ -24,7 +24,7 @@ class Prompt:
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read the prompts of a file. Raises `ProjectError` with the line of the first one that is wrong."""
+    """Read the prompts of a file. Raises `ProjectError` with the line of the first invalid prompt."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may be inside a text
     except (OSError, ValueError) as error:

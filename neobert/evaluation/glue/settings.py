@@ -128,7 +128,7 @@ def is_neobert(model: Mapping[str, Any]) -> bool:
 
 
 def _pooling(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the pooling of a transformers classifier that has one way only."""
+    """Return the pooling of a transformers classifier that supports only one."""
     if is_neobert(model):
         return {}
     poolings = tuple(settings_of(HfModelConfig(config=str(folder)))[1].poolings)

@@ -14,7 +14,7 @@ import numpy as np
 
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.shards import Shards, what_changed, write_arrays
+from neobert.encoding.shards import Shards, describe_changes, write_arrays
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
 from neobert.runfiles.checkpoint.model_files import weights_digest
@@ -124,7 +124,7 @@ def _finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores
         found = Scores(values, counts, record["kernels"], record["seconds"], weights)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if changed := what_changed(earlier, identity):
+    if changed := describe_changes(earlier, identity):
         hint = "choose another output, or remove this file"
         message = f"this file is the result of another evaluation: {changed}"
         raise ProjectError("evaluate-output", message, hint, str(output), EXIT_USAGE)

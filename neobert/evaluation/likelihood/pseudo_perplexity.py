@@ -1,4 +1,4 @@
-"""Perplexity of texts by a causal model, and pseudo-perplexity by one of masked words."""
+"""Perplexity of texts by a causal model, and pseudo-perplexity by a masked-language model."""
 
 from __future__ import annotations
 

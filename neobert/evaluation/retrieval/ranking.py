@@ -50,7 +50,7 @@ def _descending(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _copies(corpus: Mapping[str, str]) -> tuple[list[int], list[int]]:
-    """Return the indices of the documents whose text an earlier document has, and those of the earlier."""
+    """Return the indices of documents with the text of an earlier one, and of those earlier documents."""
     first: dict[str, int] = {}
     sources = [first.setdefault(text, index) for index, text in enumerate(corpus.values())]
     copies = [index for index, source in enumerate(sources) if index != source]

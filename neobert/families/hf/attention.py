@@ -1,4 +1,4 @@
-"""Attention of transformers' models by this project: over packed documents, and as a formula. Needs torch.
+"""This project's attention for transformers models: packed, and as a plain formula. Needs torch.
 
 Both functions are in transformers' registry, by the names `PACKED` and `PLAIN`. A model passes them the
 arguments of its own forward, and its blocks their windows and scales; registered names have no masks.
@@ -24,7 +24,7 @@ from neobert.model.backends import Backend, BackendError, choose_backend, this_e
 
 PACKED, PLAIN = "neobert_packed", "neobert_plain"
 WITHOUT_EFFECT = frozenset({"position_ids", "use_cache"})
-"""Arguments of a model's forward that its blocks pass on, and that change no attention of an encoder."""
+"""Arguments of a model's forward that its blocks pass on, and that do not affect an encoder's attention."""
 
 
 def attend_packed(

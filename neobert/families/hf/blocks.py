@@ -117,7 +117,7 @@ def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> 
 
 
 def causal_attention(sizes: Sizes, **more: Any) -> AttentionSpec:
-    """Return causal attention over whole documents, or as `more` says."""
+    """Return causal attention over whole documents, with the fields `more` of `AttentionSpec`."""
     return AttentionSpec(
         heads=sizes.heads, kv_heads=sizes.kv_heads, head_size=sizes.head_size, direction="causal", **more
     )

@@ -59,7 +59,7 @@ LEFT_OUT = (
 )
 """Keys of a config.json that name code to run, or describe the file and not the model."""
 WHOLE_MODEL = "pass a folder with model.safetensors, of a model that needs no code of its own"
-"""Hint for a model to use, not to train."""
+"""Hint for a model that is loaded for inference, not for training."""
 TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
 
@@ -322,7 +322,7 @@ def _auto(auto_class: str) -> Any:
 
 
 def _without_pooler(auto_class: str, configuration: PretrainedConfig) -> dict[str, bool]:
-    """Return the argument by which an encoder alone has no pooling layer, whose weights would not train."""
+    """Return the argument that omits the pooling layer of a headless encoder: its weights would not train."""
     if auto_class != BARE:
         return {}
     takes = signature(AutoModel._model_mapping[type(configuration)].__init__).parameters

@@ -1,4 +1,4 @@
-"""Heads of the architectures: those of their descriptions, and those that tasks bring. Imports no torch."""
+"""Heads of the architectures: those of their descriptions, and those that tasks add. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading by transformers without its own output."""
+"""Loading with transformers, without its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.data.sources.hub import quiet
 
 @contextmanager
 def loading_quietly() -> Iterator[None]:
-    """Suppress the progress bar and the report of missing and unused weights, which the callers judge."""
+    """Suppress the progress bar and the report of missing and unused weights, which the callers check."""
     shows_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

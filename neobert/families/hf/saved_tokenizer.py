@@ -1,7 +1,7 @@
 """Tokenizer of a checkpoint as transformers reads it. Imports torch.
 
 For some types of models, transformers ignores the class that a saved tokenizer names, and builds the one of
-the type from its vocabulary: another tokenizer then splits text in another way, without a warning.
+the type from its vocabulary: text may then be split differently, without a warning.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def positions_of(trained: Mapping[str, Any]) -> int:
 def positions_of_section(model: ModelConfig, longest_row: int) -> int:
     """Return the longest sequence of a section: if null, that of its weights, but at least a row of the run.
 
-    A model that is tuned on short rows still reads texts as long as before.
+    A model fine-tuned on short rows keeps its maximum length.
     """
     if model.max_position_embeddings is not None:
         return model.max_position_embeddings

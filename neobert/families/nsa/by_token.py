@@ -1,6 +1,6 @@
 """Native sparse attention by its definition, token by token: what probes compare the kernels with.
 
-Written to be read, and without a function of the kernels or of the reference. Imports torch.
+Written for clarity; shares no code with the kernels or the reference. Imports torch.
 
 S tokens of a document, N query heads, K heads of keys and values, G = N / K, H channels of a head.
 """
@@ -72,7 +72,7 @@ def _weights(query: Array, keys: Array) -> Array:
 
 
 def _chosen(weights: NDArray[Any], own: int, spec: SelectedBlocks) -> list[int]:
-    """Return the selected blocks of a token in block `own`: the forced ones, then those of most weight."""
+    """Return the blocks that a token in block `own` selects: forced ones, then those of largest weight."""
     forced = sorted({0, max(0, own - 1), own})
     free = sorted(range(1, own - 1), key=lambda block: (-weights[block], block))
     return [*forced, *free[: max(0, spec.counts - len(forced))]]

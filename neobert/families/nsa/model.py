@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class NSAConfig(PretrainedConfig):
-    """Settings by fla's names; those that are absent change nothing in fla's model."""
+    """Settings by fla's names; the others do not affect fla's model."""
 
     model_type = "nsa"
 
@@ -94,7 +94,7 @@ def rotated(x: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1).to(x.dtype)
 
 
-class Last(NamedTuple):
+class LastCall(NamedTuple):
     """Gates [T, N, 3], selected blocks [T, K, B] and positions [T] of the last call, for telemetry."""
 
     gates: Tensor
@@ -115,7 +115,7 @@ class NativeSparseAttention(nn.Module):
         self.v_proj = nn.Linear(hidden, keys, bias=False)
         self.g_proj = nn.Linear(hidden, GATES * config.num_heads, bias=False)
         self.o_proj = nn.Linear(queries, hidden, bias=False)
-        self.last: Last | None = None
+        self.last: LastCall | None = None
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """Attend over x [T, D]."""
@@ -125,7 +125,7 @@ class NativeSparseAttention(nn.Module):
         )
         gates = self.gates(x)
         found = attend(rotated(q, rotation), rotated(k, rotation), v, gates)
-        self.last = Last(gates.detach(), found.blocks, rotation.positions)
+        self.last = LastCall(gates.detach(), found.blocks, rotation.positions)
         out: Tensor = self.o_proj(found.context.flatten(1))
         return out
 
@@ -270,7 +270,7 @@ class NSAForCausalLM(NSAPreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
     ) -> dict[str, Tensor | None]:
-        """Return the whole text: nothing is cached."""
+        """Return the whole text, since nothing is cached."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 

@@ -92,7 +92,7 @@ def block_means(x: Tensor, size: int) -> Tensor:
 
 
 def complete_blocks(place: Tensor, num_blocks: int, size: int) -> Tensor:
-    """Return which blocks end at or before each token, bool [S, C]: a mean shows all of its tokens."""
+    """Return which blocks end at or before each token, bool [S, C]: a mean contains all its tokens."""
     return torch.arange(num_blocks, device=place.device) < ((place + 1) // size)[:, None]
 
 

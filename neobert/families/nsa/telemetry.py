@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neobert.families.attention import SelectedBlocks
-from neobert.families.nsa.model import Last, NativeSparseAttention
+from neobert.families.nsa.model import LastCall, NativeSparseAttention
 from neobert.families.nsa.reference import is_forced
 from neobert.metric_names import SPARSE
 from neobert.parallel import World
@@ -68,7 +68,7 @@ def attention_metrics(
 def gate_statistics(gates: Tensor) -> Tensor:
     """Return the means of gates [T, N, 3], fp64 [9]: as `MEANS`, then the saturated share of each branch.
 
-    A gate's share is its value by the sum of the three; the entropy of the shares is at most log 3.
+    A gate's share is its value divided by the sum of the three; the entropy of the shares is at most log 3.
     """
     gates = gates.double()
     shares = gates / gates.sum(-1, keepdim=True).clamp(min=1e-30)
@@ -79,7 +79,7 @@ def gate_statistics(gates: Tensor) -> Tensor:
     return torch.cat([of_token, shares, is_saturated], -1).flatten(0, 1).mean(0)
 
 
-def selection_counts(last: Last, spec: SelectedBlocks) -> Tensor:
+def selection_counts(last: LastCall, spec: SelectedBlocks) -> Tensor:
     """Return counts of one layer over tokens and heads of keys, fp64 [4 + B].
 
     Blocks that the positions of the tokens predict, free choices, a checksum of the blocks, and the number of

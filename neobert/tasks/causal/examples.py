@@ -1,4 +1,4 @@
-"""Data layer of causal pretraining: documents with an end, whose targets are the next tokens."""
+"""Data layer of causal pretraining: documents with an end-of-text token; targets are the next tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WholeDocuments(Documents):
     """Data layer of causal pretraining: rows are documents, and every token but the first is a target."""
 
     def framing(self, tokenizer: TokenizerBundle) -> Framing:
-        """Return what frames a document: the tokenizer's own start, and the end of the text."""
+        """Return the framing of a document: the tokenizer's start, and an end-of-text token."""
         return framing_with_end(tokenizer)
 
     def target_rule(self, _tokenizer: TokenizerBundle) -> TargetRule:
@@ -29,7 +29,7 @@ class WholeDocuments(Documents):
         check_targets(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of documents with an end, which every task of such documents shares."""
+        """Return the identity that all tasks share whose documents have an end-of-text token."""
         return super().identity() | {"framing": "with an end that the tokenizer names"}
 
 

@@ -38,7 +38,7 @@ from neobert.tasks.labelled_table import (
 
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "score", "rating", "stars")
 AMOUNTS = ("score", "scores", "rating", "similarity", "points", "grade", "stars", "age", "year", "price")
-"""Names of columns whose many whole numbers are scores, also if they repeat."""
+"""Names of columns whose many whole numbers are scores even if they repeat."""
 CLASSES, REGRESSION = "classes", "regression"
 PAIRS = (
     ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
@@ -46,16 +46,16 @@ PAIRS = (
 )  # fmt: skip
 NUMBERED = (("1", "2"), ("a", "b"))
 SEPARATORS = (";", "|", ",")
-"""Characters between the labels of a text that has several."""
+"""Separators between the labels of a multi-label text."""
 WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9]+(?:[.,'][0-9]{3})*(?:[.,][0-9]*)?(?: ?[%$€£¥])?")
-"""A number as it is written for readers: `0,5`, `45%`, `$1,250.00`."""
+"""A number as written for human readers: `0,5`, `45%`, `$1,250.00`."""
 PLAIN_NUMBER = frozenset("+-.0123456789")
 MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
 """Texts that programs write for a missing value, in lower case."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
-    """Infer text, second text, label and kind of problem. Raises `ProjectError` if a column is unclear."""
+    """Infer text columns, label and problem. Raises `ProjectError` if a column is unclear."""
     columns, is_whole, keys = columns_of(text)
     by_name = {each.name: each for each in columns}
     stated = stated_column(by_name, LABEL_SETTING, named, text)
@@ -145,7 +145,7 @@ def _is_numbered(one: str, other: str) -> bool:
 
 
 def _problem(label: Column, text: Path, stated: str | None) -> Keys:
-    """Return the keys of the classes, or of scores."""
+    """Return the config keys for classes, or for scores."""
     problem = stated or _likely_problem(label, text)
     keys: Keys = {PROBLEM_SETTING: problem} if stated or problem == REGRESSION else {}
     if problem != REGRESSION:
@@ -154,7 +154,7 @@ def _problem(label: Column, text: Path, stated: str | None) -> Keys:
 
 
 def _likely_problem(label: Column, text: Path) -> str:
-    """Return what the values look like: many whole numbers are classes if they repeat, as ids do."""
+    """Return the likely kind of problem: many whole numbers are classes if they repeat, like ids."""
     is_amount = label.name.lower() in AMOUNTS or not label.repeats
     is_scored = label.has_fractions or (len(label.numbers) > MAX_NUMBERED and is_amount)
     return REGRESSION if is_scored and not _stated_names(label, text) else CLASSES
@@ -208,7 +208,7 @@ def _combined_note(names: Sequence[str]) -> list[str]:
 
 
 def _written_note(names: Sequence[str]) -> str:
-    """Return a note if all classes look like numbers, and one has a decimal comma or a sign of a unit."""
+    """Return a note if all classes look like numbers, and one has a decimal comma or a unit."""
     written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
     if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):
         return ""
@@ -218,7 +218,7 @@ def _written_note(names: Sequence[str]) -> str:
 
 
 def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on classes that may be one class, a missing value, or a sign that the header is missing."""
+    """Yield notes on possible duplicate classes, missing values and a missing header."""
     spelled = {name: unicodedata.normalize("NFKC", name).casefold() for name in names}
     counts = Counter(spelled.values())
     if alike := [name for name in names if counts[spelled[name]] > 1]:

@@ -19,7 +19,7 @@ LARGEST_SCORE = 3.4028234663852886e38
 class ClassLabel:
     """Parser of a class label: a class number, or a name from label_names.
 
-    Next to names, a number is a whole number of the format, as of a ClassLabel in `datasets`, and not a text.
+    With names, only an integer is a class number (as in a ClassLabel of `datasets`), not digits in text.
     """
 
     setting: str
@@ -83,7 +83,7 @@ def _text_of(value: object, place: str, setting: str) -> str | None:
 
 
 def _spellings(text: str) -> tuple[str, ...]:
-    """Return a label, and how another table may have it: a truth value, or a whole number with `.0`."""
+    """Return a label and its spellings in other tables: a truth value, or a whole number with `.0`."""
     whole = TRUTH_VALUES.get(text, text).removesuffix(".0")
     if not whole.removeprefix("-").isdecimal():
         return (text,)

@@ -86,7 +86,7 @@ class ScoredTexts:
         self._pairs: list[tuple[float, float]] = []
 
     def add(self, _item: Item, label: float | None, prediction: Prediction, _place: str) -> None:
-        """Keep the scores of a text, unless it has none of its own."""
+        """Keep the predicted and the true score of a text, unless the true score is missing."""
         if label is not None:
             self._pairs.append((prediction[PREDICTION], label))
 

@@ -18,7 +18,7 @@ from neobert.tasks.rank_data import task_over
 from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
 
 MAX_CLASSES = 4
-"""Limit of planted classes: each needs its own token and several texts that contain the token."""
+"""Maximum number of planted classes: each needs its own token and several texts that contain the token."""
 
 
 def build(run: TaskInputs) -> Task:

@@ -55,7 +55,7 @@ class Pairs:
         return PairEncoder(texts, *prompts, reads_scores(self.config))
 
     def target_rule(self, tokenizer: TokenizerBundle) -> Queries:
-        """Return the target rule that marks the queries; for the mix, that of pretraining masks."""
+        """Return the target rule that marks the queries and, with a masked-LM loss, masks tokens."""
         if CONTRASTIVE.of(self.config).masked_lm_weight:
             return Queries(Documents(self.config).target_rule(tokenizer))
         return Queries()
@@ -92,7 +92,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class PairEncoder(RowEncoder):
-    """Encoder of rows as a segment for the query, and one for each document, the positive one first."""
+    """Encoder of rows as one segment for the query and one per document, the positive first."""
 
     query_prompt: str
     document_prompt: str
@@ -106,7 +106,8 @@ class PairEncoder(RowEncoder):
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows, without those that lack a query or a positive.
 
-        With `dataset.long_documents: drop`, rows with a long text are left out too; a long negative alone is.
+        With `dataset.long_documents: drop`, rows with a long query or positive are left out too. A long
+        negative is left out of its row.
         """
         counts, too_long = Counts(), None
         segments: list[list[int]] = []
@@ -182,7 +183,7 @@ class Queries:
     """Target rule: the first text of each example, which is a query, has the label 0; others are ignored.
 
     Attributes:
-        masking: masks the same tokens once more; None: nothing is masked.
+        masking: masks a copy of the tokens; None: no masking.
     """
 
     masking: TargetRule | None = None

@@ -84,7 +84,7 @@ def _negatives(columns: Mapping[str, Column]) -> list[Column]:
 def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
     """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
     found = (each for each in known_columns(columns, SCORES) if each is not positive)
-    return next((each for each in found if (each.is_list if has_negatives else _rates(each))), None)
+    return next((each for each in found if (each.is_list if has_negatives else _has_pair_scores(each))), None)
 
 
 def _unread(labels: Column) -> str:
@@ -93,8 +93,8 @@ def _unread(labels: Column) -> str:
     return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts are not to be similar"
 
 
-def _rates(column: Column) -> bool:
-    """Return whether values rate pairs: 0 and 1, truth values, or no numbers of a few classes."""
+def _has_pair_scores(column: Column) -> bool:
+    """Return whether values are scores of pairs: 0 and 1, truth values, or numbers other than class ids."""
     if {*column.values} == {*TRUTH_VALUES}:
         return True
     numbers = column.numbers

@@ -57,7 +57,7 @@ class Similarities(NamedTuple):
     """Similarities of queries and candidates.
 
     Attributes:
-        logits: cosine similarities by temperature, fp32 [Q, M]; false negatives have -inf.
+        logits: cosine similarities divided by the temperature, fp32 [Q, M]; false negatives have -inf.
         num_false: number of false negatives of all queries.
     """
 
@@ -85,7 +85,7 @@ def similarities(queries: Queries, candidates: Candidates, temperature: float) -
     """Compare queries with candidates.
 
     A false negative is a document with the text of the query or of its answer, or that answers another query
-    of the same text.
+    with the same text.
     """
     logits = queries.vectors @ candidates.vectors.T / temperature
     answers = candidates.digests[queries.targets]
@@ -98,10 +98,10 @@ def similarities(queries: Queries, candidates: Candidates, temperature: float) -
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """InfoNCE, the mean of whole vectors and of their first components (Matryoshka, arXiv:2205.13147).
+    """InfoNCE, averaged over whole vectors and their first components (Matryoshka, arXiv:2205.13147).
 
     Attributes:
-        widths: numbers of first components; empty: the whole alone.
+        widths: numbers of first components; empty: whole vectors only.
     """
 
     temperature: float
@@ -120,7 +120,7 @@ class Loss:
 
 
 def first_components(vectors: Tensor, width: int) -> Tensor:
-    """Return the first components of vectors [N, D], normalized; whole vectors are so already."""
+    """Return the first components of vectors [N, D], normalized; whole vectors already are."""
     return vectors if width == vectors.shape[1] else F.normalize(vectors[:, :width], dim=-1)
 
 

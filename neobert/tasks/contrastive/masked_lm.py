@@ -1,4 +1,4 @@
-"""Masked-LM loss next to the contrastive one, against forgetting: objective, term of the step, metrics.
+"""Auxiliary masked-LM loss against forgetting in contrastive training: objective, loss term, metrics.
 
 The model reads the texts of a microbatch once more, with masks, and the gradient of that pass is added.
 """
@@ -23,7 +23,7 @@ from neobert.tasks.contrastive.section import MASKED_LM_LOSS
 from neobert.training.loop.task import StepServices
 
 
-class Reading(NamedTuple):
+class VectorsAndScore(NamedTuple):
     """Vectors of the texts of a microbatch [K, D], and the score of its masked tokens."""
 
     vectors: Tensor
@@ -41,22 +41,22 @@ class MixedEmbedder(Embedder):
         self, num_targets: int, labels: Tensor, *, predicts_words: bool = False, **inputs: Any
     ) -> Tensor:
         """Return the vectors of the texts; with `predicts_words`, the summed loss of the masked tokens."""
-        plain, masked = readings_of(inputs)
+        plain, masked = split_inputs(inputs)
         return self.words(**masked) if predicts_words else super().forward(num_targets, labels, **plain)
 
     @torch.no_grad()
-    def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Reading:  # type: ignore[override]
+    def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> VectorsAndScore:  # type: ignore[override]
         """Return the vectors of the texts, and the score of the masked tokens."""
-        plain, masked = readings_of(inputs)
-        return Reading(super().evaluate(num_targets, labels, **plain), self.words.evaluate(**masked))
+        plain, masked = split_inputs(inputs)
+        return VectorsAndScore(super().evaluate(num_targets, labels, **plain), self.words.evaluate(**masked))
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the computations of the head over the vocabulary."""
+        """Return the work of the vocabulary head, for FLOP counts."""
         return self.words.module_work()
 
 
-def readings_of(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the inputs of the encoder, and the arguments of an objective of the masked tokens."""
+def split_inputs(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the inputs of a microbatch into those of the encoder and those of the masked-LM objective."""
     plain = {name: each for name, each in inputs.items() if "masked" not in name}
     masked = {"num_targets": inputs["num_masked"], "labels": inputs["masked_labels"]}
     return plain, {**plain, **masked, "input_ids": inputs["masked_ids"]}
@@ -76,7 +76,7 @@ class MaskedTerm:
     num_masked: int = 0
 
     def scale_of(self, world: World, batches: Sequence[Microbatch]) -> float:
-        """Return the factor on the summed loss of a microbatch of these."""
+        """Return the factor on the summed loss of each of these microbatches."""
         own = sum(batch.num_masked for batch in batches)
         (of_all_ranks,) = world.sum_over_ranks([own])
         self.num_masked += own
@@ -92,7 +92,7 @@ class MaskedTerm:
         self.loss_sum = found if self.loss_sum is None else self.loss_sum + found
 
     def take(self, world: World) -> dict[str, float]:
-        """Return the mean loss of all ranks, and reset it."""
+        """Return the mean loss over all ranks, and reset the sums."""
         loss_sum = torch.zeros(1) if self.loss_sum is None else self.loss_sum
         total = float(world.add_up(loss_sum.to(world.device, torch.float64).clone()))
         (num_masked,) = world.sum_over_ranks([self.num_masked])
@@ -108,7 +108,7 @@ class MixedMetrics(PairMetrics):
         self._losses: list[Tensor] = []
         self._num_masked = 0
 
-    def add(self, score: Reading, batch: Microbatch) -> None:  # type: ignore[override]
+    def add(self, score: VectorsAndScore, batch: Microbatch) -> None:  # type: ignore[override]
         """Add the vectors and the loss of a microbatch."""
         super().add(score.vectors, batch)
         self._losses.append(score.words.loss_sum.double())

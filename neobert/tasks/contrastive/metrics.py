@@ -57,7 +57,7 @@ class PairMetrics:
     def _of_ranks(self, world: World, vectors: Tensor, texts: Texts) -> dict[str, float | None]:
         """Return the means over the queries of all ranks; all are None without queries.
 
-        A document that is as similar as the answer is ranked before it, so equal vectors have no accuracy.
+        A document as similar as the answer is ranked above it, so identical vectors have accuracy 0.
         """
         queries, candidates, _ = gathered(world, vectors, texts)
         sums = torch.zeros(len(OF_RANKS), dtype=torch.float64, device=vectors.device)

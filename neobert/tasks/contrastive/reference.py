@@ -1,7 +1,7 @@
-"""The step of contrastive training as one graph over all microbatches, by which the rehearsal tests it.
+"""Reference contrastive step: one graph over all microbatches, compared with the step in the rehearsal.
 
-It shares the vectors and the rule of false negatives with the step, and nothing else: torch recomputes the
-activations, and an answer is found by the number of its example, not by an offset.
+It shares only the vectors and the false-negative rule with the real step: torch recomputes the activations,
+and answers are found by example number, not by offset.
 """
 
 from __future__ import annotations

@@ -33,16 +33,16 @@ FIRST_NEGATIVES = (
 )
 """Usual names of the column of the first hard negative."""
 SEPARATOR = "\x1e"
-"""Between the positives or negatives of a row, which becomes a space in a text: a row holds strings."""
+"""Separator of the positives or negatives of a row, which holds strings; a space replaces it in texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairRows(RowFormat):
-    """Rows of pairs. A table, or a row, without hard negatives has none.
+    """Rows of pairs. Hard negatives are optional, per table and per row.
 
     Attributes:
         negatives: fields of hard negatives, each a text or a list of texts.
-        most: most hard negatives of a row.
+        most: maximum number of hard negatives per row.
         score: field of the score of the positive, or of a list with that of each document; None: not read.
         may_lack_scores: whether a table may lack the column of scores.
     """
@@ -68,7 +68,7 @@ class PairRows(RowFormat):
         return chosen
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
-        """Return a copy that needs query and positive alone: a row may lack negatives."""
+        """Return a copy that requires only query and positive: a row may lack negatives."""
         needed = tuple(replace(field, column=columns[field.name]) for field in self.fields)
         return replace(self, fields=needed, negatives=())
 
@@ -111,7 +111,7 @@ class PairRows(RowFormat):
 
 
 def positives_of(row: Row) -> list[str]:
-    """Return the documents that answer the query, a pair each; a row of one text is its own document."""
+    """Return the documents that answer the query, one pair each; a text by itself is its own document."""
     joined: str = row.get(POSITIVE, row[TEXT])
     return [text for text in joined.split(SEPARATOR) if text.strip()]
 

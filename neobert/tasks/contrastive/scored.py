@@ -1,6 +1,5 @@
-"""Documents with scores: their similarities to the query of their example, and losses of these.
-
-An example of one document with a score is a scored pair, and one of several has the scores of a teacher.
+"""Scored documents: their similarities to the query of their example, and the losses. An example with one
+scored document is a scored pair; one with several has a teacher's scores.
 
 Shapes: K texts of a microbatch, N scored documents, D width of a vector.
 """
@@ -21,12 +20,12 @@ from neobert.parallel import World
 from neobert.tasks.contrastive.loss import first_components
 
 ABSENT = -1e9
-"""Logit of a document that an example lacks; minus infinity times no probability is NaN."""
+"""Logit of a document that an example lacks; -inf times a probability of 0 is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Scored documents of one or several microbatches, those of an example next to each other.
+    """Scored documents of one or several microbatches, grouped by example.
 
     Attributes:
         queries: place among the texts of the query of each document, int64 [N].
@@ -52,7 +51,7 @@ class Scored:
 
     @classmethod
     def joined(cls, parts: Sequence[Scored], sizes: Sequence[int]) -> Scored:
-        """Return the documents of several microbatches in a row; `sizes` are their numbers of texts."""
+        """Concatenate the documents of several microbatches; `sizes` are their numbers of texts."""
         moved, texts = [], 0
         for part, size in zip(parts, sizes, strict=True):
             moved.append(replace(part, queries=part.queries + texts, documents=part.documents + texts))
@@ -64,7 +63,7 @@ class Scored:
         return Scored(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
     def where(self, is_chosen: Tensor) -> Scored:
-        """Return the documents of a mask [N]."""
+        """Return the documents that a mask [N] selects."""
         return Scored(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
     def parts(self) -> tuple[Scored, Scored]:
@@ -83,8 +82,8 @@ class ScoreLoss:
 
     Attributes:
         temperature: divisor of the similarities.
-        teacher_temperature: divisor of the scores of a teacher.
-        widths: numbers of first components; empty: the whole alone.
+        teacher_temperature: divisor of a teacher's scores.
+        widths: numbers of first components; empty: whole vectors only.
     """
 
     temperature: float
@@ -108,7 +107,7 @@ class ScoreLoss:
         return torch.stack(own).mean(), torch.stack(all_ranks).mean()
 
     def distilled(self, similarities: Tensor, taught: Scored) -> Tensor:
-        """Sum over the queries the divergence of the similarities of their documents [N] from the scores."""
+        """Return the KL divergence of similarities [N] from a teacher's scores, summed over queries."""
         if not len(similarities):
             return similarities.sum()
         _, query, counts = taught.queries.unique_consecutive(return_inverse=True, return_counts=True)

@@ -28,15 +28,15 @@ class ContrastiveConfig(ConfigSection):
 
     positive_column: NonEmpty | None = key(
         None,
-        "Column of the document that answers the query, or of a list of them, a pair each; null: positive, "
-        "document, corpus, answer or another usual name.",
+        "Column of the document that answers the query, or of a list of such documents, one pair "
+        "each; null: positive, document, corpus, answer or another usual name.",
         affects="data",
     )
     positives: Literal["column", "dropout"] = key(
         "column",
-        "Document of a query. column: that of positive_column. dropout: the query itself, which dropout makes"
-        " another vector (unsupervised SimCSE, arXiv:2104.08821); needs model.dropout, and reads plain text, "
-        "too.",
+        "Document of a query. column: the text of positive_column. dropout: the query itself, "
+        "encoded again with other dropout (unsupervised SimCSE, arXiv:2104.08821); needs "
+        "model.dropout, and also reads plain text.",
         affects="data",
     )
     negative_columns: tuple[NonEmpty, ...] | None = key(
@@ -50,8 +50,9 @@ class ContrastiveConfig(ConfigSection):
     )
     score_column: NonEmpty | None = key(
         None,
-        "Column of the similarity of a pair (loss: CoSENT), or of a list of a teacher's scores, of the "
-        "document and each hard negative (loss: KL divergence); null: no scores are read (loss: InfoNCE).",
+        "Column of the similarity of a pair (loss: CoSENT), or of a list of a teacher's scores "
+        "for the document and each hard negative (loss: KL divergence); null: no scores are read "
+        "(loss: InfoNCE).",
         affects="data",
     )
     scored_eval_path: NonEmpty | None = key(
@@ -68,12 +69,14 @@ class ContrastiveConfig(ConfigSection):
         None, 'Text before each document, such as "passage: "; null: none.', affects="data"
     )
     pooling: Literal["avg", "cls"] = key(
-        "avg", "Vector of a text: mean of the token vectors, or that of the first token.", affects="model"
+        "avg",
+        "Vector of a text: mean of the token vectors, or the vector of the first token.",
+        affects="model",
     )
     matryoshka_dims: tuple[PositiveInt, ...] = key(
         (),
-        "Lengths, such as [64, 128]: the first components of a vector are trained as a vector, too, with the "
-        "same weight as the whole.",
+        "Lengths, such as [64, 128]: the first components of a vector are also trained as a "
+        "vector, with the same weight as the whole (Matryoshka).",
         affects="numerics",
     )
     temperature: PositiveFloat = key(
@@ -88,14 +91,14 @@ class ContrastiveConfig(ConfigSection):
     )
     masked_lm_weight: NonNegativeFloat = key(
         0.0,
-        "Weight of the masked-LM loss of the same texts, added against forgetting; 0: none. Above 0, the "
-        "model has the masked-LM head, and each microbatch another pass.",
+        "Weight of a masked-LM loss on the same texts, added to reduce forgetting; 0: none. Above "
+        "0, the model has the masked-LM head, and each microbatch needs another pass.",
         affects="model",
     )
     alpha: Fraction = key(
         0.5,
-        "Sources of a mixture are drawn in proportion to weight x pairs^alpha, one in each optimizer step: 1 "
-        "repeats none more than others, 0 draws all equally often.",
+        "Sources of a mixture are drawn in proportion to weight x pairs^alpha, one per optimizer "
+        "step: 1 repeats no source more than another, 0 draws all equally often.",
         affects="data",
     )
 

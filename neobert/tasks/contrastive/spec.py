@@ -38,7 +38,7 @@ def evaluation_table(config: RunConfig) -> tuple[str, RowFormat] | None:
 
 
 def no_head(_config: RunConfig, shape: ModelShape) -> Head:
-    """Return the size of no head: vectors are pooled hidden states."""
+    """Return a head without parameters: vectors are pooled hidden states."""
     return Head(0, 0, shape.hidden_size, 1.0, is_per_document=True)
 
 
@@ -49,7 +49,7 @@ def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def by_config(config: RunConfig) -> Mapping[str, Any]:
-    """Return what the masked-LM loss changes: the head, the mask token, and keys that are read."""
+    """Return the fields that a masked-LM loss changes: head, mask token, and keys that are read."""
     if not CONTRASTIVE.of(config).masked_lm_weight:
         return {}
     return {
@@ -91,12 +91,12 @@ def reports(config: RunConfig, metric: Metric) -> bool:
 
 
 def has_one_loss(config: RunConfig) -> bool:
-    """Return whether no mixture has sources with and without scores, whose losses differ in size."""
+    """Return whether all steps have the same loss: scored and unscored sources of a mixture do not."""
     return CONTRASTIVE.of(config).score_column is None or not config.dataset.mixture
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield columns that are not read, first components that are all, and a batch that grows over sources."""
+    """Yield unread columns, too large Matryoshka widths, and batch-size warm-up with a mixture."""
     section, trainer = CONTRASTIVE.of(config), config.trainer
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
@@ -118,7 +118,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield a model without dropout, and columns that are not read where a text is its own document."""
+    """Yield contradictions of `positives: dropout`: a model without dropout, and unread columns."""
     from neobert.families.table import family_of  # which reads the tasks
 
     section, family = CONTRASTIVE.of(config), family_of(config)

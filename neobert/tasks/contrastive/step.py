@@ -1,9 +1,9 @@
 """Optimizer step of contrastive training: GradCache (arXiv:2101.06983).
 
 The negatives of a query are the documents of the whole step, over microbatches and ranks. The step computes
-the vectors of each microbatch without a graph, the gradient of the loss by these vectors, and then each
-microbatch again, with the same random numbers, for the gradient by the weights. The graph of one microbatch
-is in memory at a time, and the gradient is that of one graph over all.
+the vectors of each microbatch without a graph, the gradient of the loss with respect to these vectors, and
+then each microbatch again, with the same random numbers, for the gradient with respect to the weights. The
+graph of one microbatch is in memory at a time, and the gradient is that of one graph over all.
 
 Shapes: K texts of a microbatch, D width of a vector.
 """
@@ -29,8 +29,8 @@ from neobert.training.loop.task import StepServices
 
 
 @dataclass(slots=True)
-class Tally:
-    """Counts since the last line of metrics, of this rank; tensors on the device avoid a wait for it."""
+class StepCounts:
+    """Counts of this rank since the last line of metrics, kept on the device to avoid synchronization."""
 
     steps: int = 0
     pairs: int = 0
@@ -74,7 +74,7 @@ class Pass:
     generators: list[Tensor] = field(default_factory=list)
 
     def first(self) -> Tensor:
-        """Return the vectors [K, D]; record the state of the random generators before."""
+        """Record the state of the random generators, and return the vectors [K, D]."""
         self.generators = states_of_generators(self.trainer.world.device)
         return self.forward()
 
@@ -102,7 +102,7 @@ class ContrastiveStep:
     loss: Loss
     of_scores: ScoreLoss | None = None
     masked: MaskedTerm | None = None
-    tally: Tally = field(default_factory=Tally)
+    counts: StepCounts = field(default_factory=StepCounts)
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
         """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
@@ -116,7 +116,7 @@ class ContrastiveStep:
         with world.holding_gradients(trainer.module, is_last=ends), first:
             vectors = [each.first() for each in passes]
         found = [each.detach() for each in vectors]
-        self.tally.add_step(sum(batch.num_targets for batch in batches))
+        self.counts.add_step(sum(batch.num_targets for batch in batches))
         total, gradient = self.contrast(world, torch.cat(found), texts_of(batches, found))
         if self.of_scores is not None:
             of_scores, more = score_gradient(
@@ -139,10 +139,10 @@ class ContrastiveStep:
 
     def logged(self, world: World) -> dict[str, float]:
         """Return the metrics of training since the last call, over all ranks."""
-        return self.tally.take(world) | ({} if self.masked is None else self.masked.take(world))
+        return self.counts.take(world) | ({} if self.masked is None else self.masked.take(world))
 
     def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
-        """Return the loss of this rank's queries, and the gradient of all ranks' loss by its vectors."""
+        """Return the loss of this rank's queries, and the gradient of the global loss at its vectors."""
         queries, candidates, own = gathered(world, vectors, texts)
         anchors, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
         anchors.grad, documents.grad = torch.zeros_like(anchors), torch.zeros_like(documents)
@@ -153,7 +153,7 @@ class ContrastiveStep:
             loss.backward()
             total += loss.detach()
             num_false += false
-        self.tally.add(len(anchors), len(documents), num_false)
+        self.counts.add(len(anchors), len(documents), num_false)
         gradient = torch.zeros_like(vectors)
         gradient[texts.queries] = anchors.grad
         gradient[texts.documents] = world.add_up(documents.grad)[own]
@@ -161,7 +161,7 @@ class ContrastiveStep:
 
 
 def score_gradient(loss: ScoreLoss, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
-    """Return the loss of this rank's scored documents, and the gradient of all ranks' loss by its vectors."""
+    """Return the loss of this rank's scored documents, and the gradient of the global loss at its vectors."""
     vectors = vectors.clone().requires_grad_()
     own, of_all_ranks = loss.of(world, vectors, scored)
     (gradient,) = torch.autograd.grad(of_all_ranks, vectors)
@@ -188,7 +188,7 @@ def states_of_generators(device: torch.device) -> list[Tensor]:
 
 @contextmanager
 def random_numbers_from(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    """Draw random numbers from these states in the `with` block; later ones are as if it had drawn none."""
+    """Restore generator states in the `with` block; the states outside are unchanged."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.set_rng_state(states[0])
         if device.type == "cuda":

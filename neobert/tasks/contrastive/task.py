@@ -67,10 +67,10 @@ def build(run: TaskInputs) -> EmbeddingTask:
 
 
 def _longest_text(config: RunConfig, positions: int) -> int:
-    """Return the length in tokens at which readers of the checkpoint cut a text.
+    """Return the length in tokens at which the checkpoint truncates texts.
 
-    A model that is tuned on short pairs still reads texts as long as before: those that its weights declare,
-    else all that its `positions` allow. One from random weights has learned the rows of the run.
+    A model fine-tuned on short pairs keeps the length that its weights declare, else all of its `positions`;
+    a model from random weights has the row length of the run.
     """
     longest, weights = segment_length(config), initial_weights(config)
     if weights is None:
@@ -80,7 +80,7 @@ def _longest_text(config: RunConfig, positions: int) -> int:
 
 
 def objective_of(run: TaskInputs) -> Embedder:
-    """Build the vectors of a run, and its head over the vocabulary if masked words are mixed in."""
+    """Build the objective of a run, with a head over the vocabulary if a masked-LM loss is added."""
     config, section, rates = run.config, CONTRASTIVE.of(run.config), masking_rates(run.config.datacollator)
     if not section.masked_lm_weight:
         return Embedder(run.backbone, section.pooling)

@@ -60,7 +60,7 @@ class Texts:
 
     @classmethod
     def joined(cls, parts: Sequence[Texts], sizes: Sequence[int]) -> Texts:
-        """Return the texts of several microbatches in a row; `sizes` are their numbers of texts."""
+        """Concatenate the texts of several microbatches; `sizes` are their numbers of texts."""
         moved, texts, documents = [], 0, 0
         for part, size in zip(parts, sizes, strict=True):
             moved.append(

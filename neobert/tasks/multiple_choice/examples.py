@@ -46,7 +46,7 @@ class ChoiceRows(LabelledRows):
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Return examples of as many choices as a row may have, and a random one as the right one."""
+        """Return examples with the maximum number of choices, of which a random one is right."""
         most = MULTIPLE_CHOICE.of(self.config).max_choices
         place = np.arange(len(lengths)) % most
         last = len(lengths) - len(lengths) % most

@@ -26,7 +26,7 @@ from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
 
 LABELS = ("label", "answerKey", "answer_key", "correct", "gold", "answer")
 STARTS = {"sent1": "sent2"}
-"""Column of the text that begins each choice, by that of the prompt."""
+"""Column of the text that begins each choice, by the name of the prompt column."""
 NUMBERED = re.compile(r"((?:choice|ending|option|sol|alternative)s?[_ -]?)(\d+|[a-hA-H])")
 
 

@@ -15,7 +15,7 @@ LABEL, CHOICES = "label", "choices"
 FIRST = "A"
 """Letter of the first choice, as in RACE."""
 SEPARATOR = "\n"
-"""Between the choices of a cell, whose line ends become spaces: a row's text is one string."""
+"""Separator of the choices of a cell: a row's text is one string. Line ends in choices become spaces."""
 
 
 class Choices(str):
@@ -48,7 +48,7 @@ class ChoiceList:
 
 
 def joined(texts: Sequence[str]) -> str:
-    """Return texts as one, without empty ones at the end."""
+    """Join texts into one string, without empty ones at the end."""
     return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts).rstrip(SEPARATOR)
 
 
@@ -63,7 +63,7 @@ def label_cell(value: object, place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowCheck:
-    """Check of a row: it has as many choices as it may have, and its label names one of them.
+    """Check of a row: its number of choices is allowed, and its label names one of them.
 
     Attributes:
         columns: fields of the choices.

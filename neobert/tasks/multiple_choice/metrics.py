@@ -1,4 +1,4 @@
-"""Loss and accuracy of the chosen ones of a whole split."""
+"""Loss and accuracy of multiple choice over a whole split."""
 
 from __future__ import annotations
 

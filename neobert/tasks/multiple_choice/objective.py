@@ -37,7 +37,7 @@ class ChoiceObjective(LabelledObjective):
 def by_row(logits: Tensor, labels: Tensor, groups: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Return logits [N, C] and labels [N] of rows from those of segments [N], whose rows are `groups` [N].
 
-    There are fewer rows than segments: the last ones have no choice and no label.
+    There are fewer rows than segments: the remaining rows have no choice and no label.
     """
     size = len(groups)
     number = torch.arange(size, device=groups.device)

@@ -23,7 +23,7 @@ def choice_fields(config: RunConfig) -> tuple[str, ...]:
 
 
 def choice_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those names of fields that are of single choices."""
+    """Return the names of fields that hold a single choice."""
     return tuple(name for name in names if name.startswith(CHOICE))
 
 

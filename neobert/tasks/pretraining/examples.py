@@ -28,9 +28,8 @@ from neobert.plugins.masking import PluggedMasking
 class Documents:
     """Data layer of pretraining: rows are documents, and the targets are masked tokens.
 
-    A special token that a document spells, such as "[SEP]", is that token: corpora mark boundaries so, and
-    prepared text is what its tokenizer makes of it everywhere. It is counted and never masked. Text about
-    tokenizers, where it is a word, has to escape it.
+    Special tokens spelled out in a document, such as "[SEP]", become special tokens, since corpora mark
+    boundaries this way. They are counted and never masked. Text about tokenizers has to escape them.
     """
 
     config: RunConfig
@@ -42,7 +41,7 @@ class Documents:
         return segment_encoder(tokenizer, length, dataset.min_length, dataset.long_documents, framing=framing)
 
     def framing(self, tokenizer: TokenizerBundle) -> Framing:
-        """Return what frames a document. A task that changes it names that in `identity`."""
+        """Return the framing of a document. A task with another framing records it in `identity`."""
         return tokenizer.framing
 
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:

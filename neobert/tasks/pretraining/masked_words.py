@@ -1,4 +1,4 @@
-"""A few masked words of the evaluation text, at which the model guesses.
+"""A few masked words of the evaluation text, which the model predicts.
 
 They show what a loss means: the texts are the same in every evaluation, and in every run on the same
 prepared text. The model runs on rows that nothing else reads, and draws no random number.
@@ -33,7 +33,7 @@ CANDIDATES_PER_TEXT = 4
 SHORTEST_WORD = 4
 """Letters of a word: shorter ones, such as "of", can be guessed without the text."""
 FEWEST_WORDS = 4
-"""Maskable words of a text, if there are such texts: others are mostly numbers and signs."""
+"""Minimum maskable words in a text, if any has that many: others are mostly numbers and signs."""
 _WORD_STREAM = 0x776F7264
 
 

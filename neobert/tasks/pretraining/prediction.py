@@ -23,7 +23,7 @@ from neobert.progress import OnProgress
 
 
 class MaskPredictor(Predictor[InferenceModel]):
-    """Predicts the most probable token at the mask of each text, which has one mask, and its probability.
+    """Predicts the most probable token, with its probability, at the only mask of each text.
 
     `predict` raises `ProjectError` for a text without a mask, or with several, after truncation.
     """

@@ -72,7 +72,7 @@ def start_of(value: object, place: str) -> int | None:
 def answers_of(row: Row) -> tuple[Answer, ...]:
     """Return the answers of a row, each with its place in the context, or None if it has no place.
 
-    An answer that is not where the row says, but once elsewhere, is there: places may count bytes.
+    An answer that occurs once, but not at its stated place, gets its actual place: rows may count bytes.
     """
     found: tuple[Answer, ...] = row[ANSWERS] or ()
     if (start := row.get(START)) is not None:
@@ -89,7 +89,7 @@ def _place_of(answer: Answer, context: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class RowCheck:
-    """Check of a row: each answer has a place in the context, and there is one if `needs_answer`."""
+    """Check of a row: each answer occurs in the context, and with `needs_answer` there is at least one."""
 
     needs_answer: bool
 

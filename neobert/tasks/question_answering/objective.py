@@ -20,7 +20,7 @@ LOWEST = -1e30
 
 
 class SpanObjective(LabelledObjective):
-    """Sum over windows the mean of two cross-entropies: of the answer's first and of its last token.
+    """Sum over windows of the mean cross-entropy of the answer's first and last token.
 
     Each is over the tokens of its own window, as in transformers' models for question answering.
     """

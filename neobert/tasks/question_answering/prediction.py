@@ -82,7 +82,7 @@ class AnswerPredictor(HeadPredictor):
         ]
 
     def _answer(self, context: str, found: Windowed, rows: NDArray[np.float64]) -> Prediction:
-        """Return the answer of the best window; `rows`: of `best_spans`, and the sum of log-partitions."""
+        """Return the answer of the best window. `rows`: `best_spans`, each with its sum of log-partitions."""
         if not len(rows):
             return dict(zip(SPEC.predicted, ("", None, None, None), strict=True))
         best = best_window(rows[:, :4], self.section.null_threshold)

@@ -31,7 +31,7 @@ class QuestionAnsweringConfig(ConfigSection):
     )
     windows_without_answer: Literal["no_answer", "ignored"] = key(
         "no_answer",
-        "Target of windows that lack the answer: no answer, which is the first token, or none.",
+        "Target of windows that lack the answer: no_answer, which is the first token, or ignored, no target.",
         affects="data",
     )
     max_answer_length: PositiveInt = key(
@@ -39,8 +39,8 @@ class QuestionAnsweringConfig(ConfigSection):
     )
     null_threshold: float | None = key(
         None,
-        "No answer is predicted if its score exceeds that of the best answer by more; null: each question "
-        "has an answer.",
+        "No answer is predicted if its score exceeds that of the best answer by more than this; "
+        "null: every question has an answer.",
         affects="model",
     )
 

@@ -48,7 +48,7 @@ class Windowed(NamedTuple):
     """A context in windows: none if neither it nor its question has a token.
 
     Attributes:
-        offsets: bounds of each token of the context in its characters, int64 [T, 2].
+        offsets: character bounds of each token of the context, int64 [T, 2].
         length: tokens of question and context, framed.
         is_one_sided: question or context has no token.
     """
@@ -93,7 +93,7 @@ class Windows:
             yield Windowed(offsets, found, num_tokens + self.pairs.framing.size, is_one_sided)
 
     def _windows(self, question: list[int], context: list[int]) -> Iterator[Window]:
-        """Yield windows that cover the context; a question of more than half of a row is cut."""
+        """Yield windows that cover the context; a question longer than half a row is cut."""
         framing = self.pairs.framing
         room = self.pairs.max_length - framing.size
         if len(question) + len(context) > room:

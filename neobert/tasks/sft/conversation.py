@@ -26,13 +26,13 @@ _ROLES = {
 """Roles by their names in the ShareGPT form too, whose `function_call` is an assistant that calls a tool."""
 SYSTEM_ROLES = ("system", "developer")
 THOUGHTS = ("reasoning_content", "thinking")
-"""Keys of a message whose values are what the assistant thought before its answer."""
+"""Keys of a message that hold the assistant's reasoning before its answer."""
 WRITTEN = ("content", "tool_calls", *THOUGHTS)
 """Keys of a message whose values templates write."""
 MEDIA = ("image", "images", "audio", "audios", "video", "videos")
-"""Columns of what a model of text cannot read."""
+"""Columns of media, which a text model cannot read."""
 OPTIONAL = ("system", "tools", *MEDIA)
-"""Columns that every form reads if a table has them: prompt of the system, tools, and what is refused."""
+"""Optional columns of every form: system prompt, tools, and media, which are refused."""
 UNTRAINED = ("train", "training", "loss")
 """Keys of a message that leave it out of the loss if they are false (axolotl, ms-swift), as weight 0 does."""
 PAIR = ("user", "assistant")
@@ -251,7 +251,7 @@ def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
 
 
 def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
-    """Read the turns before, an instruction, its input and the output (the form of Alpaca)."""
+    """Read earlier turns, an instruction, its input and the output (the Alpaca form)."""
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
@@ -284,7 +284,7 @@ FORMS = (
         "instruction and output", ("instruction", "output"), _of_instruction, ("input", "history", *OPTIONAL)
     ),
 )
-"""Forms in the order in which they are looked for: a table of messages may have a column `prompt` too."""
+"""Forms in search order: a table of messages may have a column `prompt` too."""
 
 
 def form_of(columns: Sequence[str] | Mapping[str, object]) -> Form | None:

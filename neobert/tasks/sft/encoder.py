@@ -189,7 +189,7 @@ class _Batch:
         conversations[name] = conversations.get(name, 0) + number
 
     def fault(self, kind: Fault, number: int, conversation: Conversation, reason: str) -> None:
-        """Count a fault of a conversation, which is the `number`th of the batch."""
+        """Count a fault of conversation `number` of the batch."""
         faults = self.counts.faults
         if (before := faults.get(kind.value)) is not None:
             faults[kind.value] = before.with_another()
@@ -208,14 +208,14 @@ class _Batch:
 
 
 def _beginning(conversation: Conversation) -> str:
-    """Return the beginning of the first message of the user, which finds a conversation in its file."""
+    """Return the beginning of the user's first message, to locate the conversation in its file."""
     messages = sorted(conversation.messages, key=lambda message: message.get("role") != "user")
     text = MARKED.sub("", str(messages[0].get("content", "")))
     return repr(printable(text[:SHOWN]))
 
 
 def without_post_processor(backend: Tokenizer) -> Tokenizer:
-    """Return a copy of a tokenizer without its post-processor: that may take the spaces out of offsets."""
+    """Return a copy of a tokenizer without its post-processor, which may strip spaces from offsets."""
     import json
 
     content = json.loads(backend.to_str())

@@ -80,7 +80,7 @@ def _size(objects: list[Any]) -> int:
 
 
 def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, dict[str, Any]]:
-    """Return the form of a row, and the key that names a column of another name."""
+    """Return the form of a row, and the config key for a column with an unusual name."""
     if SETTING in named:
         return form_of_column(named[SETTING]), {SETTING: named[SETTING]}
     if form := form_of(values):

@@ -2,7 +2,7 @@
 
 A copy of the tokenizer has its control tokens under other names, with noncharacters around them, and so has
 the text where the template wrote them. What a message spells is then text like any other, in its place:
-SentencePiece begins a text, and the text after a control token, in its own way.
+SentencePiece treats the start of a text, and text after a control token, specially.
 """
 
 from __future__ import annotations

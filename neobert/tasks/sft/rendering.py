@@ -2,7 +2,7 @@
 
 Usage: `python -m neobert.tasks.sft.rendering`. Reads JSON lines: first the template, then one conversation a
 line; writes one JSON line for each. transformers' sandbox keeps a template from files and attributes, but
-bounds neither time nor memory: here the kernel ends a template that does not end, and memory is limited.
+bounds neither time nor memory: here the kernel kills a template that does not end, and memory is limited.
 """
 
 from __future__ import annotations
@@ -158,9 +158,8 @@ def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
 
 @contextmanager
 def _limited(time_limit_s: float) -> Iterator[None]:
-    """End this process if the block takes more CPU time, whatever it does.
-
-    The time of a clock would end sound templates where processes wait for a core, or are suspended.
+    """End this process if the block exceeds a limit of CPU time. A wall-clock limit would also reject valid
+    templates while the process waits for a core or is suspended.
     """
     signal.setitimer(signal.ITIMER_PROF, time_limit_s)
     try:

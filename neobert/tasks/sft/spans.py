@@ -2,8 +2,8 @@
 
 A turn of the assistant lies between the generation prompt, which is rendered before it, and the end of the
 conversation as it was then. Both are found by rendering the conversation's beginnings (prefixes). A template
-that renders a turn differently once other messages follow has no such span, and the turn is refused: a model
-that is used would never see the text that it was trained on.
+that renders a turn differently once other messages follow has no such span, and the turn is refused: at
+inference, the model would never see the text that it was trained on.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from neobert.tasks.token_task import token_task
 from neobert.training.loop.task import Task, TaskInputs
 
 MARGIN = 1.25
-"""Supervised tokens of a microbatch relative to their mean, up to which the head has static shapes."""
+"""Capacity of the head, which has static shapes, relative to the mean of supervised tokens."""
 
 
 def build(run: TaskInputs) -> Task:
@@ -34,7 +34,7 @@ def build(run: TaskInputs) -> Task:
 
 
 def generation_of(config: RunConfig, backbone: Backbone, prepared: PreparedData) -> GenerationConfig:
-    """Return how the saved model generates: as its initial weights did, and it stops where turns end."""
+    """Return the generation config to save: that of the initial weights, with stops at the ends of turns."""
     generation, weights = backbone.model.generation_config, initial_weights(config)
     if weights is not None:
         with suppress(OSError):  # weights without a generation_config.json

@@ -47,8 +47,8 @@ class MarkedTokens:
 def tokenize(encode: Encode, conversation: Supervised) -> MarkedTokens:
     """Tokenize a conversation at once.
 
-    A token is supervised if it lies in a span. One that reaches beyond the end of a span by white space
-    alone does: special tokens may include the white space after them.
+    A token is supervised if it is in a span. White space beyond the end of a span is allowed: special tokens
+    may include the white space after them.
     """
     ids, offsets = encode(conversation.text)
     inside = _mask(len(conversation.text), conversation.spans)

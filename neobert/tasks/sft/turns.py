@@ -88,6 +88,6 @@ def _common(first: str, second: str) -> int:
 
 
 def _difference(first: str, second: str) -> str:
-    """Return where two texts part, quoted."""
+    """Return the first difference between two texts, quoted."""
     at = max(0, _common(first, second) - 10)
     return f"{first[at:][:SHOWN]!r} becomes {second[at:][:SHOWN]!r}"

@@ -14,7 +14,7 @@ from neobert.plurals import counted, listed
 CODE = "DAT020"
 TAGS = "tags"
 SEPARATOR = "\n"
-"""Between the words of a row: a row's text is one string, so that copies are found as for any other text."""
+"""Separator of the words of a row: its text is one string, so that copies are found as for any other text."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ NO_WORD = -1
 
 
 class WordPredictor(HeadPredictor):
-    """Predicts the label of each word, at its first token, as it was trained, and its probability.
+    """Predicts the label of each word at its first token, as in training, with its probability.
 
     A text that exceeds the length limit is cut between words, so that each word has a label. A word without
     a token, such as one of control characters, has none: null.
@@ -114,7 +114,7 @@ class LabelledWords:
         return self._tagging.entities(np.array(labels), np.zeros(len(labels), np.int64))
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy and scores by label of words; with labels of entities, the scores of those."""
+        """Return accuracy and scores by label, and scores of entities if labels mark them."""
         if not self._pairs:
             return {}
         scores = class_scores(self._pairs.elements(), self._classes, "words")

@@ -22,7 +22,7 @@ from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
 
 MAX_LABELS = 4
-"""Limit of planted labels: ten steps do not teach a narrow model the labels of a whole vocabulary."""
+"""Maximum number of planted labels: a narrow model cannot learn a whole vocabulary of them in ten steps."""
 
 
 def build(run: TaskInputs) -> Task:

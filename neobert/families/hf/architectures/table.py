@@ -36,7 +36,7 @@ PLACES = {
     "glm4": "glm4.GLM4",
     "opt": "opt.OPT",
 }
-"""Module beside this one, and name, of each architecture."""
+"""Module next to this one, and name, of each architecture."""
 BOUNDS = "its {} over the bounds of documents in a row"
 REFUSED = {
     "bloom": "its attention has biases by distance, and does not go through transformers' AttentionInterface",
