@@ -150,7 +150,7 @@ def warm_up(
 def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
     """Return, for each form, the faster peer and the throughput of both of our sides relative to it.
 
-    Ratios are medians over the rounds, with the least and the greatest.
+    Ratios are medians over the rounds, with minimum and maximum.
     """
     medians = {name: round(statistics.median(values)) for name, values in rates.items() if values}
     ours = [name for name in medians if name.startswith(OURS)]

@@ -61,7 +61,7 @@ TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "in
 LENGTH = 128
 GOALS = {"padded": 2.0, "unpadded": 1.3}
 PATIENCE_S = 100.0
-"""Of a peer for its next turn: its loading processes may hang, and the others would wait."""
+"""Time limit of a peer's turn: its loading processes may hang, and the others would wait."""
 
 
 def write_pairs(folder: Path, file: Path) -> None:

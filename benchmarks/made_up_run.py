@@ -77,7 +77,7 @@ def write_documents(path: Path, num_tokens: int) -> None:
 
 
 def lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
-    """Yield lengths of documents, markers included, until they add up."""
+    """Yield lengths of documents, markers included, until they sum to `num_tokens`."""
     while num_tokens > 0:
         drawn = round(math.exp(draw.gauss(math.log(150), 0.86)))
         length = min(PACKED_LENGTH, max(8, drawn))

@@ -63,7 +63,7 @@ def train(
 
 
 def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
-    """Return the median rate over the steps of all runs but their first ones."""
+    """Return the median rate over the steps of all runs, excluding their first steps."""
     return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
 
 

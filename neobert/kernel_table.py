@@ -255,8 +255,8 @@ FLA_ARGUMENTS = (
 )
 TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
-# Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs. Without
-# `features` a row computes attention in both directions alone, as the kernels of the blocks do.
+# Rows are in the order in which `auto` tries them; sdpa is the fallback if none of them runs. Without
+# `features` a row has bidirectional attention only, like the kernels of the blocks.
 _ATTENTION = (
     AttentionKernel(
         name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,

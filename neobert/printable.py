@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Replace unprintable characters (control characters, line breaks, bidi marks) by U+FFFD.
+    """Replace unprintable characters (control characters, line breaks, bidi marks) with U+FFFD.
 
     Args:
         keep: unprintable characters that are not replaced, such as a tab.

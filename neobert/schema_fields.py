@@ -55,7 +55,7 @@ LONGEST_SEQUENCE = 2**24
 """fp32, in which positions are computed, has no larger consecutive integers."""
 SequenceLength = Annotated[int, gt(0), le(LONGEST_SEQUENCE)]
 MOST_BLOCKS = 10_000
-"""Plan and rules go over the blocks one by one."""
+"""Plan and rules iterate over the blocks."""
 NumBlocks = Annotated[int, gt(0), le(MOST_BLOCKS)]
 NonNegativeInt = Annotated[int, ge(0)]
 PositiveFloat = Annotated[float, gt(0)]

@@ -10,8 +10,8 @@ done.metrics().plot(y="train/loss")
 nl.predict(done.path, ["a fine film"])
 ```
 
-Importing it imports no torch. What it starts runs in child processes, with the checks and the results of the
-commands. Errors are `ProjectError`, with the place and the way out.
+Importing it imports no torch. Commands run in child processes, with the same checks and results as on the
+command line. Errors are `ProjectError`, with the place and a hint.
 """
 
 from neobert.errors import ProjectError

@@ -18,7 +18,7 @@ FORMAT = ("--output-format", "json")
 
 
 def report_of(*arguments: str) -> dict[str, Any]:
-    """Run a command and return its JSON report, of findings too. Raises the `ProjectError` that ended it."""
+    """Run a command and return its JSON report, with or without findings. Raises its `ProjectError`."""
     ended = subprocess.run(
         [sys.executable, "-P", "-m", MODULE, *arguments, *FORMAT],
         stdout=subprocess.PIPE,

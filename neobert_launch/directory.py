@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run that has started, also one that still runs. Its files are read on access.
+    """A run that was started, and may still be running. Its files are read on access.
 
     Raises `ProjectError` unless the path is a folder.
     """
@@ -42,7 +42,7 @@ class RunDirectory:
 
     @property
     def steps(self) -> list[int]:
-        """Steps of the checkpoints, in their order."""
+        """Steps of the checkpoints, in ascending order."""
         return sorted(checkpoint_steps(Path(self.path) / CHECKPOINTS))
 
     def checkpoint(self, which: str | int = "latest") -> Path:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TEXT, PAIR = "text", "pair"
 Table = Any
-"""A DataFrame, or what has `to_pandas`: tables of Arrow and polars, datasets; columns by name, or rows."""
+"""A DataFrame, or an object with `to_pandas` (Arrow, polars, datasets); columns by name, or rows."""
 
 
 def predict(
@@ -41,7 +41,7 @@ def predict(
         every_class: add the probability of each class.
         dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
 
-    Raises `ProjectError`, or `TypeError` if `texts` is one string or has bytes.
+    Raises `ProjectError`, or `TypeError` if `texts` is one string or contains bytes.
     """
     import pandas as pd
 
@@ -69,7 +69,7 @@ def encode(
 ) -> NDArray[np.float32]:
     """Return the embeddings of texts, float32 [texts, hidden size].
 
-    Raises `ProjectError`, or `TypeError` if `texts` is one string, or has pairs or bytes.
+    Raises `ProjectError`, or `TypeError` if `texts` is one string, or contains pairs or bytes.
     """
     import numpy as np
 

@@ -47,7 +47,7 @@ class Verdict:
 
 
 class Run:
-    """A run, selected by profile, run files and values. It does not change; `with_values` returns another."""
+    """A run, selected by profile, run files and values. Immutable; `with_values` returns a changed copy."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -120,7 +120,7 @@ class Run:
 
 
 def load_run(*files: str | Path, profile: str | None = None, values: Mapping[str, Any] | None = None) -> Run:
-    """Load a run from a named profile, run files and values of keys: the later replaces the earlier.
+    """Load a run from a named profile, run files and values of keys: later ones replace earlier ones.
 
     Raises `ProjectError` for a config that cannot be read or is invalid.
     """
@@ -128,7 +128,7 @@ def load_run(*files: str | Path, profile: str | None = None, values: Mapping[str
 
 
 def _overrides(values: Mapping[str, Any]) -> list[str]:
-    """Return values as overrides of the command line, which are read as YAML, of which JSON is a part."""
+    """Return values as overrides of the command line, which are read as YAML, a superset of JSON."""
     return [
         text_override(key, value) if isinstance(value, str) else f"{key}={json.dumps(value)}"
         for key, value in values.items()

@@ -1,4 +1,4 @@
-"""Share of the 13-grams of texts that a training text has too."""
+"""Share of the 13-grams of texts that also occur in a training text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORD = re.compile(r"\w+")
 
 
 def shared_grams(held_out: Mapping[str, Iterable[str]], training: Iterable[str]) -> dict[str, float]:
-    """Return the share of the distinct 13-grams of each held-out text that the training texts have too."""
+    """Return the share of the distinct 13-grams of each held-out text that occur in the training texts."""
     wanted = {name: {gram for text in texts for gram in grams(text)} for name, texts in held_out.items()}
     every = set().union(*wanted.values())
     there = {gram for text in training for gram in grams(text) if gram in every}

@@ -1,7 +1,7 @@
 """Packages of the corpus: their versions, digests, domains and sides.
 
-A package is held out whole. When an archive replaces a version, the client finds it no more: name the new
-version and its digest here, and the corpus is another one.
+A package is held out whole. When an archive replaces a version, the client no longer finds it: enter the new
+version and its digest here, which changes the corpus.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ PACKAGES = (
 
 
 class CorpusError(SystemExit):
-    """A package cannot be had as it is pinned."""
+    """Raised if a package cannot be obtained as pinned."""
 
 
 def fetch(package: Package, folder: Path) -> Path:

@@ -40,14 +40,14 @@ def paragraphs(name: str, content: bytes) -> Iterator[str]:
 
 
 def is_prose(text: str) -> bool:
-    """Tell whether a paragraph has enough words, and is not mostly signs."""
+    """Return whether a paragraph has enough words and is not mostly symbols."""
     if len(text.split()) < MIN_WORDS:
         return False
     return sum(each.isalpha() or each == " " for each in text) >= MIN_LETTERS * len(text)
 
 
 class Blocks(HTMLParser):
-    """Collects the text of block elements, code blocks and navigation left out."""
+    """Collector of the text of block elements, without code blocks and navigation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def html(content: str) -> list[str]:
 
 
 def pod(content: str) -> Iterator[str]:
-    """Yield the ordinary paragraphs of Perl's documentation, its formatting codes resolved."""
+    """Yield the ordinary paragraphs of Perl's documentation, with its formatting codes resolved."""
     is_text = True
     for block in re.split(r"\n\s*\n", content):
         if block.startswith("="):
@@ -144,4 +144,4 @@ PARSERS: dict[str, Callable[[str], Iterable[str]]] = {
     "json": descriptions,
     "dict": dictionary,
 }
-"""By the ending of a file's name, compression apart."""
+"""By the suffix of a file's name, ignoring compression."""

@@ -78,7 +78,7 @@ def part_of(name: str) -> str:
 
 
 def is_dense_softmax(name: str) -> bool:
-    """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax.
+    """Return whether a kernel is the softmax of attention; that of the loss is a log-softmax.
 
     Inductor names a fused kernel after all its operators: that of the loss is also
     `_log_softmax__to_copy_prepare_softmax_online`.
@@ -109,7 +109,7 @@ def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
 
 
 def require_fused_attention(kernels: Iterable[Kernel], num_layers: int) -> str:
-    """Return the kind of attention; raise where a layer has a dense one.
+    """Return the kind of attention; raise if a layer has a dense one.
 
     A training step launches at least a forward and a backward kernel in each layer.
     """

@@ -57,6 +57,6 @@ def free_memory() -> None:
 
 
 def relative(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Return the median, the least and the greatest ratio of two sides over the rounds."""
+    """Return the median, minimum and maximum ratio of two sides over the rounds."""
     ratios = [round(a / b, 4) for a, b in zip(ours, theirs, strict=True)]
     return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}

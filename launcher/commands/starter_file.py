@@ -123,7 +123,7 @@ def content_of(starter: Starter, file: str) -> str:
         (f"  intermediate_size: {width}", ""),
         ("", ""),
         ("tokenizer:", "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"),
-        *([("  algorithm: bpe", "its tokens give a text back as it was")] * is_causal),
+        *([("  algorithm: bpe", "its tokens decode to the exact text")] * is_causal),
         (f"  vocab_size: {starter.vocab_size}", ""),
         ("", ""),
         ("dataset:", ""),

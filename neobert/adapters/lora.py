@@ -52,15 +52,15 @@ PEFT_TASKS = {
     "AutoModelForQuestionAnswering": "QUESTION_ANS",
     "AutoModelForCausalLM": "CAUSAL_LM",
 }
-"""Names of peft's tasks by auto class: it has none for the others."""
+"""peft's task names by auto class; peft has none for the others."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     """Freeze the encoder and add LoRA factors in place, as the config section `adapter` requests.
 
-    A head of labels remains trainable, that of tokens is frozen. B is initialized to zeros, so the model's
-    outputs do not change. Raises `ProjectError` TSK008 if peft is not installed or `adapter.target_modules`
-    has an unknown layer.
+    A head that predicts labels stays trainable; one that predicts tokens is frozen. B is initialized to
+    zeros, so the model's outputs do not change. Raises `ProjectError` TSK008 if peft is not installed or
+    `adapter.target_modules` has an unknown layer.
     """
     if not is_installed():
         message = "adapter.type lora needs peft, which is not installed"
@@ -110,7 +110,7 @@ def with_adapter(task: Task, config: RunConfig) -> AdapterTask:
 
 
 def trained_parts(backbone: Backbone, config: RunConfig) -> tuple[str, ...]:
-    """Return the name prefixes of the weights of the head that are trained next to the factors."""
+    """Return the name prefixes of the head weights that are trained along with the factors."""
     return backbone.head_parts if trains_head(config) else ()
 
 

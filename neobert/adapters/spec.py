@@ -16,7 +16,7 @@ INSTALL = f"pip install '{REQUIREMENT}'"
 def target_modules(adapter: AdapterConfig, shape: ModelShape) -> tuple[str, ...]:
     """Return the names of the layers with an adapter, as in `ModelShape.linear_layers`; by default, all.
 
-    A requested name is the whole name of a layer, or its end: `query` for `attention.self.query`.
+    A requested name is a full layer name or a suffix, such as `query` for `attention.self.query`.
     """
     requested = adapter.target_modules
     if requested is None:

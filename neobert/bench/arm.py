@@ -46,7 +46,7 @@ REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
 def of_whole_steps(config: RunConfig) -> RunConfig:
-    """Return a config whose steps after the first are those after the warm-ups of batch size and length."""
+    """Return a config whose warm-ups of batch size and length end after the first step."""
     pieces = int(piece_length(config) is not None)  # one, so that the shape has slots for them
     trainer = replace(
         config.trainer,
@@ -89,7 +89,7 @@ class Arm:
     def warm_up(self, count: int) -> dict[str, Any]:
         """Run `count` warm-up steps, including compilation, and discard their metrics."""
         seconds = self._advance(count)
-        # A run does this once, at its first logging step: half a second for what compilation left.
+        # Once in a run, at its first logging step: collecting what compilation left takes half a second.
         self._collector(self.trainer, StepReport(self.trainer.progress.step, {}))
         self._rows.clear()
         self._hooks = self._new_hooks()

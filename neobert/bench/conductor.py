@@ -28,7 +28,7 @@ Turns = dict[str, list[dict[str, Any]]]
 def conduct(request: Request) -> dict[str, Any]:
     """Run warm-up and all rounds; return the report.
 
-    The order of the arms alternates, so that a drift of clock rate or temperature favours neither of them.
+    The order of the arms alternates, so that a drift of clock rate or temperature favours neither.
     """
     with workers(request) as arms:
         about = {name: arm.call("describe") for name, arm in arms.items()}

@@ -158,9 +158,9 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 
 KINDS = {"nsa": "A model with native sparse attention, of flash-linear-attention"}
-"""Names of kinds of models in cards, by model_type, other than transformers'."""
+"""Descriptions in cards by model_type, for models that are not from transformers."""
 LIBRARIES = {"nsa": "fla.models"}
-"""Modules to import a model from, by its model_type, other than transformers."""
+"""Modules to import a model from, by model_type, if not transformers."""
 CHAT = """
 ```python
 from transformers import pipeline

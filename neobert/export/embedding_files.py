@@ -19,15 +19,15 @@ MODES = {"cls": "pooling_mode_cls_token", "avg": "pooling_mode_mean_tokens", "ma
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFiles:
-    """Settings by which a text becomes a vector.
+    """Settings that determine how a text becomes a vector.
 
     Attributes:
         pooling: avg, cls or max.
         width: number of components.
         max_length: longest text in tokens; longer ones are truncated.
         prompts: text before each text, by kind: query and document; empty ones are not written.
-        normalizes: vectors have the length 1.
-        default_prompt: name of the prompt before texts of no kind; None for no prompt.
+        normalizes: vectors have unit length.
+        default_prompt: name of the prompt for texts of no kind; None for no prompt.
         pools_prompt: the tokens of a prompt are pooled like those of the text.
     """
 

@@ -58,7 +58,7 @@ def write_hf_folder(
     (folder / "config.json").write_text(portable_config(model, dtype), encoding="utf-8")
     if model.can_generate():
         generation = copy.deepcopy(model.generation_config)
-        generation._from_model_config = False  # else transformers replaces it by the values of config.json
+        generation._from_model_config = False  # else transformers replaces it with the values of config.json
         text = generation.to_json_string(use_diff=True)
         (folder / "generation_config.json").write_text(text, encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):
@@ -71,7 +71,7 @@ def write_hf_folder(
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Return a floating-point tensor in this dtype; others, and all for None, as they are."""
+    """Cast a floating-point tensor to this dtype; others, and all tensors if it is None, are unchanged."""
     return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
 
@@ -123,13 +123,13 @@ def without_inert(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
 
 
 def with_plain_texts(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return tokenizer files for which special tokens that a text spells are plain text."""
+    """Return tokenizer files that treat special tokens spelled out in a text as plain text."""
     settings = json.loads(files.get(SETTINGS, b"{}")) | {"split_special_tokens": True}
     return {**files, SETTINGS: _settings_text(settings)}
 
 
 def with_longest_text(files: Mapping[str, bytes], tokens: int) -> Mapping[str, bytes]:
-    """Return tokenizer files that let a text have up to `tokens` tokens."""
+    """Return tokenizer files with a maximum text length of `tokens` tokens."""
     settings = json.loads(files.get(SETTINGS, b"{}")) | {"model_max_length": tokens}
     return {**files, SETTINGS: _settings_text(settings)}
 

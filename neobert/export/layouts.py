@@ -24,7 +24,7 @@ GATE, UP, GATE_AND_UP = ".ffn.w1.weight", ".ffn.w2.weight", ".ffn.w12.weight"
 
 
 def join_gates(state: Mapping[str, Tensor]) -> StateDict:
-    """Concatenate w1 (gate) and w2 (up) to w12; other tensors are unchanged.
+    """Concatenate w1 (gate) and w2 (up) into w12; other tensors are unchanged.
 
     Raises `ProjectError` EXP002 if a block has only one of them.
     """

@@ -1,4 +1,4 @@
-"""Weights that are computed or read one by one, for models larger than the memory of a host."""
+"""Weights that are computed or read one by one, for models larger than host memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
 
 
 def groups_of(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yield the names of weights in groups of at most `FILE_BYTES`, or of one weight that is larger.
+    """Yield weight names in groups of at most `FILE_BYTES`, or of a single larger weight.
 
     `sizes`: bytes of each weight.
     """

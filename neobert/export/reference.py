@@ -92,7 +92,7 @@ def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
 
 
 def differences(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return the largest difference of each output, scaled as `LIMIT`; infinite for other shapes or NaN."""
+    """Return each output's largest difference, scaled as `LIMIT`; infinite for a different shape or NaN."""
     return {name: _difference(array, actual.get(name)) for name, array in expected.items()}
 
 
@@ -100,7 +100,7 @@ def _difference(expected: NDArray[Any], actual: NDArray[Any] | None) -> float:
     if actual is None or expected.shape != actual.shape:
         return float("inf")
     gap = np.abs(expected.astype(np.float64) - actual.astype(np.float64)).max(initial=0.0)
-    # Not a number compares as smaller than any limit.
+    # NaN would pass any limit: NaN > limit is false.
     if np.isnan(gap):
         return float("inf")
     scale = 1.0 if expected.dtype.kind in "iu" else max(1.0, float(np.abs(expected).max(initial=0.0)))

@@ -1,6 +1,6 @@
 """Checks of a model folder's config.json against the headers of its weights, before a model is built.
 
-The file comes from outside: a wrong value would end in an error of a library, a model of any size, or wrong
+The file is untrusted: a wrong value could cause an error inside a library, a model of any size, or wrong
 outputs.
 """
 
@@ -27,7 +27,7 @@ FLAGS = ("rope", "rms_norm", "tie_word_embeddings")
 
 
 def refuse_other_settings(folder: Path) -> None:
-    """Raise `ProjectError` for a value of the wrong type, or for sizes that are not those of the weights.
+    """Raise `ProjectError` for a value of the wrong type, or for sizes that differ from the weights'.
 
     MOD006 names the wrong value, EXP005 both sizes, and EXP004 weights that cannot be read.
     """

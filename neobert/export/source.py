@@ -46,9 +46,7 @@ HEADS = tuple(name.removeprefix("Auto" if name == "AutoModel" else "AutoModel") 
 """Name suffixes of transformers classes that can be exported: models without a head, or with a task's."""
 
 OWN_TOKENIZER = "copy the files of the tokenizer used in training to this folder"
-REMOVED_HINT = (
-    "run the same command again: as a run saves, it removes checkpoints beyond trainer.save_total_limit"
-)
+REMOVED_HINT = "run the same command again: each save removes checkpoints beyond trainer.save_total_limit"
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -161,8 +159,8 @@ def embedding_of(
 def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
     """Load a folder's tokenizer. Raises `ProjectError` EXP001 if it is missing or has too many tokens.
 
-    One without a padding token gets another special token for it, because readers pad batches: no text
-    attends to padding.
+    Without a padding token, another special token is used, because readers pad batches; no text attends to
+    padding.
     """
     try:
         tokenizer = open_tokenizer(TokenizerConfig(path=str(folder)))

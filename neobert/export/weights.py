@@ -91,7 +91,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def _without_computed(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:
-    """Drop buffers that the model computes: older releases of transformers saved the positions of a BERT."""
+    """Drop buffers that the model computes: older releases of transformers saved BERT's position ids."""
     computed = {name for name, _ in model.named_buffers()} - own.keys()
     return {name: tensor for name, tensor in state.items() if name not in computed}
 
@@ -99,7 +99,7 @@ def _without_computed(state: StateDict, model: PreTrainedModel, own: Mapping[str
 def of_same_depth(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:
     """Return weights by their names in the model, and the names of head weights that an encoder leaves out.
 
-    The names of an encoder have the prefix `base_model_prefix` below a head, and none in an encoder alone.
+    Encoder weights have the prefix `base_model_prefix` in a model with a head, and none in a bare encoder.
     """
     prefix = f"{model.base_model_prefix}."
     below = {name for name in state if name.startswith(prefix)}

@@ -1,7 +1,8 @@
 """`python -m neobert.generation REQUEST.json`: replies to the conversations on standard input.
 
-Each line is a JSON object with the messages and the settings of one reply. Lines of JSON on standard output
-answer it: `ready` once, then for each reply its text in pieces, and `ending` or `error`. SIGINT ends a reply.
+Each line is a JSON object with the messages and the settings of one reply. The answers are lines of JSON on
+standard output: `ready` once, then for each reply its text in pieces, and `ending` or `error`. SIGINT ends a
+reply.
 """
 
 from __future__ import annotations

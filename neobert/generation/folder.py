@@ -1,4 +1,4 @@
-"""Folders of causal models, judged by their files and without torch."""
+"""Folders of causal models, recognized by their files without importing torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, model_folder, read_json
 
 HEAD, HEADS = "ForCausalLM", ("ForCausalLM", "GPT2LMHeadModel")
-"""The ends of the names of causal models; GPT-2 is older than their rule."""
+"""Class-name suffixes of causal models; GPT-2's predates the convention."""
 TEMPLATE_FILE = "chat_template.jinja"
 
 
@@ -24,7 +24,7 @@ def causal_folder(path: Path) -> Path:
     if not any(str(name).endswith(HEADS) for name in names):
         named = printable(", ".join(map(str, names))) or "no architecture"
         message = f"generates no text: config.json names {named}, not a model with {HEAD} at its end"
-        hint = "pass a causal model; labels, answers and masked words are those of neobert-launch predict"
+        hint = "pass a causal model; for labels, answers and masked words, use neobert-launch predict"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
     return folder
 

@@ -21,7 +21,7 @@ from neobert.printable import printable
 
 
 class _Pieces(TextStreamer):  # type: ignore[misc]
-    """Passes text on as soon as later tokens cannot change it."""
+    """Streamer that passes text on as soon as later tokens cannot change it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, on_text: Callable[[str], None]) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -33,7 +33,7 @@ class _Pieces(TextStreamer):  # type: ignore[misc]
 
 
 UNCHECKED = {"verbose": False}
-"""No warning of prompts that are longer than the rows of the training: `max_length` is the limit here."""
+"""Avoids a warning about prompts longer than the training rows: `max_length` is the limit here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Generator:
 
     @property
     def max_length(self) -> int:
-        """Most tokens of prompt and reply together."""
+        """Maximum number of tokens in prompt and reply together."""
         return int(
             getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length
         )
@@ -56,7 +56,7 @@ class Generator:
             encoded = self.tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, return_dict=True, tokenizer_kwargs=UNCHECKED
             )
-        except Exception as error:  # a template raises whatever it likes, such as for a system message
+        except Exception as error:  # a template may raise any exception, for example for a system message
             message = f"the chat template refuses the conversation: {printable(str(error))}"
             raise ProjectError("chat-template", message, exit_code=EXIT_USAGE) from error
         return [int(token) for token in encoded["input_ids"]]
@@ -64,7 +64,7 @@ class Generator:
     def text_prompt(self, text: str) -> list[int]:
         """Return the tokens of a text to continue, with what the tokenizer puts before a text."""
         ids: list[int] = self.tokenizer(text, **UNCHECKED)["input_ids"]
-        # A byte-pair tokenizer that ends each text would have the model begin another one.
+        # A byte-pair tokenizer that ends each text would make the model begin a new text.
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
     @torch.no_grad()
@@ -116,7 +116,7 @@ def _drawing(sampling: Sampling) -> dict[str, Any]:
 def load_generator(folder: Path, device: str | None, dtype: str | None, seed: int = 0) -> Generator:
     """Load the model of a `causal_folder`, and seed the draws.
 
-    Raises `ProjectError` for absent weights, and for a tokenizer that is absent or damaged.
+    Raises `ProjectError` for missing weights, and for a missing or damaged tokenizer.
     """
     torch.manual_seed(seed)
     tokenizer = from_path(folder, TokenizerConfig())

@@ -1,4 +1,4 @@
-"""Tensor descriptors: matrices whose blocks a GPU copies by itself, Hopper and Blackwell in data centres."""
+"""Tensor descriptors, with which Hopper and data-centre Blackwell GPUs copy blocks of matrices (TMA)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def copies_blocks(x: Tensor) -> bool:
-    """Return whether the device of x copies blocks by itself, into memory that holds those of a program.
+    """Return whether the device of x copies blocks by TMA, and has shared memory for those of a program.
 
     Older GPUs load them through registers, one after another, which is slower than programs with pointers.
     GPUs of capability 12 have 99 KiB of shared memory for a program, and the largest takes 192.
@@ -21,7 +21,7 @@ def multiprocessors(x: Tensor) -> int:
 
 
 def describe(tensor: Tensor, *block: int) -> Any:
-    """Return the descriptor of a tensor for blocks of this shape; beyond its end they have zeros."""
+    """Return the descriptor of a tensor for blocks of this shape; elements beyond its end are zeros."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor.from_tensor(tensor, list(block))

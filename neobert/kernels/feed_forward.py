@@ -1,8 +1,8 @@
 """Feed-forward branch of a block, with SwiGLU and its gradient in the epilogues of its products.
 
 T tokens, D hidden size, I intermediate size. The fused projection has the published layout: gate in the first
-half of its columns, up in the second half. GPUs without `copies_blocks` run a product and a pass in the place
-of each program.
+half of its columns, up in the second half. GPUs without `copies_blocks` run a product and a separate pass
+instead of each program.
 """
 
 from typing import Any

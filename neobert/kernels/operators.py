@@ -1,4 +1,4 @@
-"""Operators that `torch.compile` calls as they are, without a look inside."""
+"""Operators that `torch.compile` calls without tracing into them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def operator(function: Callable[..., Any]) -> Any:
 
 
 def fake_of(operator: Any) -> Callable[..., Any]:
-    """Decorate the function that returns empty results of an operator, for its shapes and dtypes."""
+    """Register the decorated function, which returns empty results of an operator, for shapes and dtypes."""
     decorate: Callable[..., Any] = torch.library.register_fake(operator.name(), lib=_LIBRARY)
     return decorate
 

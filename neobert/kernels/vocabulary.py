@@ -103,7 +103,7 @@ def _in_place_by_torch(
     z_loss: float,
     softcap: float | None,
 ) -> None:
-    """Replace logits [M, V] by the gradient of the summed loss in place; write the loss per row to losses."""
+    """Replace logits [M, V] in place with the gradient of the summed loss; write row losses to losses."""
     # One copy in the type of the losses (fp32 or wider) is enough: the softmax is computed in it, in place.
     wide = logits.to(losses.dtype, copy=True)
     if bias is not None:
@@ -231,7 +231,8 @@ def linear_cross_entropy(
     With softcap, logits are softcap * tanh(logit / softcap).
     Each such row adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
-    of the weight accumulates in fp32. None: the rows and the program for the device, `triton` on a GPU.
+    of the weight accumulates in fp32. None selects the rows and the program for the device, `triton` on a
+    GPU.
     """
     # Triton computes in fp32: fp64 is a reference.
     program = program or ("triton" if hidden.is_cuda and hidden.dtype != torch.float64 else "torch")

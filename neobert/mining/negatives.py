@@ -23,7 +23,7 @@ class Negatives:
 
     Attributes:
         rows: numbers of documents of each query, the closest first.
-        too_close: documents that were passed over because they may be answers that no row declares.
+        too_close: documents that were skipped because they may be answers that no row declares.
     """
 
     rows: list[list[int]]
@@ -39,9 +39,9 @@ def choose_negatives(
     max_share: float,
     device: torch.device,
 ) -> Negatives:
-    """Return the closest `most` documents of each query, with a score up to a share of that of its answers.
+    """Return the `most` closest documents of each query that score at most `max_share` of its answers.
 
-    That score is the lowest of its answers. Of a score s below 0, the share is s - |s| (1 - max_share).
+    The lowest score of its answers counts. For a score s below 0, the limit is s - |s| (1 - max_share).
 
     Args:
         queries, documents: unit vectors [Q, D] and [N, D].

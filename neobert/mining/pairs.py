@@ -17,7 +17,7 @@ POSITIVE = "positive"
 
 @dataclass(slots=True)
 class Distinct:
-    """Texts in their order, without those that differ from an earlier one in case or white space only."""
+    """Distinct texts in order; texts that differ only in case or white space count as one."""
 
     texts: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)

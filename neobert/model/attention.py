@@ -161,7 +161,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     is_blind = ~is_open.any(-1, keepdim=True)
     # A float mask is added as it is: its -inf hides, and other values bias the scores.
     scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    # Without the first fill a blind query's backward is 0 * NaN.
+    # Without the first fill, the backward of a query without keys is 0 * NaN.
     return scores.masked_fill(is_blind, 0.0).softmax(-1).masked_fill(is_blind, 0.0)
 
 

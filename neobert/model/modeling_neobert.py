@@ -38,7 +38,7 @@ NeoBERT.__module__ = __name__
 class NeoBERTLMHead(NeoBERTPreTrainedModel):
     """NeoBERT with a masked-language-model head: an untied decoder with bias, or a tied one without."""
 
-    accepts_loss_kwargs = True  # has transformers' Trainer pass num_items_in_batch
+    accepts_loss_kwargs = True  # makes transformers' Trainer pass num_items_in_batch
     fresh_parts = ("decoder.",)
     _tied_weights_keys: ClassVar[dict[str, str]] = {"decoder.weight": "model.encoder.weight"}
 

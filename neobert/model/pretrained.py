@@ -17,7 +17,7 @@ from .layers import EncoderBlock
 
 SCALED_STD = 0.02
 TRUNCATED_AT = 3.0
-"""Standard deviations at which the normal of `init: scaled` ends; 1.3 % of its spread is lost."""
+"""Standard deviations at which `init: scaled` truncates its normal, which loses 1.3 % of the spread."""
 
 
 class NeoBERTPreTrainedModel(PreTrainedModel):

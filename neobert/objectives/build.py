@@ -1,4 +1,4 @@
-"""Construction of the objective of tokens."""
+"""Construction of the token objective."""
 
 from __future__ import annotations
 

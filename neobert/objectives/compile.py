@@ -1,4 +1,4 @@
-"""Compilation of an objective, or its recording as CUDA graphs, as the run says."""
+"""Compilation of an objective, or its recording as CUDA graphs, as configured."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
     if obstacle is not None:
         return BackendError(*obstacle)
     try:
-        # A package can be installed and not import, for example after an update of torch.
+        # A package can be installed but fail to import, for example after an update of torch.
         if kernel.loader:
             import_kernel(kernel)
     except BackendError as error:

@@ -142,7 +142,7 @@ class TokenObjective(Objective):
         if positions is not None:
             positions, _ = self._targets(positions, labels, num_rows)
         hidden, labels = self._targets(hidden, labels, num_rows)
-        # Without gradients a chunk's logits are gone once they are scored; few logits are one chunk.
+        # Without gradients a chunk's logits are freed once they are scored; few logits are one chunk.
         rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
         places = repeat(None) if positions is None else positions.split(rows)
         first, *others = zip(hidden.split(rows), labels.split(rows), places, strict=False)

@@ -22,7 +22,7 @@ class Lion(GuardedOptimizer):
         weights = [own_part(each) for each in parameters]
         momenta = [own_part(self.momentum(each, "exp_avg")) for each in parameters]
         gradients = [own_part(each) for each in gradients_of(parameters)]
-        # The direction leans on the newest gradient more (1 - first beta) than the momentum that is kept.
+        # The direction weights the newest gradient more (1 - first beta) than the stored momentum does.
         directions = torch._foreach_lerp(momenta, gradients, 1 - group["betas"][0])
         torch._foreach_sign_(directions)
         torch._foreach_mul_(weights, self.shrinkage(group))

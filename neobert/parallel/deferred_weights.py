@@ -3,7 +3,7 @@
 Parameters are on the meta device; buffers, such as rotary frequencies, have their values: `to_empty` on a
 whole model would leave them as noise. The operations that initialize the parameters are recorded. They run
 later in the same order and from the same state of the random generator as in a model that is built with
-memory, so the values do not depend on the number of ranks. One parameter at a time is whole.
+memory, so the values do not depend on the number of ranks. Only one parameter at a time is in memory in full.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class DeferredWeights(TorchDispatchMode):
 
     @torch.no_grad()
     def fill(self, take: Callable[[str, Tensor], None]) -> None:
-        """Initialize the parameters; `take` receives the name and the values of one after the other.
+        """Initialize the parameters; `take` receives the name and values of each in turn.
 
         Leaves the random generator in the state that it has after building the model with memory.
         """
@@ -154,7 +154,7 @@ class DeferredWeights(TorchDispatchMode):
             elif index >= live.get(target, 0):
                 self._run(step, held)
             elif step.draws:
-                self._run(step, {})  # overwritten later: only the generator has to go on
+                self._run(step, {})  # overwritten later: only the generator has to advance
             for storage in {view.storage for view in _all(step)}:
                 if last[storage] == index and storage in held:
                     values = held.pop(storage)

@@ -79,8 +79,9 @@ def _norms_of(units: Sequence[nn.Module]) -> list[nn.Module]:
 def _gather_together(objective: Any, norms: Sequence[nn.Module]) -> None:
     """Make the norms of all units one more unit, which is gathered before each call of the objective.
 
-    Hooks of units of their own would be inside of compiled blocks, and cannot be compiled. Those of this one
-    never run, because nothing calls it: the root unit reduces its gradients at the end of a backward pass.
+    Separate units would have hooks inside compiled blocks, where hooks cannot be compiled. The hooks of this
+    unit never run, because nothing calls it: the root unit reduces its gradients at the end of a backward
+    pass.
     """
     objective.norms = nn.Sequential(*norms)
 
@@ -132,7 +133,7 @@ def _between_hooks(module: nn.Module, function: Any) -> Any:
 
 
 def hold_back(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
-    """Enable what a microbatch of a step sends: gradients over shards, and after the last one over replicas.
+    """Set what a microbatch communicates: gradients over shards and, after the last one, over replicas.
 
     `reduces`: reduce gradients over the shards and free gathered parameters.
     """
@@ -144,7 +145,7 @@ def hold_back(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
 
 @contextmanager
 def freed(module: nn.Module) -> Iterator[None]:
-    """Free the parameters that the `with` block gathered and no backward pass frees, at its end."""
+    """Free, after the `with` block, the parameters that it gathered and no backward pass frees."""
     try:
         yield
     finally:
@@ -187,7 +188,7 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def total_norm(tensors: Sequence[Tensor], replicas: int) -> Tensor:
-    """Return the total norm of sharded tensors, of which the ranks hold this number of copies.
+    """Return the total norm of sharded tensors, of which the ranks hold `replicas` copies.
 
     All ranks must call it. The squares are summed over all ranks: sums over the shards of each replica could
     differ in the last bit.

@@ -45,7 +45,8 @@ class World:
         mesh: the ranks of several processes, which read different data and average their gradients; None in
             a single process. With replicas of a sharded model, its dimensions are `replica` and `shard`, else
             it has only `dp`.
-        num_shards: parts of the model; of several ranks with the same one, a save writes that of the first.
+        num_shards: number of parts of the model; of ranks with the same part, the first one writes it in a
+            save.
         reshards: sharded parameters are freed after their forward (see `prepare`).
         dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
             named by `rank`.

@@ -75,8 +75,8 @@ class Assumptions:
         source: origin of these values.
         tokenizer: size of the run's tokenizer; None: derived from the config alone.
         epoch: size of an epoch of the run's data; None if unknown.
-        start: step that the run starts from, according to the names of checkpoint folders. The plan is of the
-            whole run; `neobert.plan.remaining` is of its remaining part.
+        start: step that the run starts from, according to the names of checkpoint folders. The plan covers
+            the whole run; `neobert.plan.remaining` covers the rest of it.
         hub_weights: initial weights that are a name on the Hub, not a folder here; otherwise empty.
     """
 

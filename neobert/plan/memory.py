@@ -32,7 +32,7 @@ KEPT_SHARE = 0.8
 """Share of the device's memory up to which fsdp2 keeps all blocks gathered: an estimate may be low."""
 
 MIN_ROWS, MAX_ROWS = 1024, 8192
-"""Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""
+"""Limits of the rows of a chunk, for any vocabulary size: products of fewer rows are memory-bound."""
 
 
 class Memory(NamedTuple):
@@ -102,7 +102,7 @@ def choose_resharding(
 ) -> Derived[bool | None]:
     """Derive whether ranks free the gathered weights of a block after its forward; None without fsdp2.
 
-    The plan asks with the memory that is declared for the device, the trainer with that of its own.
+    The plan passes the declared memory of the device, the trainer that of its own device.
     """
     requested = config.distributed.reshard_after_forward
     if kept_share(config) == 1:

@@ -32,7 +32,7 @@ UNCASED = Normalization(lowers_case=True, deletes_accents=True)
 
 
 def normalization_of(config: TokenizerConfig) -> Normalization | None:
-    """Return what a run's tokenizer does to words; None if its tokenizer.json is not on this machine."""
+    """Return how a run's tokenizer normalizes words; None if its tokenizer.json is not on this machine."""
     if config.path is None and config.name is None:
         return Normalization(config.lowercase, config.strip_accents)
     if (file := tokenizer_file(config)) is not None:

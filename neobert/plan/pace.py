@@ -107,7 +107,7 @@ def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
 
 
 def _matrices(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int, int]]:
-    """Yield numbers of equal matrices of a block, and the shorter and the longer side that each has."""
+    """Yield the count, the shorter side and the longer side of each kind of matrix in a block."""
     hidden, width, attention = shape.hidden_size, shape.feed_forward_width, shape.attention
     size, is_split = attention.head_size, config.optimizer.muon_split == "heads"
     for heads in (attention.heads, attention.kv_heads, attention.kv_heads):
@@ -219,7 +219,7 @@ def evaluation_s(config: RunConfig, tokens: float, tokens_per_second: float) -> 
 
 
 def _time_of_passes(config: RunConfig) -> float:
-    """Return the time of the passes over the tokens of a step, in that of one forward and backward pass."""
+    """Return the time of the passes over the tokens of a step, in units of one forward and backward pass."""
     passes = spec_of(config).passes(config)
     return passes.trained + FORWARD_SHARE * passes.repeated
 

@@ -1,4 +1,4 @@
-"""Bytes per token of texts, by the library of tokenizers: above the process boundary, loaded here alone."""
+"""Bytes per token of texts, measured with the tokenizers library, which the launcher imports only here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BYTES_PER_TOKEN = 4.0
 
 
 def bytes_per_token(texts: Sequence[str], config: TokenizerConfig) -> float:
-    """Return the bytes of UTF-8 per token of the texts: of English in WordPiece if that is not known."""
+    """Return the UTF-8 bytes per token of the texts; if unknown, those of English in WordPiece."""
     file = tokenizer_file(config)
     if file is None:
         return BYTES_PER_TOKEN

@@ -1,6 +1,6 @@
 """Plug-ins in a child process: imported from files that match the config, and called.
 
-Nothing of the launcher imports this module.
+The launcher never imports this module.
 """
 
 from __future__ import annotations

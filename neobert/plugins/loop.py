@@ -14,7 +14,7 @@ def fit_with_plugins(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
     """Train like `fit`; an error of a plug-in stops a run of one process like a stop request.
 
     The last complete step is then saved before the error is raised. Several processes cannot save, because
-    the others are in the middle of a step: the newest checkpoint counts.
+    the others are in the middle of a step: the run resumes from the newest checkpoint.
     """
     try:
         return fit(trainer, hooks)

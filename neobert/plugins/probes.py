@@ -1,7 +1,7 @@
 """Tests of plug-ins before a launch: does a function give the same results again, as a resumed run needs?
 
 `python -m neobert.plugins.probes REQUEST.json` prints the report. The launcher runs it in two processes with
-other string hashes, and compares the digests: the order of a set differs between them.
+different string hashes, and compares the digests: the order of a set differs between them.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def check_function(place: Place, kind: Kind, tree: ast.Module) -> None:
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module binds, also inside `if` and `try`."""
+    """Yield the names that a module binds, including those inside `if` and `try`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from (each.asname or each.name for each in node.names)
@@ -121,7 +121,7 @@ def _refuse_hidden(folder: Path, name: str) -> None:
     origin = installed_file(top)
     if origin is not None and (is_installed(Path(origin)) or not _is_below(origin, folder)):
         message = f"{str(folder / name)!r} is hidden by the installed module {top}"
-        raise PluginProblemError(message, f"rename {name.partition('/')[0]}, and the imports of it")
+        raise PluginProblemError(message, f"rename {name.partition('/')[0]}, and update its imports")
 
 
 def installed_file(top: str) -> str | None:

@@ -1,1 +1,1 @@
-"""Precision of the computation, one recipe a file. Imports no torch."""
+"""Precision of the computation, one recipe per file. Imports no torch."""

@@ -39,7 +39,7 @@ class LowRecipe(NamedTuple):
 
     @property
     def is_emulated(self) -> bool:
-        """Return whether it has the rounding of low precision, and not its speed."""
+        """Return whether it has the rounding of low precision but not its speed."""
         return self.capabilities == EVERY
 
     def runs_on(self, capability: Version) -> bool:

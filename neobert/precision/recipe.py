@@ -25,7 +25,7 @@ def sharding(function: str, conversion: Conversion, module: Any) -> None:
 
 
 class Recipe(NamedTuple):
-    """Precision in which a run computes. Weights, their gradients and optimizer state are fp32 in all.
+    """Precision in which a run computes. Weights, their gradients and optimizer state are always fp32.
 
     Types are torch's names.
 

@@ -1,4 +1,4 @@
-"""Documents of a microbatch: where their tokens are, other tokens for some, and other lengths for all."""
+"""Documents of a microbatch: positions of their tokens, and copies with other tokens or lengths."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Layout:
 
 
 def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
-    """Replace each token of the flat mask `is_other` by another token that occurs in the microbatch."""
+    """Replace each token of the flat mask `is_other` with another token that occurs in the microbatch."""
     known = batch.input_ids.unique()
     others = known[(torch.searchsorted(known, batch.input_ids) + 1) % len(known)]
     return replace(batch, input_ids=torch.where(is_other.view_as(batch.input_ids), others, batch.input_ids))
@@ -90,7 +90,7 @@ def with_lengths(batch: Microbatch, lengths: Sequence[int]) -> Microbatch:
 
 
 def texts_of_example(batch: Microbatch) -> int:
-    """Return the most texts of an example of the microbatch."""
+    """Return the largest number of texts in an example of the microbatch."""
     return int(batch.groups[batch.groups >= 0].bincount().max())
 
 

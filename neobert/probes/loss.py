@@ -1,7 +1,7 @@
 """Loss of a trained task against the attention of its model, in the step that trains it.
 
-The probes of `neobert.probes.attention` see the model alone. These see what a task makes of it: a compiled
-step, an objective that calls the model in its own way, a shift of its targets.
+The probes of `neobert.probes.attention` test only the model. These also test what a task does with it: a
+compiled step, an objective that calls the model in its own way, a shift of its targets.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def with_padding(batch: Microbatch) -> Microbatch:
 
 
 def with_half_as_padding(batch: Microbatch) -> Microbatch:
-    """Make padding of the second half of the examples of a packed microbatch, without changing its tokens."""
+    """Turn the second half of a packed microbatch's examples into padding, without changing its tokens."""
     assert batch.cu_seqlens is not None
     is_late = batch.groups > batch.groups.max() // 2
     num_segments = int(is_late.nonzero()[0])

@@ -1,8 +1,7 @@
 """Native sparse attention against its definition: selection, causality, isolation, density, heads, gates.
 
 The operator that a run would use is called with random queries, keys, values and gates of the model's heads.
-A result is either exact, a number of values that are not what they must be, or close: an error in units of
-rounding.
+A result is either exact (the number of wrong values) or approximate (an error in units of rounding).
 
 T tokens, N query heads, K heads of keys and values, H channels of a head.
 """
@@ -33,7 +32,7 @@ from neobert.tasks.rank_data import inputs_of
 from neobert.training.loop.task import Answer
 
 TIE = 1e-5
-"""Weights of blocks that differ by less may be selected one for the other."""
+"""Blocks whose weights differ by less than this may be selected in place of each other."""
 FAR = 4096
 """Position of a rotation that is compared; in bf16 it has the same value as its neighbours."""
 
@@ -123,7 +122,7 @@ def _is_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]
 
 
 def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks) -> Iterator[Answer]:
-    """Change later tokens, other documents, and another head of keys, and see what else changes."""
+    """Change later tokens, other documents, and another head of keys, and measure what else changes."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
     document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(device)
@@ -188,9 +187,9 @@ def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False
 
 
 def against_dense(operator: Operator, spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> float:
-    """Return the error of outputs and gradients where every block is selected and the window is as long.
+    """Return the error of outputs and gradients if every block is selected and the window is as long.
 
-    Both branches are then dense attention, and the outputs are that times the sum of their gates.
+    Both branches are then dense attention, and the outputs equal it times the sum of the gates.
     """
     assert spec.selected is not None
     length = spec.selected.size * spec.selected.counts

@@ -18,7 +18,7 @@ from neobert.training.loop.task import Answer
 def target_answers(batch: Microbatch) -> Iterator[Answer]:
     """Yield whether the targets of an unchanged microbatch are the next tokens of their own documents.
 
-    No answer about targets that the microbatch does not have.
+    Targets that the microbatch lacks yield no answer.
     """
     layout, ids, labels = Layout.of(batch), batch.input_ids.flatten(), batch.labels.flatten()
     is_target, one_on, two_on = labels != IGNORED, ids.roll(-1), ids.roll(-2)

@@ -59,7 +59,7 @@ BYSTANDERS = (
     "copy",
     "builtins",
 )
-# Schedules and masking rates lie next to the config that they are computed from.
+# Schedules and masking rates are defined next to the config that they are computed from.
 USERS = ("neobert.config.schedules",)
 
 

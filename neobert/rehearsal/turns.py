@@ -1,9 +1,8 @@
 """Steps in turns with another process: `python -m neobert.rehearsal.turns RESOLVED.json FOLDER NAME`.
 
 For turn k, the process waits for the file NAME_go_k, trains a few steps, and writes NAME_turn_k.json with
-their times and losses. So two processes can be timed one after the other on one device, several times: a
-device that gets warmer, or meets its power limit, does so for both. No file of the run is written. The
-process that started this one ends it.
+their times and losses. Two processes can thus be timed alternately on one device: a higher temperature or the
+power limit affects both. No file of the run is written. The process that started this one ends it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kinds of known-answer tests, which a rehearsal carries out and the rules judge."""
+"""Kinds of known-answer tests, which a rehearsal runs and the rules evaluate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attempt at a run: the newest launch in a run directory is the only one that changes it.
 
 A cluster starts a run again when it has lost a node, whose processes may still train, or return later and
-write. A lock does not keep them apart: file systems of a cluster may lock for each node alone. So each
+write. A lock cannot exclude them: file systems of a cluster may lock per node only. So each
 launch writes a token into the run directory; its trainer compares the token before it changes the run, and
 stops if another launch has replaced it. A process that is frozen between a comparison and the rename after it
 could still do this one rename.

@@ -58,7 +58,7 @@ def find_source(place: str, verify: Verify = verify) -> VerifiedCheckpoint:
 
 
 def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the config differences with which a run cannot continue a checkpoint on other text.
+    """Return the config differences that prevent a run from continuing a checkpoint on other text.
 
     Model and optimizer type must be equal; text, batch size and schedule may differ.
     """
@@ -67,7 +67,7 @@ def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any
 
 
 def tokenizer_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the config differences with which the current run would train another tokenizer.
+    """Return the config differences that would make the current run train another tokenizer.
 
     Empty if the config names an existing tokenizer, whose content has to be compared instead.
     """
@@ -99,7 +99,7 @@ def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
     """Return the config with the dataset and tokenizer sections of the source run.
 
-    Keys of `dataset` that only affect loading keep their value. A dataset plug-in is that of this run.
+    Keys of `dataset` that only affect loading keep their value. The dataset plug-in is this run's.
     """
     own = to_dict(config)
     text = {name: _of_earlier_versions(name) | source[name] for name in TEXT_SECTIONS}

@@ -47,8 +47,8 @@ def require_model_folder(path: Path) -> None:
     elif (path / RESOLVED).is_file():
         message = "the run has no checkpoint yet"
         hint = (
-            f"see whether the run is alive: neobert-launch status {shlex.quote(str(path))}; "
-            "its first checkpoint is that of step trainer.save_steps"
+            f"check whether the run is alive: neobert-launch status {shlex.quote(str(path))}; "
+            "its first checkpoint is saved at step trainer.save_steps"
         )
     elif reason := why_no_model(path):
         message = f"is {reason}"

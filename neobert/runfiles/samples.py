@@ -50,7 +50,7 @@ class Samples:
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def followed_by(self, evaluation: Evaluation) -> Samples:
-        """Return the samples with a further evaluation; of too many, one of the densest is left out."""
+        """Return the samples with a further evaluation; beyond the limit, one of the densest is dropped."""
         evaluations = [*self.evaluations, evaluation]
         if len(evaluations) > MAX_EVALUATIONS:
             del evaluations[_densest([each.step for each in evaluations])]

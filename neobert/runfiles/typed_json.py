@@ -1,6 +1,6 @@
 """JSON of another process or of a file, read into a dataclass by pydantic.
 
-pydantic is imported by the first call: commands that read no such JSON start 0.05 s of CPU time earlier.
+pydantic is imported by the first call, which saves commands that read no such JSON 0.05 s of CPU time.
 """
 
 from __future__ import annotations

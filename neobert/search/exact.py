@@ -17,7 +17,7 @@ from torch import Tensor
 BLOCK_ROWS = 4096
 QUERIES_AT_ONCE = 1024
 TIE_DIGITS = 6
-"""Digits after which scores are equal: copies of a text have sums that differ by their place in a block."""
+"""Digits to which scores are compared: scores of equal texts differ with their place in a block."""
 
 
 def best_rows(

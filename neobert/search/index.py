@@ -93,11 +93,11 @@ def require_new(folder: Path) -> None:
 
 
 def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> int:
-    """Write the files of an index next to its embeddings, which are written later; return the texts' number.
+    """Write the files of an index except the embeddings, which follow later; return the number of texts.
 
     Raises `OSError`.
 
-    Raises `ProjectError` if `identity`, that of the texts when they were encoded, is another one by now.
+    Raises `ProjectError` if the texts no longer have the `identity` that they had when they were encoded.
     """
     from neobert.data.tokenize.tokenizers import load_tokenizer  # imports torch, which takes seconds
     from neobert.encoding.tokens import TextTokenizer
@@ -138,7 +138,7 @@ def _write_texts(folder: Path, texts: Passages) -> tuple[int, int]:
 
 
 class Index:
-    """An index that was opened for search: texts and embeddings are read where they are needed."""
+    """Index opened for search; texts and embeddings are read on demand."""
 
     def __init__(self, folder: Path, header: Header) -> None:
         self.header = header

@@ -28,7 +28,7 @@ class TensorBoardSession:
 
         self._event, self._summary = Event, Summary
         self._writer: Any = EventFileWriter(str(run.run_dir / FOLDER))
-        # Has TensorBoard hide what earlier files hold of this step and later ones: this session repeats them.
+        # Makes TensorBoard hide this step and later ones in earlier files: this session logs them again.
         start = SessionLog(status=SessionLog.START)
         self._write(run.first_step, session_log=start)
 

@@ -61,8 +61,8 @@ def prepare_model(
 
     Each step needs the result of the one before: weights are loaded into the modules of their checkpoint; a
     recipe may replace those modules and their parameters, so it comes before everything that holds one of
-    them: compiled code, shards, an optimizer. Weights that will be sharded are only noted until then: no rank
-    ever holds all of them.
+    them: compiled code, shards, an optimizer. Weights that will be sharded are only recorded until then: no
+    rank ever holds all of them.
 
     Args:
         is_fresh: load `model.pretrained_checkpoint`, or keep random weights; False for a resumed run, which

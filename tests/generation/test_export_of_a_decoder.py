@@ -73,4 +73,4 @@ def test_a_decoder_is_not_told_to_pass_a_pooling_that_is_refused(chatty):
     from neobert.export.source import open_source
 
     reason = writer_of("sentence-transformers").refusal(open_source([chatty], None))
-    assert reason == "LlamaForCausalLM generates text, and embeds none"
+    assert reason == "LlamaForCausalLM generates text and has no embeddings"

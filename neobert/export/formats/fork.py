@@ -35,7 +35,7 @@ CLASSES = {
 
 
 def refusal(source: Source) -> str:
-    """Return the reason for which the fork's layout does not support this model; empty if it does."""
+    """Return the reason why the fork's layout does not support this model; empty if it does."""
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout supports masked language models only, not {type(source.model).__name__}"
     config = source.model.config

@@ -40,7 +40,7 @@ NAMES = {
 
 
 def refusal(source: Source) -> str:
-    """Return the reason for which llama.cpp cannot run this model; empty if it can."""
+    """Return the reason why llama.cpp cannot run this model; empty if it can."""
     if not source.is_neobert:
         return f"llama.cpp's {ARCHITECTURE} graph supports NeoBERT only, not {type(source.model).__name__}"
     if source.is_classifier:

@@ -1,7 +1,7 @@
 """Writer of a transformers folder: weights in fp32 or bf16, config, modeling code, tokenizer, model card.
 
-The outputs of a model with native sparse attention are not compared, because flash-linear-attention computes
-on a GPU only: its weights are, as that library reads them where it is installed.
+Of a model with native sparse attention, weights are compared instead of outputs, because
+flash-linear-attention runs on GPUs only. That library loads them if it is installed.
 """
 
 from __future__ import annotations

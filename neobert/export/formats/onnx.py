@@ -45,7 +45,7 @@ class Graph(nn.Module):
 
 
 def refusal(source: Source) -> str:
-    """Return the reason for which a model has no graph: it has other inputs or outputs; empty if it has."""
+    """Return the reason why a model has no graph (other inputs or outputs); empty if it has one."""
     name = type(source.model).__name__
     if name.endswith((OF_SPANS, OF_CHOICES)):
         return f"the ONNX graph supports rows of texts and one output, unlike {name}: pass --to hf"

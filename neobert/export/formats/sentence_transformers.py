@@ -14,12 +14,12 @@ SCORES_TEXTS = "ForSequenceClassification"
 
 
 def refusal(source: Source) -> str:
-    """Return the reason for which the model has no such export (its task, no pooling), or empty text."""
+    """Return the reason why the model cannot be exported (its task, or no pooling); empty if it can."""
     if source.is_classifier:
         use = " for CrossEncoder" if type(source.model).__name__.endswith(SCORES_TEXTS) else ""
         return f"the checkpoint is a classifier, not an embedding model: pass --to hf{use}"
     if source.model.can_generate():
-        return f"{type(source.model).__name__} generates text, and embeds none"
+        return f"{type(source.model).__name__} generates text and has no embeddings"
     if source.embedding is None:
         return f"{type(source.model).__name__} declares no pooling: pass --pooling avg, cls or max"
     return ""

@@ -42,7 +42,7 @@ class Writer:
         write: writes the files to an empty folder; returns further entries for conversion.json.
         reader: module in `neobert/export/readers` that loads the folder and computes outputs.
         expected: returns the reference outputs that the reader must reproduce.
-        refusal: returns the reason for which the format does not support a model; empty if it does.
+        refusal: returns the reason why the format does not support a model; empty if it does.
     """
 
     write: Callable[[Source, Path], dict[str, Any]]

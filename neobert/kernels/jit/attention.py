@@ -73,7 +73,7 @@ def attention_forward(
         scores = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], scores, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(scores, 1) * scale_log2)
         p = tl.exp2(scores * scale_log2 - new_peak[:, None])
-        # exp2(-inf) is 0 for the first block. No row is all -inf: it attends to itself at least.
+        # exp2(-inf) is 0 for the first block. No row is all -inf: it attends at least to itself.
         fade = tl.exp2(peak - new_peak)
         mass = mass * fade + tl.sum(p, 1)
         acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None])

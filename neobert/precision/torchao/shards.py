@@ -1,8 +1,9 @@
 """Gathering of sharded weights in fp8. Imports torch and torchao.
 
-FSDP2 asks the local part of a parameter what to send. torchao has a class of tensors that answers with a copy
-in fp8. Weights take that class right before they are sharded, and whatever stores or updates them reads the
-tensor within (`neobert.parallel.sharding.own_part`): neither checkpoints nor optimizers know of it.
+FSDP2 calls a hook of a parameter's local shard for the tensor to send. The hook of torchao's tensor class
+returns a copy in fp8. Weights take that class right before they are sharded, and whatever stores or updates
+them reads the tensor within (`neobert.parallel.sharding.own_part`): neither checkpoints nor optimizers see
+the class.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ LINK_HINT = "copy the checkpoint and follow its links (cp -rL), then resume from
 
 
 class IntactCheckpointError(ProjectError):
-    """Raised for a checkpoint that is not damaged: to skip it would repeat steps for nothing."""
+    """Raised for an unusable checkpoint that is not damaged: skipping it would repeat steps needlessly."""
 
 
 class StrayEntryError(IntactCheckpointError):

@@ -35,7 +35,7 @@ class FirstLoss:
 
     Attributes:
         parent: checkpoint that the weights are from.
-        loss: of the last evaluation of its run up to this checkpoint, on the same documents and masks.
+        loss: loss in the last evaluation of its run up to this checkpoint, on the same documents and masks.
     """
 
     parent: Path

@@ -15,7 +15,7 @@ FORGETTING = "forgetting"
 # Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361): a model of half the text has a loss
 # that is 7 % higher. The exponent is one of next tokens: for masked tokens, the limit is an estimate.
 LIMIT = 2**0.095
-MIX = "dataset.mixture with the old text in it keeps more, and so does a lower optimizer.lr"
+MIX = "to forget less, add the old text (dataset.mixture) or lower optimizer.lr"
 
 
 @dataclass(slots=True)

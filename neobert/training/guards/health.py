@@ -21,7 +21,7 @@ SLOW, FAST, CREEP, RETRIES, NO_GRADIENT = (
 # A line is compared with the lines before it; the first ones of a session still warm up.
 SETTLING_LINES = 2
 REFERENCE_LINES = 20
-# Single lines of a busy machine leave the band; several in a row on one side of it are another pace.
+# On a busy machine, single lines leave the band; several in a row on one side are a change of pace.
 SPEED_BAND = 0.1
 SUSTAINED_LINES = 5
 CREEP_SHARE = 1.1
@@ -53,7 +53,7 @@ class HealthWatch:
         step, config = report.step - 1, trainer.config
         pieces = piece_length_at(step, config, trainer.max_steps)
         if (kind_of_step := (microbatches_at(step, config.trainer), pieces)) != self._kind_of_step:
-            # Other microbatches or pieces than at the last line: another usual speed.
+            # Microbatches or pieces changed since the last line, and with them the usual speed.
             self._kind_of_step = kind_of_step
             self._speeds.clear()
             self._side, self._outside = "", []

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 CODE, SPIKE_CODE = "NAN001", "SPK001"
 NO_SPIKES = GuardConfig(loss_spike_factor=None)
-# Of each loss in the mean: about the last fifty steps count.
+# Weight of each loss in the mean: about the last fifty steps count.
 WEIGHT = 0.04
 # A smaller mean, in nats per target, counts as this. A fine-tuned model that has learned its labels has a
 # loss of 0.001, and a single wrong one in a batch is a hundred times that without any divergence.

@@ -1,4 +1,4 @@
-"""Warning that the last evaluation of a run shows nothing that guessing would not."""
+"""Warning that the last evaluation of a run does not beat guessing."""
 
 from __future__ import annotations
 

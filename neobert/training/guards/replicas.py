@@ -14,7 +14,7 @@ from neobert.training.state.trainer import Trainer
 
 
 def compare_replicas(trainer: Trainer) -> None:
-    """Raise `ProjectError` DST005 if ranks with the same weights differ in a bit. All ranks call it.
+    """Raise `ProjectError` DST005 if ranks with the same weights differ in any bit. All ranks call it.
 
     Gradients are all-reduced before every update, so replicas stay equal. A flipped bit in the memory of one
     GPU, or a wrong update, is not visible in the loss, which is a mean over ranks.
@@ -44,7 +44,7 @@ def checksum(module: nn.Module) -> Tensor:
 
 
 def differing(sums: Sequence[int], num_shards: int) -> list[int]:
-    """Return the ranks whose checksum differs from the majority of their shard, or all of them without one.
+    """Return the ranks that differ from the majority of their shard, or all of its ranks without a majority.
 
     Neighbouring ranks have different shards.
     """

@@ -21,7 +21,7 @@ SETTLED_STEP = 200
 
 
 class SparseAttentionWatch:
-    """Hook for logging steps that warns about gates, and ends a run that reads other blocks than it must.
+    """Hook for logging steps that warns about gates, and ends a run that reads the wrong blocks.
 
     Dead gates get no gradient: they end a run after 10 lines in a row, if guard.on_degradation is stop.
     """

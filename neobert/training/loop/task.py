@@ -111,7 +111,7 @@ Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
 TINY = 1e-30
-"""Least divisor of a relative answer."""
+"""Smallest divisor of a relative result."""
 
 
 class Answer(NamedTuple):
@@ -168,7 +168,7 @@ class Task:
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
         worst_case: gives a microbatch the largest number of targets, to measure peak memory.
-        probe: known-answer tests of its own, on a microbatch of `worst_case`, next to those of every task
+        probe: the task's own known-answer tests, on a microbatch of `worst_case`, next to those of every task
             (`neobert.rehearsal.answers`). It may train.
         describe: returns strings and arrays that identify a microbatch's samples.
         flops: returns the FLOPs of a microbatch, forward and backward, without padding.
@@ -181,9 +181,9 @@ class Task:
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
-        reference_step: the same as one graph over all microbatches, by which the rehearsal tests `step`.
+        reference_step: the same as one graph over all microbatches, against which the rehearsal tests `step`.
             None: the gradient of a step is the mean over the targets of its microbatches.
-        logged: returns metrics of its own over all ranks, for a line of training metrics.
+        logged: returns the task's own metrics over all ranks, for a line of training metrics.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
         guesser: masked texts at which the model guesses after each evaluation; None without any.
     """

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 
-# At ten seconds a line this is a day; with the file before it, two.
+# At one line per ten seconds this is a day, or two with the rotated file.
 LIMIT_BYTES = 8 * 2**20
 SCHEMA_VERSION = 1
 # A loop that is not stuck notices within a step that another launch has taken over the run.

@@ -40,7 +40,7 @@ IS_HIGHER_BETTER = {
 
 
 def write_metric_files(run_dir: Path) -> None:
-    """Write the three files from metrics.jsonl, unless a later launch does.
+    """Write the three files from metrics.jsonl, unless a later launch has taken over.
 
     An `OSError` is logged and does not fail the run.
     """
