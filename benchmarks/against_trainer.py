@@ -83,7 +83,7 @@ def start(work: Path, name: str, log: Any) -> Child:
 def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
     """Compile, and profile a step; the arms that compile do so at the same time.
 
-    Returns the profile, or the error, of each: one that is to compile and has made no graph is an error.
+    Returns the profile, or the error, of each: an arm that should compile but made no graph is an error.
     """
     compiled = [name for name in children if name.endswith(COMPILED)]
     for name in compiled:

@@ -58,7 +58,7 @@ def rates_of_kernels() -> dict[str, float]:
 
 
 def starts() -> dict[str, Any]:
-    """Return the measured starts, by what a reader calls them."""
+    """Return the measured starts by their label in the figure."""
     found = measurement("start-up")["detail"]
     return {"empty": found["empty"], "warm": found["rehearsed_again"], "kept receipt": found["warm"]}
 

@@ -3,8 +3,8 @@
     python benchmarks/startup.py
 
 The commands take turns with `python -c pass`, so a busy machine slows all of them. All use a bytecode cache,
-even with PYTHONDONTWRITEBYTECODE. The exit code is 1 above a bar. A bar is about 10 % above the value
-measured when it was set; lower it with each improvement.
+even with PYTHONDONTWRITEBYTECODE. The exit code is 1 if a ratio exceeds its bar. A bar is about 10 % above
+the value measured when it was set; lower it with each improvement.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def taking_turns(
 
 
 def processor_s(command: list[str], environment: dict[str, str]) -> float:
-    """Return user and system time of a child that prints nothing. Raises RuntimeError where it fails."""
+    """Return user and system time of a child that prints nothing. Raises RuntimeError if the child fails."""
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     pid = os.posix_spawn(command[0], command, environment, file_actions=null)
     _, status, usage = os.wait4(pid, 0)

@@ -67,8 +67,8 @@ def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
 
 
-def apart(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> float:
-    """Return the largest relative difference of two runs' losses, over their steps."""
+def largest_difference(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]) -> float:
+    """Return the largest relative difference between the losses of two runs, over all steps."""
     return max(abs(a[TRAIN_LOSS] / b[TRAIN_LOSS] - 1) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -108,8 +108,8 @@ def main() -> None:
             "rates_of_runs": {
                 side: [rate([rows]) / ranks[side] for rows in runs] for side, runs in sides.items()
             },
-            "losses_apart": apart(sides["new"][-1], sides["old"][-1]),
-            "losses_of_first_and_last_new": apart(sides["new"][-1], sides["new"][0]),
+            "losses_apart": largest_difference(sides["new"][-1], sides["old"][-1]),
+            "losses_of_first_and_last_new": largest_difference(sides["new"][-1], sides["new"][0]),
             "losses": {side: [row[TRAIN_LOSS] for row in runs[-1]] for side, runs in sides.items()},
         }
         path = (chosen.output or work) / "two-commits.json"

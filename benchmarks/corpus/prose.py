@@ -100,7 +100,7 @@ def without_codes(block: str) -> str:
 
 
 def innermost_first(pattern: re.Pattern[str], kept: Callable[[re.Match[str]], str], text: str) -> str:
-    """Replace what may be nested."""
+    """Replace matches until none is left, nested ones from the inside out."""
     count = 1
     while count:
         text, count = pattern.subn(kept, text)

@@ -69,7 +69,7 @@ def attend(
     if attention_mask is not None:
         zero = torch.zeros_like(attention_mask, dtype=query.dtype)
         bias = zero.masked_fill(~attention_mask, -torch.inf)
-        bias = bias.expand(-1, -1, query.shape[2], -1)  # its last dimension is dense, as fused kernels ask
+        bias = bias.expand(-1, -1, query.shape[2], -1)  # the last dimension is dense, for fused kernels
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
     return out.transpose(1, 2), None
 

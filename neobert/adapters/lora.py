@@ -71,7 +71,7 @@ def add_adapter(backbone: Backbone, config: RunConfig) -> None:
         raise ProjectError(
             "TSK008",
             f"adapter.target_modules has unknown layers: {printable(listed(unknown))}",
-            f"choose among {', '.join(shape.linear_layers)}",
+            f"choose from {', '.join(shape.linear_layers)}",
             "adapter.target_modules",
         )
     from peft import inject_adapter_in_model
@@ -183,7 +183,7 @@ class AdapterTask(Task):
         if wrong:
             raise ProjectError(
                 "EXP005",
-                f"tensors missing, unexpected or of another shape: {printable(listed(sorted(wrong)))}",
+                f"tensors are missing, unexpected or of another shape: {printable(listed(sorted(wrong)))}",
                 "set the keys adapter.* as in the run that saved the checkpoint",
                 str(folder),
             )

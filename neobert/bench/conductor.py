@@ -160,7 +160,7 @@ class Worker:
         self._child.communicate()
 
     def _failure(self) -> ProjectError:
-        with suppress(subprocess.TimeoutExpired):  # a child that only closed its output hangs, and is killed
+        with suppress(subprocess.TimeoutExpired):  # a child that closed its output but did not exit is killed
             self._child.wait(TIMEOUT_S)
         self._child.kill()
         code = self._child.wait()

@@ -171,7 +171,7 @@ print(reply[0]["generated_text"][-1]["content"])
 ```
 """
 OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
-"""Use of a model by the end of its class."""
+"""Usage of a model by the suffix of its class name."""
 
 
 def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:

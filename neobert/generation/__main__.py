@@ -21,7 +21,7 @@ from neobert.json_program import serve
 
 
 class Interrupt:
-    """Ctrl-C of the current reply. A handler of an Event that interrupts itself would wait for its lock."""
+    """Ctrl-C flag of the current reply. A handler that interrupts Event.set would wait for its lock."""
 
     is_noted = False
 

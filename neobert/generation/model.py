@@ -75,7 +75,7 @@ class Generator:
         on_text: Callable[[str], None],
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> ReplyEnd:
-        """Generate a reply, passing its text on piece by piece, until `is_interrupted` after a token.
+        """Generate a reply, passing its text on piece by piece, until `is_interrupted()` after a token.
 
         Raises `ProjectError` if no token fits after the prompt.
         """

@@ -49,7 +49,7 @@ def compiling_only() -> Iterator[None]:
 
 
 def _specialization(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what Triton compiles for: type of tensors and of descriptors, and all other values."""
+    """Return what Triton specializes on: types of tensors and descriptors, and all other values."""
     return tuple(map(_compiled_for, arguments))
 
 

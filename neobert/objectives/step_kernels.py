@@ -75,7 +75,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
 
 def set_torch_kernels(config: RunConfig, device_type: str) -> None:
-    """Set what torch chooses for a whole process: kernels of a GPU, or deterministic ones of a CPU."""
+    """Set process-wide options of torch: kernels on a GPU, or deterministic ones on a CPU."""
     if device_type == "cuda":
         torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
         # Padded rows vary in width. For each width, cuDNN's attention builds a plan in 0.1 to 2.8 s (H100);

@@ -106,7 +106,7 @@ def _chunk(documents: Sequence[Span], device: torch.device) -> Chunk:
     for index, (first, last) in enumerate(documents):
         owner[first - start : last - start] = index
     owner = owner.to(device)
-    return Chunk(start, end, (owner[:, None] == owner) & (owner >= 0))  # gaps between documents are in none
+    return Chunk(start, end, (owner[:, None] == owner) & (owner >= 0))  # gaps belong to no document
 
 
 def attend_and_measure(

@@ -111,12 +111,12 @@ def _orthogonal_updates(
     dtype = iteration_dtype(directions[0].device)
     batches: dict[Any, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for number, (parameter, direction) in enumerate(zip(parameters, directions, strict=True)):
-        # A batch of sharded matrices would be whole on every rank.
+        # Gathered in one batch, sharded matrices would all be in memory in full on every rank.
         batch = number if isinstance(parameter, DTensor) else parameter.shape
         batches[batch].append((parameter, direction))
     for pairs in batches.values():
         shape = pairs[0][0].shape
-        # One stack and few operators for all: a small model waits for the launches of many.
+        # One stack and few operators for all: a small model would wait for many kernel launches.
         wholes = directions[0].new_empty((len(pairs), *shape), dtype=dtype)
         alike = [parameter for parameter, _ in pairs]
         torch._foreach_copy_(list(wholes), [_gather(each, like) for like, each in pairs])

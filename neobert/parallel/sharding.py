@@ -174,7 +174,8 @@ def _units_of(module: nn.Module) -> list[FSDPModule]:
 def own_part(tensor: Tensor) -> Tensor:
     """Return this rank's local shard; a tensor that is not sharded is returned unchanged.
 
-    A shard that is sent in another type (`Recipe.before_sharding`) is a class around the stored tensor.
+    A shard that is sent in another type (`Recipe.before_sharding`) is wrapped in a class around the stored
+    tensor.
     """
     if not isinstance(tensor, DTensor):
         return tensor

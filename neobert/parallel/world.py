@@ -75,7 +75,7 @@ class World:
         self.dp_rank: int = self.rank
         self.dp_size: int = self.size
         self.num_shards: int = self.size if self.is_sharded else 1
-        replicas = gcd(replicas, self.size)  # checks of one node have a part of the run's ranks
+        replicas = gcd(replicas, self.size)  # checks of one node run on some of the ranks
         if self.size > 1 and self.is_sharded and 1 < replicas < self.size:
             self.num_shards = self.size // replicas
             sizes = (replicas, self.num_shards)

@@ -100,7 +100,7 @@ def _bytes_of(
 
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
-    # `lint` is to import few modules: most run files name no local text, or none that is here.
+    # `lint` should import few modules: most run files name no local text, or none that exists.
     from neobert.data.sources.file_listing import places_of
     from neobert.data.sources.file_selection import select_files
 

@@ -175,9 +175,7 @@ def _mfu_of_whole_attention(
     useful = flops_per_token(config, shape, document)
     whole = 12 * shape.attention_width * shape.num_layers * document
     share = (useful - shape.attention_flops([document]) / document + whole) / useful
-    return Derived(
-        mfu * share, "mfu with all pairs of tokens of a document, also those that are not attended"
-    )
+    return Derived(mfu * share, "mfu with all pairs of tokens of a document, including those not attended to")
 
 
 def _cost(price: float | None, hours: float, world: int) -> Derived[float | None]:

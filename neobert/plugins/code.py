@@ -1,4 +1,4 @@
-"""Code that the plug-ins of a run consist of: its digests, for the config, and its problems."""
+"""Code of a run's plug-ins: its digests, for the config, and its problems."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _add(code: Code, place: Place) -> None:
 def layer_of(resolution: Resolution) -> Document:
     """Return the values that plug-ins add to a config, with the errors of plug-ins that cannot be used.
 
-    Code is named by the user, in a run file or an argument: that of a profile, which may come from a folder
-    that an environment variable names, is an error.
+    Code is named by the user, in a run file or an argument: code named in a profile is an error, because an
+    environment variable may select the folder of profiles.
     """
     config, origins = resolution.config, resolution.origins
     code = code_of(config.plugins)

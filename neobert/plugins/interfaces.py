@@ -48,8 +48,8 @@ class Masking(Protocol):
         Args:
             ids: int64 [T], the tokens.
             special: bool [T], True for tokens that must not be masked, such as [CLS].
-            rng: random numbers that depend on the seed, the epoch and the document alone. Draw from nothing
-                else: a resumed run has to make the same targets.
+            rng: random numbers that depend on the seed, the epoch and the document alone. Use no other
+                randomness: a resumed run has to make the same targets.
         """
 
 
@@ -70,7 +70,7 @@ class Metric(Protocol):
 
 @runtime_checkable
 class Hook(Protocol):
-    """Object that is notified in the first process of a run. Each method may be missing.
+    """Object that is notified in the first process of a run. Every method is optional.
 
     A hook that changes its attributes has `state_dict` and `load_state_dict`: checkpoints keep the state.
     """

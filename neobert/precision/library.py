@@ -122,7 +122,7 @@ class Conversion(NamedTuple):
                 yield key, name
 
     def convertible(self, layers: Sequence[Layer]) -> list[Layer]:
-        """Return the layers, given in the order in which they run, that are converted."""
+        """Return the layers to convert, given all layers in the order in which they run."""
         ends = {id(layers[0]), id(layers[-1])} if self.section.skip_first_last_linear and layers else set()
         return [
             each

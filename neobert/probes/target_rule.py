@@ -27,7 +27,8 @@ def target_answers(batch: Microbatch) -> Iterator[Answer]:
     inner = is_target & is_telling & (layout.place < layout.length - 2)
     if inner.any():
         yield Answer("the targets in a text", "next", _share((labels == one_on)[inner]))
-    # The last token of a text has no next one. If all texts begin alike, one on says nothing of a neighbour.
+    # The last token of a text has no next one. If all texts begin alike, that label cannot reveal a
+    # neighbour.
     starts = ids[layout.is_token & (layout.place == 0)]
     last = is_target & layout.is_token & (layout.place == layout.length - 1)
     last[-1] = False

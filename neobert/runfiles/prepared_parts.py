@@ -1,6 +1,6 @@
 """Folders of data that is prepared in parts: their names, and what `data join` reads from them.
 
-`DIR/part-K-of-N`, K from 1 to N, holds what one preparation would write, of some of the text's blocks: its
+`DIR/part-K-of-N`, K from 1 to N, holds what one preparation would write for some of the text's blocks: its
 `tokenizer` folder, `<split>.tokens`, `<split>.offsets`, `<split>.<name>.column`, and, if the text has an
 evaluation split, `<split>.digests`, 8 bytes for each text. It is written as `DIR/.part-K-of-N.partial` and
 renamed after its `manifest.json`, so that a part with a manifest is complete.

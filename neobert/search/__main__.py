@@ -1,4 +1,4 @@
-"""`python -m neobert.search REQUEST.json`: prints the texts that were found as JSON."""
+"""`python -m neobert.search REQUEST.json`: prints the texts found, as JSON."""
 
 from __future__ import annotations
 

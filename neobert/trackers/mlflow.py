@@ -62,7 +62,7 @@ class MlflowSession:
         created = self._client.create_run(experiment, run_name=run.name, tags={IDENTITY: run.identity})
         identity = str(created.info.run_id)
         params = [Param(name, value[:LONGEST_VALUE]) for name, value in _flat(run.settings)]
-        for start in range(0, len(params), 100):  # the most that a call takes
+        for start in range(0, len(params), 100):  # the maximum of a call
             self._client.log_batch(identity, params=params[start : start + 100])
         return identity
 

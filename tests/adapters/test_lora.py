@@ -188,7 +188,7 @@ def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, ki
 
     adapter = ends[1] / "adapter" / "adapter_model.safetensors"
     save_file({name: each[:2] for name, each in load_file(adapter).items()}, adapter)
-    with pytest.raises(ProjectError, match="tensors missing, unexpected or of another shape") as refusal:
+    with pytest.raises(ProjectError, match="tensors are missing, unexpected or of another shape") as refusal:
         reload(config, ends[1])
     assert refusal.value.code == "EXP005"
 

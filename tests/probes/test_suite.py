@@ -25,8 +25,10 @@ def variant(setting):
 
 def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, variant, monkeypatch):
     made = []
-    sound = parity.answer
-    monkeypatch.setattr(parity, "answer", lambda *given: made.append(given[-1]) or sound(*given))
+    sound = parity.plain_logits_and_gradients
+    monkeypatch.setattr(
+        parity, "plain_logits_and_gradients", lambda *given: made.append(given[-1]) or sound(*given)
+    )
     first, second = (build(setting, variant.kernels) for _ in range(2))
     assert setting.reference_for(first) is setting.reference_for(second)
     assert made == [torch.float64, torch.float32]

@@ -38,7 +38,7 @@ def converted(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module
 
     device = layer.weight.device
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):  # it draws weights, which are dropped
+    with torch.random.fork_rng(devices):  # it draws weights, which are discarded
         kernel = Quartet_II_linear(
             layer.in_features,
             layer.out_features,

@@ -1,8 +1,8 @@
 """Linear layer in mxfp8, through torchao's matrix product. Imports torch and torchao.
 
-torchao's own ways do not fit a trainer with autocast: its `MXFP8Linear` passes on fp32 parameters, which its
-backward pass cannot multiply with bf16 gradients; `quantize_` wraps parameters in a class that safetensors
-cannot write, and whose linear drops the bias. The product refuses views.
+torchao's own interfaces do not fit a trainer with autocast: its `MXFP8Linear` passes on fp32 parameters,
+which its backward pass cannot multiply with bf16 gradients; `quantize_` wraps parameters in a class that
+safetensors cannot write, and whose linear drops the bias. The product rejects views.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torchao's `NVFP4Linear` keeps a random seed and random signs in buffers that are saved with the weights, and
 differ on each rank. Here both follow from the seed of the run, and are not saved. The rounding of gradients
-draws from the generator of the device, which a checkpoint has. Never run by this project.
+draws from the device's generator, whose state checkpoints contain. Never run by this project.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class LogitsAndGradients:
     gradients: dict[str, Tensor]
 
 
-def answer(
+def plain_logits_and_gradients(
     weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
 ) -> LogitsAndGradients:
     """Compute logits and gradients with plain formulas in `dtype`, each document separately."""
@@ -104,8 +104,8 @@ class ReferenceErrors:
         weights, config = path.weights, path.model.config
         self._weights = {name: weight.detach().clone() for name, weight in weights.items()}
         with sdpa_kernel(PLAIN):
-            self.truth = answer(weights, config, batch, labels, torch.float64)
-            plain = answer(weights, config, batch, labels, path.dtype)
+            self.truth = plain_logits_and_gradients(weights, config, batch, labels, torch.float64)
+            plain = plain_logits_and_gradients(weights, config, batch, labels, path.dtype)
         self.forward = _logit_errors(plain.logits, self.truth.logits)
         self.backward = _gradient_errors(plain.gradients, self.truth)
 

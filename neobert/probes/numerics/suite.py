@@ -210,7 +210,7 @@ class ParallelPaths:
         if num_workers < 2:
             return [probe_path(setting, variant) for variant in variants]
         with ThreadPoolExecutor(num_workers) as pool:
-            # What compiles a graph takes longest, so it begins first.
+            # Paths that compile a graph take longest, so they begin first.
             ordered = sorted(others, key=lambda variant: not variant.is_compiled)
             pending = {variant: pool.submit(self.probe, setting, variant) for variant in ordered}
             return [probe_path(setting, first), *(pending[variant].result() for variant in others)]

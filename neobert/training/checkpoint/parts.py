@@ -1,4 +1,4 @@
-"""Weights of a sharded run on their way to disk: each rank writes its rows, and rank 0 joins them.
+"""Saving of a sharded run's weights: each rank writes its rows, and rank 0 joins them.
 
 The files are those of a run with whole weights, byte for byte. They are not joined by torch's distributed
 checkpointing: its headers lack the metadata that releases of transformers before 5 require, and are not

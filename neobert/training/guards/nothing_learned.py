@@ -32,9 +32,9 @@ def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
     for metric in CORRELATIONS:
         value, guessed = report.metrics.get(metric), of_guesses(texts, trainer.task.num_classes)
         if value is not None and value < guessed:
-            shown = f"{metric} is {value:.2f}, and guesses reach {guessed:.2f} on {texts} texts"
+            shown = f"{metric} is {value:.2f}, and random guesses reach {guessed:.2f} on {texts} texts"
             way = f"{WAY}, or evaluate on more texts"
-            trainer.state.warn(NOTHING_LEARNED, f"{shown}: nothing is seen to be learned; {way}")
+            trainer.state.warn(NOTHING_LEARNED, f"{shown}: no sign of learning; {way}")
 
 
 def of_guesses(texts: int, num_classes: int) -> float:

@@ -30,7 +30,7 @@ OTHER = "other"
 PARTS = (*SECTIONS, OTHER)
 # Weight of a step in the moving average: about the last hundred count.
 WEIGHT = 0.02
-# Share of a step: a device that lags less had nothing left to do but the last kernels that it was given.
+# Share of a step: a device that lags less had only the last launched kernels left to run.
 MIN_LAG = 0.05
 Step = Mapping[str, float]
 
