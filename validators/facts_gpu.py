@@ -66,7 +66,7 @@ class XidFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLogFacts:
-    """Xid errors in the kernel log, as far back as the log is kept. `source`: program that read it."""
+    """Xid errors in the kernel log, as far back as it goes. `source`: program that read it."""
 
     source: str
     xids: tuple[XidFacts, ...]

@@ -1,4 +1,4 @@
-"""Tests with known answers: limits of each kind, and the kinds that a run must have. Pure."""
+"""Known-answer tests: limits of each kind, and the kinds that a run must have."""
 
 from __future__ import annotations
 

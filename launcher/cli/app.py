@@ -25,7 +25,7 @@ DECLARATIONS = (
 """Modules that add their commands to the app, in the order of the help text."""
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
-"""Variable by which a shell requests completions; typer prints them and exits."""
+"""Environment variable that requests shell completions; typer prints them and exits."""
 
 
 def _version(requested: bool) -> None:
@@ -85,7 +85,7 @@ def parser_of(arguments: Sequence[str]) -> Any:
 
 
 def _only(names: Sequence[str | None]) -> typer.Typer | None:
-    """Return the app with only the commands and groups of these names; None if it has none of them yet."""
+    """Return the app with only these commands and groups; None if none of them is defined yet."""
     chosen = copy(app)
     chosen.registered_commands = [info for info in app.registered_commands if info.name in names]
     chosen.registered_groups = [

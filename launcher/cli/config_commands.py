@@ -222,7 +222,7 @@ def _data_mine(
     """Add hard negatives to pairs of a query and its document.
 
     A negative is a document that is close to the query and that no row has as its document. One that is
-    nearly as close as the query's own document probably answers it, too, and is passed over.
+    nearly as close as the query's own document probably answers it too, and is skipped.
     """
     from launcher.commands import data
     from neobert.mining.request import Request

@@ -91,7 +91,7 @@ PositiveColumn = Annotated[
 ]
 NegativesCorpus = Annotated[
     Path | None,
-    Option("--corpus", metavar="FILE", help="Further texts that may be negatives: a text file or a table."),
+    Option("--corpus", metavar="FILE", help="More texts to use as negatives: a text file or a table."),
 ]
 NumNegatives = Annotated[int, Option("--negatives", metavar="N", min=1, help="Negatives per pair.")]
 MaxShare = Annotated[

@@ -133,7 +133,7 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
 
 
 def _config_error_text(error: ConfigError) -> str:
-    """Format the problems of a config as `lint` does, at most `MAX_SHOWN` of them."""
+    """Format at most `MAX_SHOWN` problems of a config, as `lint` does."""
     from launcher.report.formats.text import finding_text
     from launcher.report.report import findings_of_error
 
@@ -156,7 +156,7 @@ def _write_anyway(report: Report, output_format: str) -> None:
 def _unexpected(error: BaseException) -> ProjectError:
     """Return the error for an unexpected exception, e.g. a shadowed module or a bug.
 
-    The exit code is that of a check that could not run, because nothing was checked.
+    The exit code is the one for a check that could not run.
     """
     if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
         files = ", ".join(f"{module} is imported from {file}" for module, file in foreign.items())

@@ -195,7 +195,7 @@ def _evaluate_similarity(
 ) -> None:
     """Correlate the similarities of pairs of texts with their scores.
 
-    The table has two texts and a score per row, as STS-B.
+    Each row of the table has two texts and a score, as in STS-B.
     """
     from launcher.commands import evaluation
 

@@ -61,7 +61,7 @@ class CommandGroup(TyperGroup):
         return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with their complete first sentence, by help panel."""
+        """List the commands by help panel, each with its full first sentence."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command = self.commands[name]

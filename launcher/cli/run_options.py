@@ -112,7 +112,7 @@ AllowUnequalTokens = Annotated[
     Option(
         "--allow-unequal-tokens",
         rich_help_panel=SEVERAL_RUNS,
-        help="Allow points that train on different numbers of tokens, or resume a run of other settings.",
+        help="Allow points that train on different numbers of tokens, or resume a run with other settings.",
     ),
 ]
 Parallel = Annotated[
@@ -122,7 +122,7 @@ Parallel = Annotated[
         rich_help_panel=SEVERAL_RUNS,
         metavar="N",
         min=1,
-        help="Train N points or trials at the same time, each with GPUs and cores of its own.",
+        help="Train N points or trials at the same time, each on its own GPUs and cores.",
     ),
 ]
 Point = Annotated[
@@ -181,7 +181,7 @@ RdzvEndpoint = Annotated[
 ]
 
 # status, watch, runs, report
-NEWEST = "Run directory. Default: the run that was launched last, below runs or the current directory."
+NEWEST = "Run directory. Default: the latest run below runs or the current directory."
 RunDirectory = Annotated[Path | None, Argument(metavar="RUN", help=NEWEST)]
 RunDirectories = Annotated[list[Path] | None, Argument(metavar="RUN", help=NEWEST)]
 ComparedRuns = Annotated[
@@ -199,7 +199,7 @@ ReportedRuns = Annotated[
     list[Path] | None,
     Argument(
         metavar="RUN",
-        help="Run directories, or folders of runs such as a sweep. Default: the run that was launched last.",
+        help="Run directories, or folders of runs such as a sweep. Default: the latest run.",
     ),
 ]
 RunsFolder = Annotated[

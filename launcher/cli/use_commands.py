@@ -78,8 +78,8 @@ def _search(
 ) -> None:
     """Search the texts of an index.
 
-    The query is encoded by the model of the index and compared with every text, by cosine. Another model,
-    and texts that were edited since, are refused.
+    The query is encoded by the model of the index and compared with every text by cosine similarity. Fails
+    for another model, or if the texts were edited since.
     """
     from launcher.commands import text_jobs
 

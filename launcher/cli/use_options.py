@@ -82,7 +82,7 @@ TrainedColumn = Annotated[
     Option(
         "--column",
         metavar="NAME",
-        help="Text column. Default: that of the training, else text, sentence or content.",
+        help="Text column. Default: the training column, else text, sentence or content.",
     ),
 ]
 Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a folder or a Hub dataset.")]
@@ -119,7 +119,7 @@ TextsPerShard = Annotated[
         "--texts-per-shard",
         metavar="N",
         min=1,
-        help="Texts between two saves: the most that a killed job loses.",
+        help="Texts between saves; a killed job loses at most this many.",
     ),
 ]
 
@@ -137,7 +137,7 @@ Prompt = Annotated[
     Option(
         "--prompt",
         metavar="NAME",
-        help="Name of the model's prompt that is put before each text. Default: as the model declares.",
+        help="Name of the model's prompt to prepend to each text. Default: the model's own.",
     ),
 ]
 PromptText = Annotated[
@@ -241,7 +241,7 @@ Transfer = Annotated[
     bool,
     Option(
         "--transfer",
-        help="Start a task from the best checkpoint of its source, such as rte from mnli, if it is run too.",
+        help="Start a task from the best checkpoint of its source task (rte from mnli) if both are run.",
     ),
 ]
 RandomWeights = Annotated[

@@ -51,7 +51,7 @@ class Replies(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Name of the model of a server, and of the environment variable with its key."""
+    """Model name on a server, and the environment variable that holds the key."""
 
     model: str | None
     api_key_variable: str | None

@@ -51,8 +51,8 @@ DEFAULT_TASKS = "glue"
 def run(request: Request, output_format: str) -> int:
     """Train the tasks and seeds that are not finished, and print the scores of all.
 
-    Returns the first exit code that is not 0. Raises `ProjectError` if another process does so in this
-    output: a run without a checkpoint yet looks like one that was stopped, and would be deleted.
+    Returns the first exit code that is not 0. Raises `ProjectError` if another process evaluates into this
+    folder: its run without a checkpoint would look stopped, and would be deleted.
     """
     _refuse_unknown(request)
     data, model = require_source(request.data, DATA), model_folder(request.folder.absolute())

@@ -48,7 +48,7 @@ class Model:
 
 @contextmanager
 def output_folder(output: Path | None) -> Iterator[Path]:
-    """Yield the absolute path of a folder for results; without `output`, of one that is removed afterwards.
+    """Yield the absolute path of a folder for results; without `output`, a temporary one.
 
     The folder is created; it is removed again if it is new and still empty after an error. Raises
     `ProjectError` without a working directory.
@@ -75,7 +75,7 @@ def evaluate_in_child(
 
 
 def run_blimp(model: Model, data: Path, pairs: int | None, output: Path | None, output_format: str) -> int:
-    """Score the minimal pairs in `data`, of each paradigm the first `pairs`, and print the accuracies."""
+    """Score the first `pairs` minimal pairs of each paradigm in `data`, and print the accuracies."""
     require_present(data, DATA)
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs}
     return _score("blimp", model, None, content, output, output_format)
@@ -138,7 +138,7 @@ def run_passkey(
 
     Args:
         test: lengths in tokens, documents of each length and depth (`trials`), and their seed.
-        least: accuracy in percent that every length needs; below, the exit code is that of a failed check.
+        least: minimum accuracy of every length in percent; below it, the exit code is that of a failed check.
     """
     request = {**test, **model.settings()}
     with output_folder(output) as place:

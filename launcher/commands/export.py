@@ -121,7 +121,7 @@ def _require_usable_results(arguments: Arguments) -> None:
 def require_free(output: Path, names: Sequence[str]) -> None:
     """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
 
-    The formats that an earlier export did not finish are named, because the same command cannot continue it.
+    Names the formats that an earlier export did not finish, because repeating the command does not resume it.
     """
     existing = [name for name in names if (output / name).exists()]
     if existing:

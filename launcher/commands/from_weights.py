@@ -179,7 +179,7 @@ def infers_others(path: str) -> bool:
 
 
 def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
-    """Write a new file in UTF-8, or replace one; a failed write leaves no file, or that one as it was."""
+    """Write a new file in UTF-8, or replace one; a failed write leaves an old file unchanged."""
     encoded = content.encode("utf-8")
     make_folder(file.parent)
     with writing(file, "choose another folder"):
@@ -190,7 +190,7 @@ def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
 
 
 def _create(file: Path, content: bytes) -> None:
-    """Write a new file. Raises OSError; an incomplete file, of a full disk, is removed."""
+    """Write a new file. Raises OSError, and then removes the incomplete file."""
     try:
         with file.open("xb") as new:
             new.write(content)
@@ -232,7 +232,7 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
 
 
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
-    """Return a note for each task, other than that on texts, that the columns of a table suit."""
+    """Return a note for each other task that the columns of a table are suitable for."""
     return tuple(f"{text} is read as text; {each}" for each in _other_tasks(text, chosen))
 
 

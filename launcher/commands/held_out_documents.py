@@ -13,7 +13,7 @@ HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 
 def keys_of_documents(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
-    """Yield the keys of a text of few documents, of which a share by hash may be none or all."""
+    """Yield the keys for a text of few documents: a share chosen by hash could be none or all of them."""
     if is_by_line:
         yield Entry("dataset.document_per_line", True, "no blank line separates documents")
     if documents == 1:

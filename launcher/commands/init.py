@@ -152,7 +152,7 @@ def _write(request: Request) -> Sequence[str]:
 
 
 def _text(request: Request) -> tuple[Path | None, str | None]:
-    """Return the path of the text or the name of a dataset, of which one is None."""
+    """Return the path of the text and the name of the dataset; one of them is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")

@@ -300,7 +300,7 @@ def _fix(files: Sequence[Path]) -> None:
             console.log(f"fixed {done}")
         for note in fixed.notes:
             console.log(f"note: {note}")
-    rest = f"; fix the rest by hand{reason}" if num_fixed < num_problems else ""
+    rest = f"; fix the rest manually{reason}" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
     console.log(summary if num_problems else "nothing to fix in keys and values")
 

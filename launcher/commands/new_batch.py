@@ -13,7 +13,7 @@ from neobert.tasks.specs import spec_of
 
 TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
-"""Each pair is a negative of the others: with few, there is little to tell apart."""
+"""Each pair provides negatives for the others, so few pairs teach little."""
 MORE_HELD_OUT = 0.2
 MIN_STEPS_PER_PASS, OF_CONVERSATIONS = 2, 8
 """By an estimate of the tokens, because one microbatch has to be full: there may be half as many, and a fifth
@@ -82,13 +82,13 @@ def lost_share(lengths: Sequence[int], length: int) -> float:
 
 
 def pieces_of(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
-    """Return the sizes of texts in bytes after those of more than `length` tokens have been split."""
+    """Return the sizes of texts in bytes, with texts of more than `length` tokens split."""
     most = max(1, int(length * bytes_per_token))
     return [min(most, left) for size in lengths for left in range(size, 0, -most)]
 
 
 def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
-    """Return the mean length of a text in tokens, of which at most `length` are kept."""
+    """Return the mean length of a text in tokens, each cut at `length`."""
     tokens = [min(length, num_bytes / bytes_per_token + SPECIAL_TOKENS) for num_bytes in lengths]
     return sum(tokens) / len(tokens)
 
@@ -123,5 +123,5 @@ def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
 
 
 def max_tokens(num_bytes: int) -> int:
-    """Return the tokens of a text of many tokens for its size."""
+    """Return a high estimate of the tokens in a text of this size."""
     return math.ceil(num_bytes / MIN_BYTES_PER_TOKEN)

@@ -109,7 +109,7 @@ class Team:
             yield launch
 
     def _record(self, launch: ChildLaunch) -> None:
-        """Record how a launcher ended; one that was stopped stops the others too."""
+        """Record how a launcher ended; if it was stopped, stop the others too."""
         code = launch.process.returncode
         if code < 0:
             was_asked = self._is_stopping or self._forwarder.seen
@@ -148,7 +148,7 @@ def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) ->
     """
     topology = request.topology
     if parallel and (topology.master_addr or topology.master_port or topology.rdzv_endpoint):
-        message = "a rendezvous endpoint is that of one launch, but --parallel starts several"
+        message = "a rendezvous endpoint serves one launch, but --parallel starts several"
         raise ProjectError(
             "sweep", message, "leave out --rdzv-endpoint, --master-addr and --master-port", OPTION, EXIT_USAGE
         )
@@ -226,7 +226,7 @@ def _visible_gpus() -> tuple[str, ...]:
 
 
 class SiblingForwarder(Forwarder):
-    """Forwarder of signals to several launchers, each of which counts the signals that it gets."""
+    """Forwarder of signals to several launchers, which each count the signals they receive."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,10 +23,10 @@ from neobert.printable import printable
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
 LONG_DOCUMENT = 2**17
-"""Bytes of a file of a folder that is seldom one document, such as a book."""
+"""Size in bytes above which a file in a folder is rarely a single document."""
 SET_COLUMN = "set dataset.text_column"
 PAGE_WIDTH = 100
-"""Longest line, in characters, of text that is wrapped for a page."""
+"""Longest line of text wrapped for a page, in characters."""
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
@@ -41,7 +41,7 @@ def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
 
 
 def preview_by_line(text: Path, preview: Preview) -> Preview | None:
-    """Inspect a text of one document by its lines; None unless these are too long to be those of a page."""
+    """Inspect a text of one document line by line; None if its lines are as short as on a printed page."""
     if preview.documents != 1 or {*preview.formats} - {TEXT, *MARKDOWN}:
         return None
     by_line = preview_text(text, document_per_line=True)

@@ -18,7 +18,7 @@ from neobert.tasks.specs import SPECS
 from profiles.registry import resolve_run
 
 LONG_LINE = 50
-"""Longer lines do not move the column of the comments."""
+"""Longer lines do not move the comment column."""
 SMALL = 0.01
 
 
@@ -58,7 +58,7 @@ def declared(task: str, folder: Path, device: str) -> Iterator[Entry]:
 
 
 def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
-    """Return whether the run, which has this config, would have another one, or none, without the entry."""
+    """Return whether the run's config would change, or be invalid, without the entry."""
     others = [each for each in entries if each is not entry]
     if entry.is_stated:
         return True

@@ -109,7 +109,7 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
 
 
 def _readable(stated: Selection) -> ResolvedRun | None:
-    """Return the run; None for a wrong file, which the command reads again, and reports what is wrong."""
+    """Return the run; None for an invalid file, whose errors the command reports later."""
     with suppress(ConfigError):
         return resolve_run(stated.profile, stated.files, stated.overrides)
     return None

@@ -70,7 +70,7 @@ class Selection:
         return replace(run, origins={key: self._origin(key, origin) for key, origin in run.origins.items()})
 
     def _origin(self, key: str, origin: Origin) -> Origin:
-        """Return the origin for findings: the user has not written the lines of a generated file."""
+        """Return the origin for findings, which must not point to lines of a generated file."""
         is_generated = origin.kind == "file" and key in self.arguments
         return origin._replace(file=self.arguments[key], line=0, column=0) if is_generated else origin
 

@@ -44,7 +44,7 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
 
 
 def _list_in(cache: Path, folder: Path) -> None:
-    """Write the entry of a folder, in place of a model's name, into a cache of the Hub.
+    """Add a folder to a Hub cache, in place of a model name.
 
     A path that cannot be written as an entry's name is not listed: `--` stands for a slash there.
     """

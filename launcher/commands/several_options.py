@@ -20,7 +20,7 @@ class Options:
         search: `KEY=RANGE` arguments.
         parallel: runs that train at the same time; None for one after another.
         point: train only this point of the sweep, from 0, as a task of a job array does.
-        collects: train nothing, and write the results of runs that were trained apart.
+        collects: train nothing, and write the results of runs that were trained separately.
     """
 
     sweep: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Options:
 
 
 def require_consistent(options: Options) -> None:
-    """Raise ProjectError for an option without the one that it belongs to."""
+    """Raise ProjectError for an option that is given without the one it requires."""
     of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
     of_sweep = {"--point": options.point is not None}
     of_both = {

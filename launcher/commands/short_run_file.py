@@ -86,7 +86,7 @@ def _is_unused(request: Request, written: str) -> bool:
 
 
 def _earlier(request: Request, line: str) -> Request | None:
-    """Return the request of the command in the line; None unless only task and named keys are others."""
+    """Return the request of the command in the line; None unless only the task and named keys differ."""
     with suppress(ValueError):
         words = shlex.split(line)[3:]
         given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
@@ -117,7 +117,7 @@ def _note_on_moved(request: Request) -> None:
 
 
 def _stem(path: str) -> str:
-    """Return a name for files: of a file without its suffixes, of a folder, or of a repository."""
+    """Return a file name derived from a file (without suffixes), a folder or a repository."""
     place = Path(path).expanduser().absolute()
     place = next(each for each in (place, *place.parents) if not has_magic(each.name))
     name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]

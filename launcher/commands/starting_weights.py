@@ -1,4 +1,4 @@
-"""Weights that `--from` names: where they are, and the model that they are of."""
+"""Weights named by `--from`: their location and model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from neobert.runfiles.weights_header import tensor_shapes
 OPTION, CONTEXT = "--from", "--context"
 WEIGHTS = "model.pretrained_checkpoint"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
-"""Files of a tokenizer, each of which has its tokens."""
+"""Tokenizer files, each with the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Weights:
 
 
 def find_weights(requested: str) -> Weights:
-    """Return the weights in a folder, of the checkpoint of a run directory, or of a Hub repository.
+    """Find the weights in a folder, a run directory or a Hub repository.
 
     The repository is downloaded; a folder is not copied. Only config.json and the headers of
     weights are read. Raises `ProjectError` without a model or a tokenizer.
@@ -111,7 +111,7 @@ def for_rows(weights: Weights, length: int) -> Weights:
 
 
 def require_extendable(weights: Weights, positions: str, length: int) -> None:
-    """Raise `ProjectError` unless `length` tokens are longer rows that the model can have, or learn.
+    """Raise `ProjectError` unless the model can be extended to rows of `length` tokens.
 
     `positions`: their kind, see `ModelShape`. Learned ones end with their table; the base of rotary ones of a
     transformers model is that of its config.json.
@@ -161,7 +161,7 @@ def _checked(settings: Settings, name: str, default: object) -> object:
 
 
 def about_option(error: ProjectError) -> ProjectError:
-    """Return an error about the weights' key as one about `--from`."""
+    """Rephrase an error about the key of the weights for `--from`."""
     hint = error.hint.replace(f"set {WEIGHTS} to", f"pass as {OPTION}")
     return ProjectError(
         error.code,

@@ -37,13 +37,13 @@ PROGRAM = "neobert-launch"
 UNUSUAL = re.compile(r"[^\w.-]+")
 FOLDER = ".submit"
 LABEL, LONGEST_LABEL = re.compile(r"[^a-z0-9]+"), 50
-"""Characters that no name of a Kubernetes object has; it has 63 at most, with the number of a pod."""
+"""Characters not allowed in Kubernetes names, which have at most 63 with the number of a pod."""
 
 TEXT = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
 
 
 class Engine(NamedTuple):
-    """Text of an engine's jobs, and the command that queues a file of it."""
+    """Job format of an engine, and the command that queues a job file."""
 
     render: Callable[[BatchRequest], str]
     command: str
@@ -121,7 +121,7 @@ def run(options: Options) -> int:
         console.write(text.rstrip("\n"))
         if options.engine == "slurm":  # which fails a job whose log it cannot open
             logs = shlex.quote(str(folder))
-            console.log(printable(f"before sbatch, make the folder of the logs: mkdir -p {logs}"))
+            console.log(printable(f"before sbatch, create the log folder: mkdir -p {logs}"))
         return EXIT_OK
     script = options.output or _unused(folder)
     if options.engine == "slurm":
@@ -200,7 +200,7 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
 def _command(options: Options) -> tuple[str, ...]:
     """Return the command that each node runs.
 
-    On Slurm without --setup, which may activate another environment, it is that of this environment.
+    On Slurm without --setup, which may activate another environment, it uses this environment.
     """
     own = Path(sys.executable).with_name(PROGRAM)
     is_here = options.engine == "slurm" and not options.setup and own.exists()
@@ -212,7 +212,7 @@ def _command(options: Options) -> tuple[str, ...]:
 
 
 def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
-    """Return the seconds between the warning and the end of the job: the time of three saves, at least."""
+    """Return the seconds between the warning and the end of the job: at least the time of three saves."""
     needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
     if given is not None and given < needed_s:
         message = f"{given} s are too short for three saves of this run ({needed_s} s)"
@@ -229,7 +229,7 @@ def _require_consistent(options: Options) -> None:
             slurm.require_time(options.time)
         return
     if options.nodes and options.nodes.is_elastic:
-        message = f"a job on {engine} has one number of nodes"
+        message = f"jobs on {engine} have a fixed number of nodes"
         raise ProjectError("usage", message, f"--nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
     of_slurm = {"--time": options.time, "--sweep": options.several.sweep, "--search": options.several.search}
     stated = [each.partition("=")[0] for each in options.options]
@@ -255,7 +255,7 @@ def _require_on_volume(resolved: ResolvedRun, options: Options) -> None:
     if options.engine == "skypilot" and not any(
         folder.is_relative_to(_volume(each)[0]) for each in options.volumes
     ):
-        message = f"{folder} is on no volume: it would be lost with the machine"
+        message = f"{folder} is not on a volume and would be lost with the machine"
         hint = "--volume /data=NAME --trainer.output_dir /data/runs/NAME"
         raise ProjectError("usage", message, hint, "trainer.output_dir", EXIT_USAGE)
 
@@ -299,7 +299,7 @@ def _unused(folder: Path) -> Path:
 
 
 class NodeRange(NamedTuple):
-    """Least and largest number of nodes of a job."""
+    """Smallest and largest number of nodes of a job."""
 
     least: int
     most: int

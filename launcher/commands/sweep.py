@@ -37,7 +37,7 @@ from validators.planning import plan_run
 
 
 class ListedPoints:
-    """Points of a sweep in their order, with what became of them."""
+    """Points of a sweep in order, with their results."""
 
     def __init__(self, candidates: Sequence[Candidate], base: Path) -> None:
         self.results = [Result(candidate) for candidate in candidates]
@@ -69,7 +69,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     if options.collects:
         return collect([*map(Result, candidates)], base, output_format)
     if options.point is not None:
-        return train_apart(request, candidates, options.point, output_format)
+        return train_separately(request, candidates, options.point, output_format)
     slots = slots_for(candidates[0].run, request, options.parallel)
     if (code := check(request, candidates, output_format, listing(candidates))) != EXIT_OK or request.dry_run:
         return code
@@ -102,7 +102,7 @@ def require_one_start(request: train.Request) -> ResolvedRun:
     return resolved
 
 
-def train_apart(
+def train_separately(
     request: train.Request, candidates: Sequence[Candidate], point: int, output_format: str
 ) -> int:
     """Train one point, and leave sweep.json to `collect`: other points are trained at the same time."""
@@ -135,8 +135,8 @@ def settings_begun_with(run: ResolvedRun, folder: Path) -> tuple[Difference, ...
     """Return the keys that determine the result and differ in a checkpoint that the run would resume.
 
     All checkpoints count, so that a run that was resumed with other settings before is found as well. Keys
-    that a resume may change without another result (machine, loading, saves, logging) are left out. Empty
-    without checkpoints, and if the run would not resume the newest of them.
+    that do not affect the result (machine, loading, saves, logging) are left out. Empty without checkpoints,
+    and if the run would not resume the newest of them.
     """
     if run.config.trainer.resume_from_checkpoint not in NEWEST:
         return ()
@@ -151,9 +151,9 @@ def settings_begun_with(run: ResolvedRun, folder: Path) -> tuple[Difference, ...
 
 
 def _saved_configs(folder: Path) -> Iterator[Record]:
-    """Yield the configs of the checkpoints; if none can be read, that of the last launch.
+    """Yield the configs of the checkpoints; if none can be read, the last launch's.
 
-    The config of a launch that saved nothing is not that of the checkpoints.
+    A launch that saved nothing may have had a different config from the checkpoints.
     """
     root = folder / CHECKPOINTS
     steps = _steps(root)

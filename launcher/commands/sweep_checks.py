@@ -11,7 +11,7 @@ from launcher.commands.sweep_results import (
     Result,
     as_json,
     note_on_evaluation,
-    notes_on_begun_otherwise,
+    notes_on_other_settings,
     settings_text,
 )
 from launcher.preflight.examination import judge_dry_run
@@ -29,7 +29,7 @@ def require_comparable(candidates: Sequence[Candidate]) -> None:
     """Raise ProjectError if the losses of the points would not be comparable."""
     _refuse_unequal_tokens(candidates)
     _refuse_unequal_negatives(candidates)
-    refuse_begun_otherwise(candidates)
+    refuse_other_settings(candidates)
 
 
 def check(
@@ -37,13 +37,13 @@ def check(
 ) -> int:
     """Print what the points will cost, check each, return the first exit code that is not 0.
 
-    With JSON output the points are printed only if none is trained: else the results are the one object.
+    With JSON output the points are printed only if none is trained: otherwise stdout has only the results.
     """
     if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
         message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
         raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
     if output_format == "text":
-        console.write("\n".join([predictions, *notes_on_begun_otherwise(candidates)]))
+        console.write("\n".join([predictions, *notes_on_other_settings(candidates)]))
     if note := note_on_evaluation(candidates):
         console.log(note)
     code = _judge(request, candidates)
@@ -88,10 +88,10 @@ def _refuse_unequal_negatives(candidates: Sequence[Candidate]) -> None:
         )
 
 
-def refuse_begun_otherwise(candidates: Sequence[Candidate]) -> None:
+def refuse_other_settings(candidates: Sequence[Candidate]) -> None:
     """Raise ProjectError if points would resume, or have finished, runs that were begun with other settings.
 
-    Such a run has the schedule of both settings: its loss is not that of the point.
+    Such a run mixes both settings, so its loss does not belong to the point.
     """
     begun = [candidate for candidate in candidates if candidate.begun_with]
     if begun:

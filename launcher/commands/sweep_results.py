@@ -36,7 +36,7 @@ from validators.remaining import remaining_of
 
 RESULTS = "sweep.json"
 MARK = " *"
-"""Mark in tables of a point whose run was begun with other settings."""
+"""Table mark of a point whose run was begun with other settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +171,13 @@ def table(results: Sequence[Result], base: Path, metric: str = EVAL_LOSS) -> str
     rows = [["point", "status", "step", "tokens", metric.replace("/", " ")]]
     rows += [_row(result, metric) for result in sorted(results, key=lambda each: _rank(each, metric))]
     candidates = [result.candidate for result in results]
-    notes = [*notes_on_begun_otherwise(candidates), note_on_evaluation(candidates)]
+    notes = [*notes_on_other_settings(candidates), note_on_evaluation(candidates)]
     charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
     lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}"), printable(charts)]
     return "\n".join(filter(None, lines))
 
 
-def notes_on_begun_otherwise(candidates: Iterable[Candidate]) -> list[str]:
+def notes_on_other_settings(candidates: Iterable[Candidate]) -> list[str]:
     """Return one line per point whose run was begun with other settings, to be printed below a table."""
     begun = (candidate for candidate in candidates if candidate.begun_with)
     return [
@@ -190,7 +190,7 @@ def notes_on_begun_otherwise(candidates: Iterable[Candidate]) -> list[str]:
 
 
 def settings_text(begun_with: Sequence[Difference]) -> str:
-    """List the first three settings with which a run was begun, next to those of now."""
+    """List the first three settings with which a run was begun, next to the current ones."""
     return listed([f"{each.key} {each.saved!r}, now {each.current!r}" for each in begun_with], 3)
 
 

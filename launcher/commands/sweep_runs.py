@@ -20,7 +20,7 @@ STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
 class Points(Protocol):
-    """Points that are trained, and what becomes of each."""
+    """Points to train, and their results."""
 
     def next(self) -> Candidate | None:
         """Return the next point to train; None if there is none left."""
@@ -56,7 +56,7 @@ def record(points: Points, candidate: Candidate, code: int, before: tuple[int, i
 
     A launch that was stopped before that has no result: it is repeated.
 
-    The files of a point that was refused are those of an earlier launch, if there are any.
+    A refused point can only have files of an earlier launch.
 
     Args:
         before: stamp of the manifest before the launch.

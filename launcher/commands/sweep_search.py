@@ -11,7 +11,7 @@ from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.several_options import Options
 from launcher.commands.sweep import candidate_of, require_one_start
-from launcher.commands.sweep_checks import check, refuse_begun_otherwise, require_comparable
+from launcher.commands.sweep_checks import check, refuse_other_settings, require_comparable
 from launcher.commands.sweep_results import (
     Candidate,
     Result,
@@ -55,7 +55,7 @@ from neobert.printable import printable
 from neobert.tasks.specs import is_higher_better, metrics_of
 
 MAX_REFUSED = 3
-"""Launches in a row that the preflight may refuse: then the machine is the reason, and not the trial."""
+"""Consecutive refused launches that end the search: the cause is then the machine, not the trials."""
 
 
 class SearchedTrials:
@@ -157,7 +157,7 @@ class SearchedTrials:
         return None
 
     def _candidate(self, trial: Trial) -> Candidate:
-        """Resolve the run of a trial; that of an earlier one with equal values, which is not repeated."""
+        """Resolve the run of a trial; a trial with equal values reuses the earlier run."""
         earlier = self._study.trials()[: trial.number]
         twins = (each.number for each in earlier if each.state == COMPLETE and each.values == trial.values)
         first = next(twins, None)
@@ -217,7 +217,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     if trials is not None and options.collects:
         return collect(earlier, base, output_format, options.optimized_metric)
     if not options.allows_unequal_tokens:
-        refuse_begun_otherwise([result.candidate for result in earlier])
+        refuse_other_settings([result.candidate for result in earlier])
     slots = slots_for(resolved, request, options.parallel)
     code = check(request, ends, output_format, _most(ends, options.num_trials, len(earlier)))
     if code != EXIT_OK or request.dry_run:
@@ -269,7 +269,7 @@ def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
 def _own_values(
     space: Sequence[Parameter], config: RunConfig, ends: Sequence[Candidate]
 ) -> dict[str, Value] | None:
-    """Return the values of the run file as a trial; None if they are outside of the space."""
+    """Return the values of the run file as a trial; None if they are outside the space."""
     choices = {
         (each.key, text): flatten(to_dict(end.run.config))[each.key]
         for end in ends

@@ -40,7 +40,7 @@ SEARCH_HINT = "see the output above"
 
 
 def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
-    """Run the job; print its report, or without an output file what it wrote."""
+    """Run the job and print its report, or its output if there is no output file."""
     require_working_directory()
     folder = expanded(request.folder)
     require_model_folder(folder)
@@ -69,7 +69,7 @@ def _report_of(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print scores by class, and what the texts or words of each class are predicted as."""
+    """Print scores by class, and the predictions for the texts or words of each class."""
     if not classes:
         return
     unit = "words" if "words" in next(iter(classes.values())) else "texts"

@@ -310,7 +310,7 @@ def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
     """Format the message that another run's files were moved aside; with --resume, why it did not resume."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
-        reason = "no checkpoint to resume from and another config: starting at step 0; "
+        reason = "no checkpoint to resume from and a different config: starting at step 0; "
     return printable(f"{folder} contained another run: {reason}its files were moved to {moved}")
 
 

@@ -169,7 +169,7 @@ class GpuRun:
 
 
 def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
-    """Resolve the profile that requires these GPUs, of which there is at least one, or `ANY_GPU`."""
+    """Resolve the profile that requires these GPUs (at least one), or `ANY_GPU`."""
     profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
     fitting = [profile for profile in profiles if _is_for(profile, gpus)]
     if not fitting:

@@ -60,12 +60,12 @@ FEW_EXAMPLES = 2000
 CHAT_FACTOR = 8
 """Length of conversations, relative to that of texts."""
 MAX_LOST = 0.1
-"""Share of the conversations, in bytes, that SFT008 lets be lost to their length."""
+"""Share of the conversations, in bytes, that may be lost to their length (SFT008)."""
 
 MOSTLY = 0.5
 """Share of a text's tokens in long documents from which short documents are left out."""
 SHARE_OF_PEAK = 0.1
-"""Least rate, as a share of the peak of the run that is continued. An encoder of 8 x 512, trained at 2e-3,
+"""Lowest rate, as a share of the peak of the run that is continued. An encoder of 8 x 512, trained at 2e-3,
 found words 4,096 tokens away after 95M tokens at 2e-4. ModernBERT had 3e-4 after 8e-4 (arXiv:2412.13663)."""
 
 
@@ -107,7 +107,7 @@ class Content:
 
 
 def content_of(request: Content) -> str:
-    """Return the YAML text of the run file: only keys without which the run would be another one.
+    """Return the YAML text of the run file: only keys that change the run.
 
     Raises `ProjectError` for a model that the task does not support.
     """
@@ -184,7 +184,7 @@ def _entries(request: Content) -> Iterator[Entry]:
 
 
 def _of_long_documents(request: Content, least: int) -> Content:
-    """Return the request with the text that is left without documents of fewer than `least` tokens."""
+    """Return the request without documents of fewer than `least` tokens."""
     kept = [each for each in request.lengths if each >= least * BYTES_PER_TOKEN] if least > 1 else []
     if not kept:
         return request
@@ -274,7 +274,7 @@ def _trained_positions(request: Content, shape: ModelShape) -> int:
 
 
 def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
-    """Return the steps of `PASSES` over the text, within limits; those of the profile for an unknown size."""
+    """Return the steps of `PASSES` over the text, within limits; the profile's if the size is unknown."""
     if not per_pass:
         return config.trainer.max_steps
     has_labels = spec_of(config).predicts == "labels"
@@ -326,7 +326,7 @@ def _context_keys(
 
 
 def _least_rate(weights: Weights, task: str) -> float:
-    """Return the least learning rate for longer rows; 0 if no run of this task has trained the weights."""
+    """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
     parent = _parent_of(weights)
     if parent is None or parent.task != task:
         return 0.0
@@ -373,7 +373,7 @@ def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
 
 
 def _comparison_keys(parent: RunConfig, weights: Weights) -> Iterator[Entry]:
-    """Yield what compares the first evaluation with the last one of the parent run."""
+    """Yield the keys that make the first evaluation comparable with the parent's last."""
     yield Entry("trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse")
     yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
     masks = parent.datacollator

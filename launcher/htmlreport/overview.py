@@ -38,7 +38,7 @@ def headings(runs: Sequence[RunRecord]) -> str:
 
 
 def title_of(runs: Sequence[RunRecord]) -> str:
-    """Return the names of one or two runs; of more, their number and the folder that holds them."""
+    """Return the names of one or two runs; for more, their number and common folder."""
     if len(runs) <= 2:
         return " and ".join(run.name for run in runs)
     folder = Path(commonpath([run.folder.absolute().parent for run in runs])).name

@@ -28,7 +28,7 @@ from neobert.tasks.metric import LOSSES_BY_POSITION, Metric
 from neobert.tasks.specs import metric_named
 
 MAX_RUNS = 32
-"""Runs of a comparison at most: eight colors, each with four patterns of lines."""
+"""Maximum number of runs in a comparison: eight colors, each with four patterns of lines."""
 DIGITS = 6
 """Significant digits of a plotted value: a chart has fewer than a thousand pixels."""
 

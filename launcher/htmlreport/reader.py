@@ -49,7 +49,7 @@ MAX_NAMES = 256
 UNCHARTED = frozenset({"step", TOKENS, "train/epoch", "perf/data_wait_share", "time/collate_ms"})
 """Names that are axes, or that another chart shows in other units."""
 DERIVED = ("_p50_ms", "_p95_ms", "_moving_ms")
-"""Endings of statistics over many steps, which no chart shows."""
+"""Suffixes of statistics over many steps, which no chart shows."""
 Point = tuple[int, float]
 """Step and value."""
 

@@ -142,7 +142,7 @@ def preflight(run: RunRecord) -> str:
 
 
 def config(run: RunRecord) -> str:
-    """Return HTML tables of config values with origins: those that are not defaults, and all, folded."""
+    """Return HTML tables of config values with origins: non-default values, then all of them, folded."""
     rows = {
         key: [code(key), code(show_value(value)), muted(_origin(run, key))]
         for key, value in sorted(run.config.items())

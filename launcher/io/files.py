@@ -112,13 +112,13 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
 
 
 def _refuse_in_checkpoint(path: Path) -> None:
-    """Raise ProjectError for a path in the folder of a checkpoint: no run would resume from it any more."""
+    """Raise ProjectError for a path in the folder of a checkpoint: no run could resume from it afterwards."""
     from neobert.runfiles.checkpoint.manifest import FILE_NAME  # what hashes files takes time to import
 
     for folder in (path, *path.absolute().parents):
         if (folder / FILE_NAME).is_file():
             message = "is the folder of a checkpoint, which may contain only saved files"
-            hint = "choose a place outside of it"
+            hint = "choose a path outside the checkpoint"
             raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
 
 

@@ -25,7 +25,7 @@ QUOTED = re.compile(r"remove the quotes: (\S+)")
 HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
 AS_TEXT = {"optimizer": "optim", "adapter": "adapter"}
-"""Sections that other trainers write as one word, and the key whose table of words has it."""
+"""Sections that other trainers write as one word, and the key that lists these words."""
 BARE = re.compile(r"[^\s,#{}\[\]]+")
 
 Lines = list[str]
@@ -41,7 +41,7 @@ FLOW_LINE = re.compile(
 )
 INDENT = "  "
 RUN_NAME, RUN_NAME_HERE = "{run_name}", "wandb.name"
-"""Name of the run in paths of Composer, which replaces it; the key here that run_name becomes."""
+"""Placeholder of the run name in Composer's paths, and the key here for its run_name."""
 MAX_LINE = 1000
 """Longer lines are not matched: these patterns take quadratic time on blanks."""
 

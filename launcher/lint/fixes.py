@@ -27,7 +27,7 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
-"""Key of transformers, whose -1 lets epochs end the run; the key here; the summary of a fix of epochs."""
+"""Key of transformers, where -1 lets epochs end the run; the key here; the summary of this fix."""
 
 ROWS, RATE = "-> trainer.per_device_train_batch_size", "-> optimizer.lr"
 """Summaries of fixes of the rows per step and of the learning rate."""
@@ -128,7 +128,7 @@ def _steps_in_force(path: Path, done: dict[tuple[str, str], str], run: ResolvedR
 
 
 def _rows_of_texts(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
-    """Return a note on rows that were a text each, and are packed here; empty if none were translated."""
+    """Return a note on rows that held one text each and are packed here; empty if none were translated."""
     if run is None or not run.config.datacollator.pack_sequences:
         return ""
     return printable(f"{path}: {PACKED}") if any(ROWS in each for each in done.values()) else ""

@@ -44,7 +44,7 @@ class Snapshot(NamedTuple):
 def download(name: str, revision: str | None) -> Snapshot:
     """Download a model repository at a revision (default: main), or use its copy in the cache.
 
-    Without a connection, a branch is what it was when it was last downloaded. Raises `ProjectError` for a
+    Without a connection, a branch is the commit that was last downloaded. Raises `ProjectError` for a
     repository that does not exist, has no safetensors, or is not in the cache when there is no connection.
     """
     if revision is not None and (not REVISION.fullmatch(revision) or ".." in revision):
@@ -147,7 +147,7 @@ def _download(name: str, commit: str, file: str) -> None:
 
 
 def _remember(name: str, revision: str | None, commit: str) -> None:
-    """Note in the cache, as the library does, which commit a branch was."""
+    """Record the commit of a branch in the cache, as the library does."""
     if revision is None or not is_commit(revision):
         branch = hub_cache() / f"models--{name.replace('/', '--')}" / "refs" / (revision or "main")
         branch.parent.mkdir(parents=True, exist_ok=True)

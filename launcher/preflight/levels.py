@@ -97,7 +97,7 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
 
     The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
     because data with a single class trains to 100 % accuracy, and so are the scores of pairs, and data that
-    stores its targets, because only its preparation tells which tokens these are. Small texts on this machine
+    stores its targets, because only its preparation shows which tokens these are. Small texts on this machine
     are prepared for a GPU run while its GPU is measured, so that the trainer finds them ready.
     """
     if run.is_production:

@@ -30,7 +30,7 @@ MODULE = "neobert.rehearsal.turns"
 RECIPE, BF16 = "recipe", "bf16"
 TURNS = 3
 COMPARED = 1
-"""Turn whose losses are compared. Later ones differ by chance where the learning rate is nearly too high."""
+"""Turn whose losses are compared. Later ones differ by chance if the learning rate is nearly too high."""
 TIME_S, MARGIN_S = 300.0, 10.0
 
 Turns = dict[str, list[dict[str, Any]]]
@@ -39,7 +39,7 @@ Turns = dict[str, list[dict[str, Any]]]
 def compare_recipe(
     stage: Stage, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
 ) -> LowPrecisionFacts:
-    """Train both runs from the same weights on the same text, each in a process of its own.
+    """Train both runs from the same weights on the same text, each in its own process.
 
     torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
     processes on the device they train in turns, otherwise one after the other.
@@ -65,7 +65,7 @@ def compare_recipe(
 
 
 def without_recipe(config: RunConfig) -> RunConfig:
-    """Return the run without low precision, on the kernels that it would then have."""
+    """Return the run without low precision, on the kernels that it would then use."""
     off = {each.library.name: replace(each.section, enable=False) for each in conversions_of(config)}
     return with_kernels(replace(config, **off), "auto")
 
@@ -92,7 +92,7 @@ def take_turns(stage: Stage, group: Mapping[str, RunConfig], deadline_s: float) 
 
 @dataclass(frozen=True, slots=True)
 class TakingTurns:
-    """A process that trains some steps whenever it has its turn, until a time in monotonic seconds."""
+    """Process that trains some steps in each turn, with a deadline in monotonic seconds."""
 
     stage: Stage
     name: str
@@ -100,7 +100,7 @@ class TakingTurns:
     deadline_s: float
 
     def begin(self, number: int) -> None:
-        """Let it train."""
+        """Start a turn."""
         Path(self.stage.folder, f"{self.name}_go_{number}").touch()
 
     def end(self, number: int) -> dict[str, Any]:

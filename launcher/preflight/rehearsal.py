@@ -210,7 +210,7 @@ def num_planned(peak_mib: float, gpu: GpuFacts) -> int:
 
 
 def early_warm_up(stage: Stage, subject: Subject, fresh: subprocess.Popen[bytes]) -> EarlyWarmUp | None:
-    """Return the warm-up of the first resume next to the uninterrupted run, before that measures.
+    """Return the warm-up of the first resume, which runs before the uninterrupted run measures.
 
     None without a helper: with cached graphs the uninterrupted run does not wait. Memory of the warm-up would
     count as the uninterrupted run's where the driver does not report it per process; it is then left out.

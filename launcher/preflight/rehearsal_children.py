@@ -31,7 +31,7 @@ WARM_UP, STEP, EVALUATION = "neobert.rehearsal.warm_up", "step", "evaluation"
 COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
 GRAPHS_S = 120.0
 MEASURED = "measured"
-"""Result of the fresh part up to where it has measured all that other processes would change."""
+"""Result of the fresh part after all measurements that other processes would change."""
 COMPILED = "compiled"
 """Result of the fresh part once its step is compiled."""
 OTHERS, HELPER = "others_at_work", "helper_at_work"

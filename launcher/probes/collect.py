@@ -96,7 +96,7 @@ def _all(
 
 
 class ConcurrentProbes:
-    """Probes that run at the same time, except that each waits for the end of those in its `after`."""
+    """Probes that run at the same time, each once those in its `after` have ended."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ConcurrentProbes:
             raise
 
     def _start_ready(self) -> bool:
-        """Start what waits for nothing any more; return whether a probe is running."""
+        """Start the probes that are ready; return whether any probe is running."""
         unfinished = {probe.group for probe in self._pending} | self._waits.keys()
         ready = [probe for probe in self._pending if unfinished.isdisjoint(probe.after)]
         self._pending = [probe for probe in self._pending if probe not in ready]

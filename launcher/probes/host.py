@@ -52,7 +52,7 @@ RECORDED = (
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
 OWN_PACKAGE = Path(__file__).parents[1]
 TIME_ERROR = 5
-"""Returned by adjtimex(2) where the clock is not synchronized."""
+"""Returned by adjtimex(2) if the clock is not synchronized."""
 TIMEX_BYTES = 512
 """More than `struct timex` takes on any platform. All zero: nothing is set, the state is only read."""
 

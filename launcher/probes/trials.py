@@ -29,7 +29,7 @@ from validators.facts_numerics import DeviceFacts, NumericsFacts
 from validators.facts_run import ImportFacts, InspectionFacts
 
 PYTHON = (sys.executable, "-P", *RUN_MODULE)
-"""Start of a module that ends with the launcher, also where that is killed."""
+"""Start of a module that ends with the launcher, even if the launcher is killed."""
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
 # Only the first part of a name: looking for a submodule would import its package into the launcher.
 OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})

@@ -81,7 +81,7 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
 
 
 def _refuse_other_keys(config: RunConfig, folder: Path) -> None:
-    """Raise `ProjectError` EXP005 for a key of the model with another value than the weights declare."""
+    """Raise `ProjectError` EXP005 for a key of the model whose value differs from the weights' own."""
     for key, value in spec_of(config).declared(folder).items():
         section, _, name = key.partition(".")
         own = to_dict(config)[section][name]

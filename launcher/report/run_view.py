@@ -30,7 +30,7 @@ NARROWEST_CURVE = 10
 MAX_RANKS = 8
 BETWEEN = "  "
 ALERT_ROWS, CHART_ROWS = 8, 12
-"""Rows that are reserved for alerts at most, and rows of all charts at most on a small terminal."""
+"""Maximum number of rows for alerts, and for all charts on a small terminal."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " ._-=+*%#"

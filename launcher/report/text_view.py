@@ -62,14 +62,14 @@ def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
 
 
 def left_out(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each count of turns, tokens and conversations that are not learned as they are."""
+    """Yield a line for each count of turns, tokens and conversations that are left out or changed."""
     for name, (unit, meaning) in COUNTS.items():
         if counts.get(name):
             yield f"{counted(counts[name], unit)} {meaning}"
 
 
 def conversation_text(pieces: Sequence[tuple[str, bool]]) -> str:
-    """Return the lines of a conversation; supervised parts are in colour on a terminal too."""
+    """Return the lines of a conversation; on a terminal, supervised parts are also colored."""
     text = "".join(_marked(*piece) for piece in pieces)
     return "\n".join([HEAD, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
 

@@ -22,9 +22,8 @@ MODELING_CODE = "modeling_neobert.py"
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the use of a finished run's model, else the command that resumes the run.
 
-    A model with labels predicts them, one of conversations chats, a causal one continues prompts, and one of
-    pairs encodes texts; of another one, it is the Python code that loads it. The model is that of
-    `checkpoints/best` where the run has one.
+    The task of the model decides: predict labels, chat, continue prompts or encode texts; otherwise Python
+    code that loads the model. Uses `checkpoints/best` if the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint

@@ -1,7 +1,7 @@
-"""Study of a search: Optuna by ask and tell, with a journal of JSON lines in the folder of the search.
+"""Study of a search: Optuna with a journal of JSON lines in the folder of the search.
 
-Each suggestion depends on the seed and on the trials before it alone, so that a search that was killed
-continues with other values than those that it has tried. The space is what `--search` states.
+Each suggestion depends only on the seed and the earlier trials, so that a killed search continues with new
+values. The space is what `--search` states.
 """
 
 from __future__ import annotations

@@ -447,12 +447,12 @@ def test_fix_says_how_much_is_left(command, run_file):
     assert "fixed 7 of 7 problems in keys and values\n" in partly.err
     none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: all}\n"))
     assert none.code == 1, "what is left is linted again"
-    assert "fixed 0 of 1 problem in keys and values; fix the rest by hand" in none.err
+    assert "fixed 0 of 1 problem in keys and values; fix the rest manually" in none.err
 
 
 def test_fix_says_why_it_leaves_keys_of_json(command, tmp_path):
     path = write(tmp_path / "args.json", '{"learning_rate": 5e-5, "report_to": ["wandb"], "do_train": true}')
-    reason = "fix the rest by hand: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
+    reason = "fix the rest manually: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
     assert f"fixed 1 of 3 problems in keys and values; {reason}" in command("lint", "--fix", path).err
 
 

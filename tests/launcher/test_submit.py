@@ -199,7 +199,7 @@ def test_a_file_for_another_engine_makes_no_folder_of_logs(command, tmp_path):
     ("arguments", "words"),
     [
         (("skypilot",), "submit queues on Slurm only"),
-        (("skypilot", "--print"), "is on no volume"),
+        (("skypilot", "--print"), "is not on a volume"),
         (("skypilot", "--print", "--volume", "data"), "is not a path and a volume"),
         (("skypilot", "--print", "--time", "1:00:00"), "--time: is an option of Slurm"),
         (("skypilot", "--print", "--qos", "high"), "--qos: is an option of Slurm"),

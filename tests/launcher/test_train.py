@@ -131,7 +131,7 @@ def test_another_run_s_directory_is_not_gone_on_with(launch):
     other = launch(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish").passed()
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
-    assert "no checkpoint to resume from and another config: starting at step 0" in " ".join(
+    assert "no checkpoint to resume from and a different config: starting at step 0" in " ".join(
         other.err.split()
     )
     assert "moved to" not in same.err

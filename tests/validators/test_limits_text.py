@@ -462,7 +462,7 @@ def test_a_decoder_learns_a_text_by_heart_sooner(task, warns):
         ((), "set tokenizer.name to null"),
         (("tokenizer.path=tok", "tokenizer.name=null"), "set tokenizer.path to null"),
         (("tokenizer.name=null",), "set tokenizer.strip_accents to false"),
-        (("model.pretrained_checkpoint=base",), "replace model.pretrained_checkpoint base by weights"),
+        (("model.pretrained_checkpoint=base",), "replace model.pretrained_checkpoint base with weights"),
     ],
 )
 def test_words_that_a_tokenizer_changes(overrides, hint):

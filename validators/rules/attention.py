@@ -224,7 +224,7 @@ def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) 
 
 @rehearsal_rule("ATT002", "other-attention-ran", severity=Severity.FAIL)
 def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A block that ran another attention kernel than the requested one.
+    """A block that ran a different attention kernel from the requested one.
 
     ## What it does
     Each block reports at run time the kernel that it calls. The rule compares that with the resolved

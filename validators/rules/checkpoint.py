@@ -42,8 +42,8 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Requires a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`, or below
-    the last step of `trainer.max_epochs` if that is earlier. The final checkpoint is always written.
-    Smoke and development runs need no other below 5,000 steps or without a GPU; CKP002 limits the work that
+    the last step of `trainer.max_epochs` if that is earlier. The final checkpoint is always written. Smoke
+    and development runs need no other save below 5,000 steps or without a GPU; CKP002 limits the work that
     they can lose.
 
     ## Why is this bad?
@@ -131,8 +131,8 @@ def single_checkpoint(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run that keeps only one checkpoint.
 
     ## What it does
-    Requires `trainer.save_total_limit` of at least 2; 0 keeps all. The trainer always keeps two, but for a
-    limit of 1 the plan and the disk were sized for one. Smoke runs are exempt.
+    Requires `trainer.save_total_limit` of at least 2; 0 keeps all. The trainer always keeps two, but with a
+    limit of 1 only one was planned for. Smoke runs are exempt.
 
     ## Why is this bad?
     If the only checkpoint is damaged, or was saved after the loss diverged, there is no earlier one to
@@ -225,8 +225,8 @@ def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """A value of `trainer.greater_is_better` that keeps the worst checkpoint as the best.
 
     ## What it does
-    Compares `trainer.greater_is_better` with the direction of `trainer.metric_for_best_model`: a lower
-    `eval/loss` is better, and more of every other metric.
+    Compares `trainer.greater_is_better` with the direction of `trainer.metric_for_best_model`: lower is
+    better for `eval/loss`, higher for every other metric.
 
     ## Why is this bad?
     `checkpoints/best` is then the worst checkpoint that was evaluated, `trainer.save_total_limit` deletes the

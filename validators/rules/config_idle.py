@@ -46,17 +46,16 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in `model.attn_backend`
     without packing, `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.sequence_length_warmup_steps` if no document is longer than a piece or rows are padded,
-    `trainer.sequence_length_warmup_length` without such steps,
-    `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
-    `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
-    `distributed.reshard_after_forward` without shards,
+    `trainer.sequence_length_warmup_length` without such steps, `trainer.gradient_checkpointing_every_n`
+    without recomputation, `trainer.greater_is_better` without `trainer.metric_for_best_model`,
+    `trainer.cuda_graphs` if the step is not one graph, `distributed.reshard_after_forward` without shards,
     `dataset.revision` if the data does not come from the Hub, keys of `optimizer` that `optimizer.name` does
-    not use (unless all are in the file, as in the `resolved.json` of a run),
-    `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
-    next to a percentage, keys of `adapter` without `adapter.type`, a section of low precision without
-    `enable`, a text of `filter_fqns` that is in the name of no layer, `model.block_counts` if rows have no
-    more blocks than that, so that every token attends to all of them, and keys that the task does not read.
-    Values of a shipped profile are left out in runs that build on it.
+    not use (unless all are in the file, as in the `resolved.json` of a run), `dataset.validation_split` if
+    `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps` next to a percentage, keys of
+    `adapter` without `adapter.type`, a section of low precision without `enable`, a text of `filter_fqns`
+    that is in the name of no layer, `model.block_counts` if rows have no more blocks than that, so every
+    token attends to all of them, and keys that the task does not read. Values of a shipped profile are left
+    out in runs that build on it.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -105,7 +104,7 @@ def _of_other_optimizers(run: ResolvedRun) -> Violations:
 
 
 def _not_enabled(run: ResolvedRun) -> Violations:
-    """Yield sections of low precision that are written without `enable`; one that is false is meant."""
+    """Yield sections of low precision without `enable`; `enable: false` is deliberate."""
     for name in LIBRARIES:
         enable = f"{name}.enable"
         keys = [key for key in all_keys() if key.startswith(f"{name}.")]

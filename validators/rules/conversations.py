@@ -40,7 +40,7 @@ def nothing_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ## What it does
     Counts the conversations in which no token is a target, and gives the reason for the first one: no message
     of the assistant, a template that fails or renders the turns differently, a control token in a message.
-    Any such conversation is refused.
+    Fails for any such conversation.
 
     ## Why is this bad?
     They are left out. If all are, nothing is trained; if some are, the run trains on other data than was
@@ -110,18 +110,18 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 @data_rule("SFT003", "content-lost", severity=Severity.FAIL, tasks=of_conversations)
 def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Messages of the assistant that are not in their supervised text, or tools that no text describes.
+    """Assistant messages missing from the supervised text, or tools missing from the prompt.
 
     ## What it does
     Looks for the content of each supervised message, without white space, in the supervised text of its
     conversation, for the names of the tools that it calls, and for the thoughts (reasoning_content) of a
-    message that ends a conversation. Renders each conversation that has tools without them too: with equal
-    texts, the template has left them out. Any that is missing is refused.
+    message that ends a conversation. Also renders conversations with tools without them: if both texts are
+    equal, the template ignores tools. Fails if anything is missing.
 
     ## Why is this bad?
-    Templates of models of text and images write lists of parts, and nothing for a string, and many templates
-    write no calls of tools: the model would learn to write stop tokens alone, or to call tools that nothing
-    in its prompt describes.
+    Templates of vision-language models render lists of parts but nothing for a string, and many templates
+    omit tool calls: the model would learn to write stop tokens alone, or to call tools that nothing in its
+    prompt describes.
 
     ## Example
     ```text
@@ -141,7 +141,7 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=of_conversations)
 def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Turns whose last supervised token is not one at which the model stops.
+    """Turns that do not end with a stop token.
 
     ## What it does
     Looks at the last supervised token of each turn: it must be a special token of the tokenizer, such as
@@ -166,7 +166,7 @@ def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @data_rule("SFT005", "turn-rewritten", severity=Severity.FAIL, tasks=of_conversations)
 def turn_rewritten(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Turns that a template renders in another way than the model would have written them.
+    """Turns that the template renders differently from what the model would write.
 
     ## What it does
     Renders the beginnings of each conversation: a turn must begin with the generation prompt, and must not
@@ -174,7 +174,7 @@ def turn_rewritten(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Why is this bad?
     Templates of reasoning models remove thoughts from earlier turns, and open <think> in the generation
-    prompt only: the model would be trained on text that it never writes, or after prompts that it never gets.
+    prompt only: the model would be trained on text that it never writes, or after prompts that it never sees.
 
     ## Example
     ```yaml
@@ -226,8 +226,8 @@ def template_reads_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     date, and compares the texts.
 
     ## Why is this bad?
-    The same run has other text on another day, so it cannot be repeated, and every example has the date of
-    the preparation.
+    The same run trains on different text on another day, so it cannot be repeated, and every example has the
+    date of the preparation.
 
     ## Example
     ```yaml
@@ -308,14 +308,14 @@ def control_tokens_in_content(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
 @data_rule("SFT010", "other-template-than-trained", severity=Severity.FAIL, tasks=of_conversations)
 def other_template_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Another chat template than the one that the initial weights were trained with.
+    """A different chat template from the one that the initial weights were trained with.
 
     ## What it does
     Compares the chat template of the run with the one in the folder of the initial weights, if that has one.
 
     ## Why is this bad?
-    A chat model knows the headers and stop tokens of its own template. With others it starts from a base
-    model's understanding, and its old behaviour stays reachable by its old headers.
+    A chat model knows the headers and stop tokens of its own template. With another one it starts as a base
+    model would, and its old headers still trigger its old behaviour.
 
     ## Example
     ```yaml

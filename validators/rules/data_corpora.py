@@ -169,8 +169,8 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """A mixture that is streamed, or that names one text twice.
 
     ## What it does
-    Fails where `dataset.mixture` and `dataset.streaming` are both set, where a corpus has no path and no name
-    or both, and where two corpora are the same split of the same text.
+    Fails if `dataset.mixture` and `dataset.streaming` are both set, if a corpus has both a path and a name or
+    neither, and if two corpora are the same split of the same text.
 
     ## Why is this bad?
     A mixture is prepared first: how often a corpus is read again follows from its length, which a stream
@@ -227,7 +227,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     many as BERT had (Devlin et al., arXiv:1810.04805). In a production run, warns above 4 epochs: up to that
     number, repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Warns
     above 8 for a decoder, which gets the same tokens in each. Warns above 4 epochs of a corpus of a mixture,
-    whose loss hides that it is learned by heart: lower its weight. Smoke runs are exempt.
+    whose loss hides that it is memorized: lower its weight. Smoke runs are exempt.
 
     ## Why is this bad?
     The remaining steps memorize the text instead of learning the language.
@@ -266,7 +266,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _most_epochs(run: ResolvedRun) -> float:
-    """Return the passes above which a text is learned by heart: a decoder gets the same tokens in each."""
+    """Return the passes above which a text is memorized; a decoder gets the same tokens in each."""
     spec = spec_of(run.config)
     return SAME_TOKENS_EPOCHS if of_text(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
@@ -288,7 +288,7 @@ def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
     level=Level.STATIC,
     inapplicable=_is_not_estimated,
 )
-def _text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that reads a small text many times, by the size of its files.
 
     ## What it does
@@ -299,8 +299,8 @@ def _text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     are not checked, because their size differs from that of the text.
 
     ## Why is this bad?
-    The loss of a text that is read a hundred times falls until the model has learned it by heart, and looks
-    like learning. A run of hours on a text for minutes is better spent on more text.
+    The loss of a text that is read a hundred times falls until the model has memorized it, and looks like
+    learning. Hours of training are better spent on more text.
 
     ## Example
     ```yaml

@@ -124,7 +124,8 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Compares the digest of the run's tokenizer with the one recorded in the prepared data, and the largest
     token id with the sizes of the tokenizer and of the model's embedding. Decodes 1,000 documents of the
     `.ds` files of datatrove, which name the path of their tokenizer only, and tokenizes them again: 99 % must
-    have the same ids, and at most 1 % a marker such as `[SEP]` inside, where documents were joined.
+    get the same ids, and at most 1 % may contain a marker such as `[SEP]`, which shows that documents were
+    joined.
 
     ## Why is this bad?
     With another tokenizer every id denotes another token, and the loss still falls. An id outside the
@@ -309,12 +310,12 @@ def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Masked tokens that are too many or too few, are padding or special tokens, or have wrong labels.
 
     ## What it does
-    Counts the masked tokens of the first microbatches. Their share must equal
-    `datacollator.mlm_probability` to within five standard deviations of that many draws. None may be padding
-    or a special token. Each label, and each token that was left unchanged, must be the token of the text.
+    Counts the masked tokens of the first microbatches. Their share must equal `datacollator.mlm_probability`
+    to within five standard deviations. None may be padding or a special token. Each label, and each token
+    that was left unchanged, must be the token of the text.
 
     ## Why is this bad?
-    A loss over padding falls fast and means nothing, and a share other than the declared one is another
+    A loss over padding falls fast and means nothing, and a run with an undeclared share is a different
     experiment.
 
     ## Example

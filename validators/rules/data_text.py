@@ -74,9 +74,9 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Selects the files of `dataset.path` as a run does, and reads the first rows of the first 64: a path that
-    does not exist, text that is not UTF-8, a column that is missing, a column that holds lists. `lint` does
-    so without other packages: it does not open parquet and `.zst` files without `--data`, and where the path
-    does not exist, as on a CI machine, the check is unknown.
+    does not exist, text that is not UTF-8, a column that is missing, a column that holds lists. `lint` opens
+    parquet and `.zst` files with `--data` only, because they need other packages. If the path does not exist,
+    as on a CI machine, the check is unknown.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.
@@ -188,13 +188,13 @@ def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 @text_rule("DAT035", "words-altered-by-the-tokenizer", severity=Severity.WARN)
 def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A tokenizer that deletes accents or vowel signs of much of the text, or the case of labelled words.
+    """A tokenizer that deletes accents or vowel signs in much of the text, or lower-cases labelled words.
 
     ## What it does
     Reads from the tokenizer's file whether its normalizer deletes combining marks or lower-cases, and applies
     that to the first words of a local text. Warns if it changes more than 2 % of them beyond their case; for
-    labelled words, also if it lower-cases more than 2 %. A tokenizer that is not on this machine is not
-    judged, nor that of a run that resumes.
+    labelled words, also if it lower-cases more than 2 %. Not checked if the tokenizer is not on this machine,
+    or if the run resumes.
 
     ## Why is this bad?
     Uncased BERT tokenizers delete the vowel signs of Hindi, the tones of Thai and Vietnamese and the points
@@ -241,6 +241,6 @@ def _way_to_keep(run: ResolvedRun, key: str) -> str:
     if tokenizer.path is None and tokenizer.name is None:
         return f"set tokenizer.{key} to false"
     if (weights := initial_weights(run.config)) is not None:
-        return f"replace model.pretrained_checkpoint {weights} by weights whose tokenizer keeps the text"
+        return f"replace model.pretrained_checkpoint {weights} with weights whose tokenizer keeps the text"
     named = "tokenizer.path" if tokenizer.path is not None else "tokenizer.name"
     return f"set {named} to null: the run then trains a tokenizer that keeps the text"

@@ -324,8 +324,8 @@ def replicas_that_do_not_divide(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     """Copies of a sharded model that the processes cannot hold.
 
     ## What it does
-    With `distributed.replicas` above 1, requires `distributed.mode: fsdp2`, and that the processes divide
-    into that many groups of at least two.
+    With `distributed.replicas` above 1, requires `distributed.mode: fsdp2`, and processes that divide evenly
+    into the replicas, at least two for each.
 
     ## Why is this bad?
     Each copy is sharded over processes / replicas ranks. With `replicated`, each process has a copy already.

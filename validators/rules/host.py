@@ -57,13 +57,11 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
-    minimum; `datasets` only for text from the Hub. For a run on a GPU also for an installed kernel package
-    (flash-attn, flash-attn-4, quack-kernels, liger-kernel) older than its minimum, for a run with an
-    adapter for a missing peft, and for one in low precision for the package of its section, which has to be
-    of a release that has its recipes.
+    minimum; `datasets` only for text from the Hub. For a run on a GPU, also fails for an installed kernel
+    package (flash-attn, flash-attn-4, quack-kernels, liger-kernel) older than its minimum; for a run with an
+    adapter, if peft is missing; and for low precision, if its library is missing or too old for its recipes.
     Warns for a package that differs from the tested set in `constraints.txt`, which a wheel installs in
-    `share/neobert-launch`. HST008 tests imports,
-    HST011 compares the driver with the CUDA version of torch.
+    `share/neobert-launch`. HST008 tests imports, HST011 compares the driver with the CUDA version of torch.
 
     ## Why is this bad?
     Signatures of attention kernels changed in three consecutive releases of torch. The failure comes at the

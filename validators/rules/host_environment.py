@@ -236,7 +236,7 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ## Why is this bad?
     They stay in a shell or a job script after debugging. A run that takes 50 % longer because of one still
     passes every utilization check. A variable that changes a recipe is not in the config: the same config
-    trains otherwise on a machine without it.
+    trains differently on a machine without it.
 
     ## Example
     ```text
@@ -266,7 +266,7 @@ def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
 
 
 def lead_for_saves_s(plan: Plan) -> float:
-    """Return the seconds before its end at which a job has to be warned: those of three saves."""
+    """Return the lead time in seconds of a job's end signal: the duration of three saves."""
     return SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
 
 

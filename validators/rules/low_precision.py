@@ -44,16 +44,16 @@ def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
 
 @rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A recipe in a run for which low precision is not supported.
+    """A low-precision recipe in a run that does not support it.
 
     ## What it does
     Low precision needs packed rows, bf16 for the rest of the model, and weights that are replicated, or with
     `float8_tensorwise` gathered in fp8 (`torchao.enable_fsdp_float8_all_gather`). Its layers are torch
-    modules: other kernels of the blocks would not call them. On a GPU it needs `trainer.torch_compile`: the
-    scale and the rounding of each product are passes over memory of their own without it. An emulated recipe
-    is for tests of a run on a machine without such a GPU; in production it would round without being faster.
-    At most one of the sections `torchao`, `transformer_engine` and `quartet2` may be enabled: each converts
-    the same layers.
+    modules: other kernels of the blocks would not call them. On a GPU it needs `trainer.torch_compile`:
+    without it, scaling and rounding each product are separate passes over memory. An emulated recipe is for
+    tests of a run on a machine without such a GPU; in production it would round without being faster. At most
+    one of the sections `torchao`, `transformer_engine` and `quartet2` may be enabled: each converts the same
+    layers.
 
     ## Why is this bad?
     Converted layers that nothing calls change no result, and a table of runs would credit the recipe with it.
@@ -128,11 +128,11 @@ def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
 
 @rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
 def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A recipe that converts no layer, or few.
+    """A recipe that converts few layers, or none.
 
     ## What it does
     Counts the linear layers of the blocks that are left by `filter_fqns` and `skip_first_last_linear`. Fails
-    at none of them, and warns below half.
+    if none is left, and warns if fewer than half are.
 
     ## Why is this bad?
     Such a run is a bf16 run under the name of a recipe.
@@ -171,12 +171,12 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """Sizes that the matrix products of a recipe do not support.
 
     ## What it does
-    Requires that the features of every converted layer and the tokens of a microbatch are multiples of 16,
-    for `mxfp8`, which has one scale per 32 values, of 32, for Transformer Engine's `nvfp4` of 64, and for
-    torchao's `nvfp4` and `quartet_ii` of 128.
+    Requires that the features of every converted layer and the tokens of a microbatch are multiples of 16; of
+    32 for `mxfp8`, which has one scale per 32 values; of 64 for Transformer Engine's `nvfp4`; and of 128 for
+    torchao's `nvfp4` and `quartet_ii`.
 
     ## Why is this bad?
-    The library refuses such a product in the first step, or in the first backward pass.
+    The library rejects such a product in the first step, or in the first backward pass.
 
     ## Example
     ```yaml
@@ -301,14 +301,14 @@ def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 @rehearsal_rule("PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=is_off)
 def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A recipe with which the run learns differently from the start.
+    """A recipe that changes the loss from the start.
 
     ## What it does
     Compares the loss of steps 9 to 16 with that of the same steps in bf16, from the same weights on the same
-    text. Fails above 1 % of difference, and if a loss is not finite.
+    text. Fails if they differ by more than 1 %, or if a loss is not finite.
 
     ## Why is this bad?
-    Rounding to fp8 changed the loss of such steps by 0.2 % at most. More means that values overflow, or that
+    Rounding to fp8 changed the loss of such steps by at most 0.2 %. More means that values overflow, or that
     a layer that needs more precision was converted.
 
     ## Example

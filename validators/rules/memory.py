@@ -30,7 +30,7 @@ GROWTH_SHARE = 0.01
 PATH = "trainer.per_device_train_batch_size"
 
 OF_ONE_NODE = (2, 4, 8)
-"""Processes of a node among which a hint looks for a number that fits."""
+"""Numbers of processes per node that a hint may suggest."""
 
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
@@ -134,7 +134,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _too_large(run: ResolvedRun, plan: Plan, device_mib: float) -> Violation:
-    """Return the violation of a state that no microbatch is small enough for."""
+    """Return the violation for weights and moments that do not fit with any microbatch size."""
     sharing, world = run.config.distributed, plan.world_size.value
     is_sharded = world > 1 and sharing.mode == "fsdp2"
     how = f"sharded over {world} ranks" if is_sharded else "whole on each device"

@@ -26,7 +26,7 @@ makes no progress in its warm-up; above the second, four steps replace the weigh
 MATCHED_RMS = 0.2
 """RMS of an update at rate 1 with `match_rms_adamw`."""
 RECIPE_RATE, RECIPE_RATE_TINY, TINY_WIDTH = 4e-3, 8e-3, 192
-"""Rates of Muon with `match_rms_adamw` that won at widths 512 and 768, and at 192 (docs/learning.md)."""
+"""Best rates of Muon with `match_rms_adamw` at widths 512 and 768, and at 192 (docs/learning.md)."""
 
 ADAM = ("adamw", "adam")
 FAR = 4.0
@@ -92,7 +92,7 @@ def swapped_betas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @rule("OPT002", "muon-rate-out-of-band", severity=Severity.WARN, level=Level.STATIC)
 def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A Muon learning rate for the other way of scaling updates.
+    """A Muon learning rate that does not fit how updates are scaled.
 
     ## What it does
     Computes the share of its initial size by which an update at the peak rate changes a square matrix of the
@@ -158,7 +158,7 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     if of_text(spec_of(run.config)):
         source = run.config.trainer.eval_source_path
         is_own = source is not None and source == initial_weights(run.config)
-        return "longer rows: the rate is a share of that of the run of these weights" if is_own else ""
+        return "the run extends the context: its rate is a share of the original run's" if is_own else ""
     if run.config.optimizer.name not in ADAM:
         return f"no usual fine-tuning rates are known for optimizer {run.config.optimizer.name}"
     return why_no_weights(run, plan)

@@ -135,7 +135,7 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Warns if more than 10 % of a step is spent waiting for data.
 
     ## Why is this bad?
-    The device is idle meanwhile, and more data-loader threads or a faster disk remove the wait.
+    The device is idle while it waits. More data-loader threads or a faster disk avoid that.
 
     ## Example
     ```yaml

@@ -36,7 +36,7 @@ def unusable_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Reads the files of plug-ins without running them. Rejects a file, package, entry point or function that
-    does not exist, a syntax error, a function that takes other arguments, a hook that changes its attributes
+    does not exist, a syntax error, a function with the wrong parameters, a hook that changes its attributes
     and has no `state_dict`, a helper that an installed module of the same name hides, and a plug-in that a
     profile names: code is named in a run file or an argument.
 
@@ -132,7 +132,7 @@ def resumed_with_edited_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
 
     ## Why is this bad?
     The run before and after the checkpoint would have other targets, another loss or another metric. If that
-    is intended, such as the fix of a crash, accept it with a waiver, which the run records.
+    is intended, such as a fix for a crash, accept it with a waiver, which the run records.
 
     ## Example
     ```text

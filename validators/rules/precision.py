@@ -104,7 +104,7 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 @rehearsal_rule("PRE003", "other-precision-than-declared", severity=Severity.FAIL)
 def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that computes in another precision than its config declares.
+    """A run that computes in a different precision from the one in its config.
 
     ## What it does
     Inspects the inputs of every matrix product that torch runs in the rehearsal, forward and backward, and

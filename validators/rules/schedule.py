@@ -105,7 +105,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
 
 
 def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
-    """Judge the warm-ups of what a step reads: batch size and sequence length."""
+    """Check the warm-ups of batch size and sequence length."""
     trainer = config.trainer
     batch = "trainer.batch_size_warmup_steps"
     warmups = [

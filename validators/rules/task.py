@@ -32,7 +32,7 @@ MAX_SCALE = 64
 
 @rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
 def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A metric for the best checkpoint that the run never reports.
+    """A best-checkpoint metric that the run never reports.
 
     ## What it does
     Compares `trainer.metric_for_best_model` with the metrics of the task: regression reports correlations,
@@ -131,12 +131,11 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
 @data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=with_labels_or_scores)
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A metric for the best checkpoint that has no value, or one of no use, on the evaluation data.
+    """A best-checkpoint metric that is undefined or uninformative on the evaluation data.
 
     ## What it does
     Counts the labels of the prepared evaluation data: a Matthews correlation needs texts of two classes, and
-    correlations need two different scores, and in pairs some at all. Warns about accuracy if a class has 90 %
-    or more of the labels.
+    a correlation needs two different scores. Warns about accuracy if a class has 90 % or more of the labels.
 
     ## Why is this bad?
     No checkpoint would be the best one, and early stopping would have nothing to judge by. A model that
@@ -358,7 +357,7 @@ def _adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         return
     layers = plan.shape.linear_layers
     if not layers:  # GPT-2 multiplies by transposed matrices in modules of its own
-        message = "the blocks of this model have no linear layers, to which adapters are added"
+        message = "the blocks of this model have no linear layers to add adapters to"
         yield Violation("adapter.type", message, "set adapter.type to null, which trains all weights")
         return
     targets, unknown = (

@@ -92,7 +92,7 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ## Why is this bad?
     The head would have outputs that no label uses, or labels would be refused while the data is prepared. A
     text that is its own label is classified perfectly, by a model that is of no use. Next to a name such as
-    `PER`, the tag `B-PER` cannot be counted as the begin of an entity, so the run would report no F1.
+    `PER`, the tag `B-PER` cannot be counted as the start of an entity, so the run would report no F1.
 
     ## Example
     ```yaml
@@ -125,7 +125,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## Why is this bad?
     With one class there is nothing to learn, and accuracy is 100 % from the first step. A class that training
     lacks is never predicted, and the mean F1 counts a class of the head that is predicted by chance. Often
-    the labels are counted from 1, or the training data is a sorted part.
+    the labels start at 1, or the training data is part of a sorted table.
 
     ## Example
     ```text
@@ -182,17 +182,17 @@ def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
     inapplicable=why_no_scores,
 )
 def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Scores that are all equal or almost equal, or that no pair has.
+    """Scores that are equal or almost equal, or pairs without scores.
 
     ## What it does
     Fails if all training scores of a regression or of pairs are equal, and if a run trains on scores of pairs
-    that have none. Warns if those of a regression differ by less than 0.01.
+    but no pair has one. Warns if those of a regression differ by less than 0.01.
 
     ## Why is this bad?
     Equal scores teach nothing: no correlation is defined, and the loss of scored pairs is 0. Differences that
     are far below the outputs of a new head are not learned: of scores between -0.0005 and 0.0005 that words
-    determine, the rank correlation fell to -0.45 in 188 steps; of the same times 3,000 it was 1. A new head
-    begins at the mean of the scores.
+    determine, the rank correlation fell to -0.45 in 188 steps; with the same scores times 3,000 it was 1. A
+    new head begins at the mean of the scores.
 
     ## Example
     ```text

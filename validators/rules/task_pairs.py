@@ -29,7 +29,7 @@ MAX_WEIGHT = 10.0
 
 
 def counts_of(facts: Facts) -> dict[str, float]:
-    """Return the counts of pairs. Raises CannotTellError for facts of a version without them."""
+    """Return the counts of pairs. Raises CannotTellError for facts from a version that did not count them."""
     counts = prepared_of(facts).pairs
     if not counts:
         raise CannotTellError("the pairs of a step were not counted")
@@ -38,7 +38,7 @@ def counts_of(facts: Facts) -> dict[str, float]:
 
 @data_rule("TSK012", "few-pairs", severity=Severity.WARN, tasks=of_pairs)
 def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Steps of so few pairs that there is little to tell apart.
+    """Steps with too few pairs to learn from.
 
     ## What it does
     Counts the pairs of the first steps, over all microbatches and ranks. Warns below 16, and below 0.8 /
@@ -48,8 +48,8 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     The other documents of a step are the negatives of a query. With few of them the loss is low from the
     start and the gradient is that of a handful of texts, the more so the lower the temperature: the softmax
     gives a negative the weight exp(similarity / temperature), so those that count are within about one
-    temperature of the hardest, and their number is proportional to pairs x temperature. 16 pairs at the usual
-    0.05 are the measure. E5 has 32,768 pairs at 0.01 (arXiv:2212.03533).
+    temperature of the hardest, and their number is proportional to pairs x temperature. The limit is 16 pairs
+    at the usual 0.05. E5 has 32,768 pairs at 0.01 (arXiv:2212.03533).
 
     ## Example
     ```yaml
@@ -85,9 +85,9 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     have the query or the document of a pair.
 
     ## Why is this bad?
-    They are not negatives of each other, and are masked: the batch is that much smaller than it seems. A text
-    that is the answer of many queries is also trained on many times. Without masks, as in most trainers, the
-    model is taught that right answers are wrong.
+    They are not negatives of each other, and are masked, so the batch is smaller than it seems. A text that
+    is the answer of many queries is also trained on many times. Without masks, as in most trainers, the model
+    is taught that right answers are wrong.
 
     ## Example
     ```text
@@ -139,7 +139,7 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         yield Violation(
             "dataset.path",
             f"{percent(share)} of the evaluation pairs have a query or a document of the training pairs",
-            "hold out all pairs of a text in a file of its own, or compare such runs with each other alone",
+            "hold out all pairs of a text in a separate file, or compare such runs only with each other",
         )
     if (share := counts.get("source_shared")) and share >= MANY_SHARED:
         yield Violation(

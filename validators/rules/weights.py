@@ -1,4 +1,4 @@
-"""Rules about initial weights: their place, tokenizer, positions and head."""
+"""Rules about initial weights: location, tokenizer, positions and head."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEIGHTS_SUFFIX = ".safetensors"
 
 
 def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about initial weights do not apply; empty if the run starts from some."""
+    """Return the reason why rules about initial weights do not apply; empty if they do."""
     return "the run starts from random weights" if initial_weights(run.config) is None else ""
 
 
@@ -41,7 +41,7 @@ def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     `preflight` download a commit before their checks. Where the machine was probed, DAT001 fails instead.
 
     ## Why is this bad?
-    A name alone is whatever was pushed last: the run could not be repeated. Without the download neither
+    A name alone refers to the latest push, so the run could not be repeated. Without the download neither
     sizes nor weights can be checked.
 
     ## Example
@@ -88,9 +88,9 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
 
     ## Why is this bad?
     Every id denotes another token: the embedding of the weights is then noise. The trainer refuses such
-    weights, but only after the queue and the preparation of the text. With other special tokens each text
-    begins and ends, and each masked word is hidden, by tokens that the weights have seen as something else:
-    the loss falls all the same, from a worse start.
+    weights, but only after the queue and the preparation of the text. Other special tokens mean something
+    else to the weights, at the start and end of each text and in place of each masked word: the loss still
+    falls, but from a worse start.
 
     ## Example
     ```yaml

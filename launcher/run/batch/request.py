@@ -19,14 +19,14 @@ class BatchRequest:
     Attributes:
         name: name of the job.
         command: the command to run on each node, without rendezvous options.
-        nodes: number of nodes; the least one of an elastic job.
+        nodes: number of nodes; the minimum of an elastic job.
         sizes: numbers of nodes on which an elastic job can train, in order; empty for any other job.
         gpus: GPUs of each node; 0 for a run on CPUs.
         time: time limit, as Slurm writes it; empty for that of the partition.
         lead_s: seconds between the warning and the end of the job, in which the run saves.
         requeue_limit: number of times that the job queues itself again.
         setup: shell commands before the launch, such as those that activate an environment.
-        options: further options of the engine's own submit command, one an item.
+        options: further options of the engine's own submit command, one per item.
         log: path of the log; %x is the name and %j the number of the job.
         folder: working directory; empty for that of the submit command.
         gpu: name of the GPU, as SkyPilot lists it.

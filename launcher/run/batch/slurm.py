@@ -133,7 +133,7 @@ def _options(request: BatchRequest) -> Iterator[str]:
 
 
 def require_time(text: str) -> None:
-    """Raise ProjectError for a time limit in a form that sbatch does not have."""
+    """Raise ProjectError for a time limit that sbatch does not accept."""
     if not TIME.fullmatch(text):
         hint = "pass --time 24:00:00, 1-12 (a day and 12 hours) or 90 (minutes)"
         raise ProjectError("usage", f"{text!r} is not a time limit", hint, "--time", EXIT_USAGE)
