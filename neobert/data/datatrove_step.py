@@ -96,7 +96,7 @@ def _check(config: RunConfig) -> None:
             hint = f"remove dataset.{key}; dataset.validation_split keeps a share of them for evaluation"
             raise ProjectError("DAT001", message, hint, f"dataset.{key}")
     if is_trained(config.tokenizer):
-        message = "the run would train a tokenizer on the whole text, and a part needs one that exists"
+        message = "parts need an existing tokenizer, but this run would train one on the whole text"
         raise ProjectError("DAT001", message, "set tokenizer.path to a tokenizer", "tokenizer.path")
 
 

@@ -45,7 +45,7 @@ class Declared:
         )
         hint = f"pass --pooling with the pooling of the model's training: {', '.join(choices)}"
         if is_causal(str(read_json(folder / "config.json").get("model_type"))):
-            hint += "; the last token, which sentence-transformers takes of a causal model, is not supported"
+            hint += "; last-token pooling, as in causal models of sentence-transformers, is not supported"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
 
 

@@ -212,7 +212,7 @@ class Encoder:
 
 def _require_texts(texts: Sequence[str]) -> None:
     if isinstance(texts, str):
-        raise TypeError("texts is one string, and its characters are not texts: pass [text]")
+        raise TypeError("texts is a string, expected a list of strings: pass [text]")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{index}] is {type(text).__name__}, not a string")

@@ -11,7 +11,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plurals import counted
 
 CODE = "not-finite"
-HINT = "pass another checkpoint, such as one from before the loss of its run became NaN"
+HINT = "pass another checkpoint, such as one saved before the loss became NaN"
 
 
 def require_finite(values: NDArray[Any], what: str, folder: str) -> None:

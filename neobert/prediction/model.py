@@ -119,7 +119,7 @@ def _refuse_unusable_names(settings: Mapping[str, Any], folder: Path) -> None:
     name, number = counts.most_common(1)[0] if counts else ("", 0)
     message = hint = ""
     if number > 1:
-        message = f"id2label has {counted(number, 'class', 'classes')} of the name {name!r}"
+        message = f"id2label has {counted(number, 'class', 'classes')} named {name!r}"
         hint = "give each class a name of its own"
     elif {*names} != {*map(str, range(len(names)))}:
         message = (

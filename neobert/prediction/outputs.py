@@ -35,7 +35,7 @@ def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
         hint = "choose a file name with one of these endings"
         raise ProjectError("predict-output", message, hint, str(output), EXIT_USAGE)
     if taken := [name for name in _names(first, predicted).values() if name in first]:
-        message = f"the input has a column {taken[0]!r}, which the output adds"
+        message = f"the input has a column {taken[0]!r}, which the output would add"
         raise ProjectError("predict-output", message, "rename the column", "TEXTS", EXIT_USAGE)
 
 

@@ -261,7 +261,7 @@ def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
     looks_wrong = any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names)
     if values and (looks_wrong or not names):
         file = Path(place.rpartition(":")[0] or place)
-        message = f"the names of the columns look like values: {listed([*map(quoted, values)], 5)}"
+        message = f"column names look like values: {listed([*map(quoted, values)], 5)}"
         hint = "write a first line with the names of the columns, such as text and label"
         raise unclear(file, message, hint)
 
@@ -294,7 +294,7 @@ def named_column(
     if found := known_columns(columns, names):
         return found[0]
     others = listed([*map(quoted, columns)], 8)
-    message = f"no column is known to hold {content}: {others or 'the table has no other column'}"
+    message = f"no column of {content} found: {others or 'the table has no other column'}"
     hint = f"name the column of {content}: --{key} NAME" if columns else f"add a column of {content}"
     raise unclear(text, message, hint)
 

@@ -96,7 +96,7 @@ def test_a_task_that_is_repeated_replaces_its_part(configure, text, tmp_path):
     ("changes", "says"),
     [
         ({"dataset__eval_samples": 5}, "dataset.eval_samples does not apply"),
-        ({"tokenizer__path": None, "tokenizer__vocab_size": 100}, "would train a tokenizer"),
+        ({"tokenizer__path": None, "tokenizer__vocab_size": 100}, "would train one"),
     ],
 )
 def test_what_tasks_cannot_know_is_refused_at_once(configure, tmp_path, changes, says):

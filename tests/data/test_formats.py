@@ -107,7 +107,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
         ('{\n "text": "x"\n}', ":1", "begins a value of several lines"),
         ('{"text": ["x", "y"]}', ":1", ""),
-        ('{"text":{"0":"x","1":"y"}}', "", "is JSON of columns, not of rows"),
+        ('{"text":{"0":"x","1":"y"}}', "", "is column-oriented JSON, not rows"),
     ],
 )
 def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
@@ -371,7 +371,7 @@ TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He
         (
             "a.jsonl",
             {"chosen": "a", "rejected": "b"},
-            "preferences are what TRL trains; here, set dataset.text",
+            "TRL trains on preferences; here, set dataset.text",
         ),
         ("a.jsonl", {}, "correct or remove the row"),
     ],

@@ -91,7 +91,7 @@ def broken(path: Path, fault: str) -> None:
 
 FAULTS = {
     "killed": "metadata is missing",
-    "truncated": "bytes, and its index ends at",
+    "truncated": "bytes, but its index ends at",
     "metadata": "its metadata counts 7",
     "order": "not in ascending order",
     "index": "index or metadata is damaged",

@@ -157,7 +157,7 @@ def test_a_tokenizer_with_more_tokens_than_rows_is_refused(model_folder):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("one text", "texts is one string, and its characters are not texts"),
+        ("one text", "texts is a string, expected a list of strings"),
         (["a", None], r"texts\[1\] is NoneType, not a string"),
         ([["a", "b"]], r"texts\[0\] is list, not a string"),
     ],

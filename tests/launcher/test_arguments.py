@@ -127,7 +127,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
             "--model_name_or_path [usage]\n  = hint: did you mean --from?",
         ),
         (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
-        (["train", "-p", "cpu-demo", "--task", "dpo"], "preferences are what TRL trains"),
+        (["train", "-p", "cpu-demo", "--task", "dpo"], "TRL trains on preferences"),
         (
             ["pretrain", "-p", "cpu-classify"],
             "task is classification, and `pretrain` trains",

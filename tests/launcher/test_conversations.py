@@ -60,7 +60,7 @@ def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command):
     assert "= hint: rename 'question' and 'answer' to prompt and completion\n" in done.err
     write_rows({"prompt": "What?", "chosen": TALK, "rejected": TALK}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
-    assert "hint: preferences are what TRL trains" in done.err
+    assert "hint: TRL trains on preferences" in done.err
     assert not Path("other.yaml").exists()
 
 

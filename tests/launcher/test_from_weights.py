@@ -271,7 +271,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
             ["--from", "bert", "--task", "classification", "--text", "notes"],
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
-        (["--from", "bert", "--task", "dpo"], "preferences are what TRL trains"),
+        (["--from", "bert", "--task", "dpo"], "TRL trains on preferences"),
         (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
     ],

@@ -263,4 +263,4 @@ def test_prepared_data_is_not_the_text_it_was_made_from(lint, tmp_path):
     code, findings, _ = lint(str(prepared))
     assert code == 1
     hint = f"set dataset.cache_dir to {prepared}, and dataset.path to the text it was prepared from"
-    assert findings["DAT032"].endswith(f"holds prepared data, which has no files of text | {hint}")
+    assert findings["DAT032"].endswith(f"holds prepared data, not text files | {hint}")

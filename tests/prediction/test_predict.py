@@ -337,7 +337,7 @@ def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
         ({"settings": {"id2label": ["a", "b"]}}, "config.json is not a NeoBERT config: AttributeError"),
         (
             {"settings": {"id2label": {"0": "good", "1": "bad", "2": "good"}}},
-            "config.json: id2label has 2 classes of the name 'good'",
+            "config.json: id2label has 2 classes named 'good'",
         ),
         (
             {"settings": {"id2label": {"-1": "good", "1": "bad", "2": "fair"}}},
@@ -371,7 +371,7 @@ def test_columns_of_the_input_are_not_replaced(classifier, tmp_path):
     (found,) = predict(classifier, [row], tmp_path)
     assert row | found == found
     assert {*found} - {*row} == {"predicted_prediction", "probability"}
-    with pytest.raises(ProjectError, match="has a column 'predicted_prediction', which the output adds"):
+    with pytest.raises(ProjectError, match="has a column 'predicted_prediction', which the output would add"):
         predict(classifier, [{**row, "predicted_prediction": 1}], tmp_path, "b.jsonl")
 
 

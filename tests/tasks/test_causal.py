@@ -125,7 +125,7 @@ def test_a_prompt_for_the_saved_tokenizer_has_a_start_and_no_end(finished):
 
 
 def test_a_causal_model_has_no_predictions_of_labels(finished):
-    with pytest.raises(ProjectError, match="predicts next tokens, and no labels") as refused:
+    with pytest.raises(ProjectError, match="predicts next tokens, not labels") as refused:
         task_of_model(finished / "checkpoints" / "12")
     assert "evaluate generation" in refused.value.hint
 

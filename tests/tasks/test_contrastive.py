@@ -173,7 +173,7 @@ def test_each_positive_of_a_list_is_a_pair_with_the_negatives_of_its_row(file, t
 
 def test_one_score_for_several_positives_is_refused(tmp_path):
     path = write(tmp_path / "rows.jsonl", [{"query": "q", "pos": ["one", "two"], "score": 1}])
-    with pytest.raises(ProjectError, match=r"rows\.jsonl:1: the row has 2 positives, and scores are of one"):
+    with pytest.raises(ProjectError, match=r"rows\.jsonl:1: the row has 2 positives, but a score belongs"):
         read(path, score_column="score")
 
 

@@ -76,7 +76,7 @@ def test_scores_are_read_with_their_documents(tmp_path, name, text, column, expe
         ({"score": {"a": 1}}, "a score is an object with keys, not a number", "correct the row"),
         ({"score": 1, "negative": "n"}, "1 score for 2 documents", "score of the positive and of each"),
         ({"score": [3, 2, 1], "negative": "n"}, "3 scores for 2 documents", "max_negatives to 2"),
-        ({"score": [3, 2], "negative": [" "]}, "no negative that is read", "remove the row"),
+        ({"score": [3, 2], "negative": [" "]}, "no negative is read", "remove the row"),
         ({"other": 1}, "there is no column 'score'", "set contrastive.score_column to one of"),
     ],
 )

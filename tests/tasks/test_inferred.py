@@ -116,7 +116,7 @@ def test_combinations_of_labels_are_noted(labels, is_noted):
 def test_a_class_of_one_row_is_noted():
     labels = ["happy", "unhappy", "calm"]
     noted = classified(write("a.csv", {"text": TEXTS, "label": [*of(labels)[:-1], "hapy"]})).notes
-    assert "in one row only, as a misspelt class would be: hapy" in noted
+    assert "in one row only, perhaps misspelt: hapy" in noted
     notes = classified(write("b.csv", {"text": TEXTS, "label": of(labels)})).notes
     assert not any("in one row only" in each for each in notes)
 
@@ -126,12 +126,12 @@ def test_a_class_of_one_row_is_noted():
     [
         (
             ["0,5", "0,25", "1,5"],
-            "'0,25' is read as a name: a score has a decimal point, and no comma or unit",
+            "'0,25' is read as a name: scores have a decimal point, and no comma or unit",
         ),
-        (["5%", "45%"], "'45%' is read as a name: a score has a decimal point, and no comma or unit"),
+        (["5%", "45%"], "'45%' is read as a name: scores have a decimal point, and no comma or unit"),
         (
             ["$1,250.00", "$90"],
-            "'$1,250.00' is read as a name: a score has a decimal point, and no comma or unit",
+            "'$1,250.00' is read as a name: scores have a decimal point, and no comma or unit",
         ),
         (["yes", "Yes", "no"], "classes that differ only in case or encoding: Yes, yes"),
         (
@@ -140,12 +140,12 @@ def test_a_class_of_one_row_is_noted():
         ),
         (
             ["a", "NA", "b", "None"],
-            "read as names of classes: NA, None; leave the field of a missing label empty",
+            "read as class names: NA, None; leave the field of a missing label empty",
         ),
         (
             ["a", "label"],
-            "the column 'label' is named like one of its labels: if the table has no header line, write one, "
-            "such as text and label",
+            "the column 'label' has the name of one of its labels: if the table has no header line, write "
+            "one, such as text and label",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_names_of_classes_that_may_be_a_mistake_are_noted(labels, note):
 @pytest.mark.parametrize(
     ("form", "problem"),
     [
-        ("{},5", "a score has a decimal point, and no comma or unit"),
+        ("{},5", "scores have a decimal point, and no comma or unit"),
         ("id-{}", "more than 500 different labels"),
     ],
 )
@@ -210,7 +210,7 @@ def test_columns_may_be_named():
     guessed = classified(path)
     assert guessed.keys["classification.label_names"] == ["1", "2", "3"]
     assert guessed.notes[-1] == (
-        "other columns of few values: 'kind'; to choose one: --classification.label_column NAME"
+        "other columns with few values: 'kind'; to choose one: --classification.label_column NAME"
     )
     stated = classified(path, {"classification.label_column": "kind", "dataset.text_column": "title"})
     assert stated.keys == {
@@ -286,7 +286,7 @@ def test_columns_of_questions(columns, keys):
     table = requested(write("a.jsonl", {"question": TEXTS, "id": range(40), **columns}))
     assert table.keys == keys
     assert len(table.lengths) == 40
-    with pytest.raises(ProjectError, match="no column is known to hold questions: 'text'"):
+    with pytest.raises(ProjectError, match="no column of questions found: 'text'"):
         requested(write("b.jsonl", {"text": TEXTS}))
 
 
@@ -296,8 +296,8 @@ def test_columns_of_questions(columns, keys):
         ({"text": TEXTS, "a": of([0, 1]), "b": of([1, 0])}, "a run for each column: name the column"),
         ({"text": TEXTS, "id": range(40, 80)}, "no column holds the label: 'text', 'id'"),
         ({"text": TEXTS, "name": TEXTS}, "no column holds the label: 'text', 'name'"),
-        ({"it was fine": TEXTS, "0": of([0, 1])}, "the names of the columns look like values"),
-        ({"text": TEXTS, "label": of([0, 1]), "": of(["x"])}, "the names of the columns look like values"),
+        ({"it was fine": TEXTS, "0": of([0, 1])}, "column names look like values"),
+        ({"text": TEXTS, "label": of([0, 1]), "": of(["x"])}, "column names look like values"),
         ({"label": of([0, 1]), "other": of(["", ""])}, "no column holds the text"),
         ({"text": TEXTS, "label": of(["pos"])}, "column 'label' has 1 class (at least 2)"),
         ({"text": TEXTS, "label": of([0])}, "column 'label' has 1 class"),
@@ -431,7 +431,7 @@ def test_a_later_row_of_another_form_is_refused_with_its_line(row, problem):
 
 
 def test_a_table_without_pairs_is_refused():
-    with pytest.raises(ProjectError, match="no column is known to hold documents: 'other'"):
+    with pytest.raises(ProjectError, match="no column of documents found: 'other'"):
         paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))
     with pytest.raises(ProjectError, match="the table has no other column") as caught:
         paired(write("b.csv", {"query": TEXTS}))

@@ -103,7 +103,7 @@ def test_rows_that_do_not_fit_are_refused_with_their_place(tmp_path, values, pro
         list(read_rows(path, spec_of(config).rows(config)))
     assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{path}:1")
     assert problem in refusal.value.message
-    assert ("lower each by 1" in refusal.value.hint) == (values["label"] == 2)
+    assert ("subtract 1 from each" in refusal.value.hint) == (values["label"] == 2)
 
 
 def test_a_choice_is_a_pair_with_the_prompt(tmp_path):

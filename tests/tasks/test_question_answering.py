@@ -101,9 +101,9 @@ def test_the_forms_of_answers_are_read(tmp_path, answers, section, wanted):
     ("answers", "problem"),
     [
         ({"answers": None}, "the row has no answer"),
-        ({"answer": "Carl"}, "the context has answer 'Carl' 0 times"),
-        ({"answer": "Ann"}, "the context has answer 'Ann' 2 times"),
-        ({"answers": {"text": ["Ann"], "answer_start": [1]}}, "not at character 1 of the context, which has"),
+        ({"answer": "Carl"}, "answer 'Carl' occurs 0 times in the context"),
+        ({"answer": "Ann"}, "answer 'Ann' occurs 2 times in the context"),
+        ({"answers": {"text": ["Ann"], "answer_start": [1]}}, "but not at character 1"),
         ({"answers": {"text": ["Ann"], "answer_start": [1, 2]}}, "1 answer and 2 answer_starts"),
         ({"answers": {"text": ["Ann"], "answer_start": [-1]}}, "answer_start -1 is not the index"),
         ({"answer": 5}, "an answer is a number, not text"),
@@ -130,7 +130,9 @@ def test_refused_rows_are_counted(tmp_path, end, shown):
     answers = ["Carl", "Bob", "Ann", "met Bob"]
     lines = [json.dumps({"question": "who", "context": CONTEXT, "answer": each}) for each in answers]
     (tmp_path / "train.jsonl").write_text("\n".join([*lines, end]))
-    with pytest.raises(ProjectError, match=f"answer 'Carl' 0 times; {shown}") as refusal:
+    with pytest.raises(
+        ProjectError, match=f"answer 'Carl' occurs 0 times in the context; {shown}"
+    ) as refusal:
         rows_of(tmp_path / "train.jsonl", {})
     assert refusal.value.place.endswith(":1")
 

@@ -177,7 +177,7 @@ def test_a_token_across_an_edge_is_counted_and_not_supervised():
 def test_a_turn_without_a_special_token_at_its_end_is_reported():
     faults = encode(talk("Hi", "Hello"), template=own.NO_STOP).counts.faults
     assert faults["no-stop"].detail == (
-        "a turn ends with 'o', and not with a special token at which the model stops; "
+        "a turn ends with 'o', not with a special token that stops the model; "
         "the conversation begins with 'Hi'"
     )
 
@@ -221,7 +221,7 @@ def test_the_hint_for_a_template_that_raises_an_error_is_about_the_conversations
     system = [{"role": "system", "content": "Be brief."}, *talk("Hi", "Hello")]
     with pytest.raises(ProjectError, match=r"the template fails: TemplateError: no system") as caught:
         Conversations(RunConfig()).check("t.jsonl", encode(system, template=refused).counts)
-    assert caught.value.hint.startswith("correct what the template refuses in the conversations, or set")
+    assert caught.value.hint.startswith("fix the conversations that the template rejects, or set")
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    a turn ends with '.', and not with a special token at which the model stops
+    a turn ends with '.', not with a special token that stops the model
     ```
 
     ## Use instead

@@ -46,7 +46,7 @@ ALREADY_READ = "link to a file that is read"
 HIDDEN = "hidden file"
 DESCRIPTIONS = ("readme", "license", "licence", "changelog", "contributing")
 """Names of Markdown files that describe a folder and are not part of its text."""
-_HOLDS_PREPARED = "holds prepared data, which has no files of text"
+_HOLDS_PREPARED = "holds prepared data, not text files"
 _IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of their own"
 _ALONE = f"pass these files on their own, with {TEXT_OPTION}"
 
@@ -164,7 +164,7 @@ def _refuse_other_folder(path: Path, *, is_alone: bool) -> None:
         raise unreadable(path, _HOLDS_PREPARED, hint)
     if is_saved_dataset(path) and not is_alone:
         hint = "list this folder and the other paths in dataset.mixture"
-        raise unreadable(path, "is a saved dataset, which is not read together with other paths", hint)
+        raise unreadable(path, "is a saved dataset, which cannot be combined with other paths", hint)
 
 
 def check_file(path: Path) -> None:

@@ -86,7 +86,7 @@ def column_error(message: str, columns: Mapping[str, object], place: str, settin
 
 def of_trl(columns: Collection[str]) -> str:
     """Return the start of a hint for a table of preferences; empty for other columns."""
-    return "preferences are what TRL trains; here, " if {"chosen", "rejected"} <= {*columns} else ""
+    return "TRL trains on preferences; here, " if {"chosen", "rejected"} <= {*columns} else ""
 
 
 _ASCII = "".join(map(chr, range(128)))

@@ -80,7 +80,7 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     read = [first, *islice(pieces, LINES_OF_BEGINNING)]
     is_only_line = all(each.number == first.number or not each.text.strip() for each in read)
     if is_only_line and _COLUMNS_OF_PANDAS.match(first.text):
-        raise unreadable(path, "is JSON of columns, not of rows", _RECORDS)
+        raise unreadable(path, "is column-oriented JSON, not rows", _RECORDS)
     if is_squad("".join(piece.text for piece in read)):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
     return _json_lines(chain(read, pieces), path)

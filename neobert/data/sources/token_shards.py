@@ -66,10 +66,10 @@ class TokenShard:
         if any(end < start for start, end in pairwise(ends)):
             raise _unfinished(path, "the ends of documents in its index are not in ascending order")
         if size != last * width:
-            message = f"it has {size:,} bytes, and its index ends at {last:,} tokens of {width} bytes"
+            message = f"it has {size:,} bytes, but its index ends at {last:,} tokens of {width} bytes"
             raise _unfinished(path, message)
         if count != last:
-            raise _unfinished(path, f"its index ends at {last:,} tokens, and its metadata counts {count:,}")
+            raise _unfinished(path, f"its index ends at {last:,} tokens, but its metadata counts {count:,}")
         return cls(path, type_code, ends)
 
     def document(self, file: IO[bytes], number: int) -> array[int]:

@@ -81,7 +81,7 @@ def _check_can_be_parted(config: RunConfig) -> None:
     if is_trained(config.tokenizer):
         raise ProjectError(
             "DAT001",
-            "parts need a tokenizer that exists, and this run would train one on the whole text",
+            "parts need an existing tokenizer, but this run would train one on the whole text",
             "run `neobert-launch tokenizer train -c run.yaml -o tok`, and set tokenizer.path to tok",
             "tokenizer",
         )

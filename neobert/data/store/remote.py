@@ -199,7 +199,7 @@ def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
 def _lost(place: str, error: Exception) -> ProjectError:
     """Return DAT010 for a file that could not be copied."""
     if isinstance(error, _ContentMismatchError):
-        message, hint = str(error), "copy the parts to the store again, and join them before"
+        message, hint = str(error), "join the parts, and copy them to the store again"
     elif isinstance(error, FileNotFoundError):
         message, hint = "does not exist", "copy the part to the store again"
     else:

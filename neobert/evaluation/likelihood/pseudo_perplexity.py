@@ -74,7 +74,7 @@ def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, A
     ]
     title = "Perplexity" if "perplexity" in found else "Pseudo-perplexity"
     sizes = f"{counted(found['documents'], 'document')}, {counted(found['tokens'], 'token')}"
-    notes = [f"{sizes}; values of tokens are comparable between models with the same tokenizer only"]
+    notes = [f"{sizes}; values per token are comparable only between models with the same tokenizer"]
     notes += [f"{counted(truncated, 'document')} truncated"] if truncated else []
     return summary(title, figures, notes)
 

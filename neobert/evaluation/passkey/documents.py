@@ -92,7 +92,7 @@ class Documents:
         spelled = tokenizer([f"are {texts[each]}" for each in words], add_special_tokens=False)["input_ids"]
         found = [each for each, ids in zip(words, spelled, strict=True) if ids == [*before, each]]
         if len(found) < MIN_WORDS:
-            message = f"the tokenizer has {len(found)} words of one token (least {MIN_WORDS})"
+            message = f"the tokenizer has {len(found)} single-token words (at least {MIN_WORDS})"
             hint = "test a model whose tokenizer has whole words"
             raise ProjectError(CODE, message, hint, "", EXIT_USAGE)
         return found

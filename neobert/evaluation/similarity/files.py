@@ -47,6 +47,6 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     format_of(file)
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
-        message = f"has {counted(len(kept), 'pair')} with a score, and a correlation needs two"
+        message = f"has {counted(len(kept), 'pair')} with a score (at least 2)"
         raise ProjectError("scored-pairs", message, "pass a table of pairs", str(file), EXIT_USAGE)
     return ScoredPairs(file.name.partition(".")[0], kept, [*whole_digest(file), *map(str, columns.values())])

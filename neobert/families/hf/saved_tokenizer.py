@@ -36,6 +36,6 @@ def refuse_other_reading(tokenizer: TokenizerBundle, model_type: str) -> None:
         read = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if read(SAMPLE).input_ids != own(SAMPLE).input_ids:
         message = f"transformers reads the tokenizer of every {model_type} as a {type(read).__name__}, which "
-        message += "splits text otherwise than this one: the saved model would get other tokens"
+        message += "splits text differently: the saved model would get other tokens"
         hint = f"set tokenizer.path to the tokenizer of a {model_type}, or model.architecture to llama"
         raise ProjectError(CODE, message, hint, "tokenizer")

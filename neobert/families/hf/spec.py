@@ -142,7 +142,7 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     yield from unsupported_rotation(settings, longest)
     kv_heads = section.num_key_value_heads
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
-        problem = f"a {name} has as many heads of keys and values as of queries"
+        problem = f"a {name} has as many key-value heads as query heads"
         yield Unsupported("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
@@ -186,7 +186,7 @@ def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[Unsup
         kind = scaling.get("rope_type", scaling.get("type"))
         limit = _original_length(settings, scaling)
         if kind in BY_LENGTH and longest_row > limit:
-            problem = f"rotary positions of type {kind} change in a whole row with a document of more than "
+            problem = f"rotary positions of type {kind} change for a whole row if one document exceeds "
             problem += f"{limit:,} tokens, but rows have {longest_row:,}"
             yield Unsupported(LENGTH_KEY, problem, f"set {LENGTH_KEY} to {limit}")
 

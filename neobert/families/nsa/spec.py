@@ -136,7 +136,8 @@ def _unsupported_sizes(model: NsaModelConfig) -> Iterator[Unsupported]:
     heads, kv_heads = model.num_heads, model.num_kv_heads
     group, rest = divmod(heads, kv_heads)
     if rest or group < LEAST_GROUP or not _is_power_of_two(group):
-        problem = f"num_heads {heads} is not num_kv_heads {kv_heads} times a power of two from {LEAST_GROUP}"
+        least = f"a power of two of at least {LEAST_GROUP}"
+        problem = f"num_heads {heads} is not num_kv_heads {kv_heads} times {least}"
         yield Unsupported("model.num_heads", problem, f"set model.num_heads to {kv_heads * LEAST_GROUP}")
     if model.head_dim % 2 or model.head_dim > LARGEST_HEAD:
         problem = f"head_dim {model.head_dim} is not an even number up to {LARGEST_HEAD}"
@@ -144,11 +145,11 @@ def _unsupported_sizes(model: NsaModelConfig) -> Iterator[Unsupported]:
     counts, size = model.block_counts, model.block_size
     if counts < LEAST_BLOCKS or not _is_power_of_two(counts):
         # Three blocks are always selected; the kernels round other numbers up, silently.
-        problem = f"block_counts {counts} is not a power of two from {LEAST_BLOCKS}"
+        problem = f"block_counts {counts} is not a power of two of at least {LEAST_BLOCKS}"
         nearest = max(LEAST_BLOCKS, 1 << (counts.bit_length() - 1))
         yield Unsupported("model.block_counts", problem, f"set model.block_counts to {nearest}")
     elif size < 2 * counts or not _is_power_of_two(size):
-        problem = f"block_size {size} is not a power of two from 2 * block_counts ({2 * counts})"
+        problem = f"block_size {size} is not a power of two of at least 2 * block_counts ({2 * counts})"
         yield Unsupported("model.block_size", problem, f"set model.block_size to {2 * counts}")
 
 

@@ -73,11 +73,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     texts = [first] if second is None else [first, second]
     notes += [*_combined_note(names), *_name_notes(label, names)]
     if is_whole and (single := [name for name in names if label.values[name] == 1]):
-        notes.append(f"in one row only, as a misspelt class would be: {listed_names(single)}")
+        notes.append(f"in one row only, perhaps misspelt: {listed_names(single)}")
     if names:
         notes += _several_labels_note(texts, label)
     if stated is None and (others := _other_labels(columns, label)):
-        notes.append(f"other columns of few values: {others}; to choose one: --{LABEL_SETTING} NAME")
+        notes.append(f"other columns with few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
     return LabelledTable(
         keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(*texts)
@@ -202,7 +202,8 @@ def _combined_note(names: Sequence[str]) -> list[str]:
         if combined and 2 * sum(count > 1 for count in parts.values()) > len(parts):
             return [
                 f"{quoted(combined[0])} looks like several labels, but a text has one class: each "
-                "combination is a class. For labels apart, write a column of 0 and 1 and train a run for each"
+                "combination is a class. For separate labels, write a column of 0 and 1 for each, and train "
+                "a run on each"
             ]
     return []
 
@@ -214,7 +215,7 @@ def _written_note(names: Sequence[str]) -> str:
         return ""
     if any("," in name and {*names}.issuperset(name.split(",")) for name in names):  # labels 1, 2 and 1,2
         return ""
-    return f"{quoted(written[0])} is read as a name: a score has a decimal point, and no comma or unit"
+    return f"{quoted(written[0])} is read as a name: scores have a decimal point, and no comma or unit"
 
 
 def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
@@ -224,10 +225,10 @@ def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
     if alike := [name for name in names if counts[spelled[name]] > 1]:
         yield f"classes that differ only in case or encoding: {listed_names(alike)}"
     if missing := [name for name in names if name.lower() in MISSING]:
-        yield f"read as names of classes: {listed_names(missing)}; leave the field of a missing label empty"
+        yield f"read as class names: {listed_names(missing)}; leave the field of a missing label empty"
     if label.name in label.values:
         yield (
-            f"the column {quoted(label.name)} is named like one of its labels: if the table has no header "
+            f"the column {quoted(label.name)} has the name of one of its labels: if the table has no header "
             "line, write one, such as text and label"
         )
 

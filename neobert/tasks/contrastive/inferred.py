@@ -49,7 +49,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     keys[MAX_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
     if positive.max_different > 1:
-        notes.append(f"several positives: up to {positive.max_different} per row, a pair each")
+        notes.append(f"several positives: up to {positive.max_different} per row, one pair each")
     if negatives:
         names = listed([quoted(each.name) for each in negatives], 8)
         if any(not each.name.islower() for each in negatives):
@@ -90,7 +90,7 @@ def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bo
 def _unread(labels: Column) -> str:
     """Return the note on labels that are not scores, such as `entailment`."""
     values = listed([*map(quoted, sorted(labels.values))], 8)
-    return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts are not to be similar"
+    return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts should not be similar"
 
 
 def _has_pair_scores(column: Column) -> bool:

@@ -90,7 +90,7 @@ class PairRows(RowFormat):
         scores: tuple[float, ...] = ()
         if SCORES in columns and row[TEXT].strip() and positives_of(row):
             if len(positives_of(row)) > 1:
-                message = f"the row has {len(positives_of(row))} positives, and scores are of one"
+                message = f"the row has {len(positives_of(row))} positives, but a score belongs to one"
                 raise ProjectError("DAT020", message, "write a row for each positive", place)
             scores = scores_in(values.get(columns[SCORES]), place)
             require_one_each(scores, 1 + len(texts), self.most, place)

@@ -38,7 +38,7 @@ def require_one_each(scores: tuple[float, ...], documents: int, max_negatives: i
 def require_two(scores: tuple[float, ...], kept: int, place: str) -> None:
     """Raise DAT020 if a teacher's scores cover a single document: a softmax over one is always 1."""
     if len(scores) > 1 and not kept:
-        message = "the row has the scores of a teacher, but no negative that is read"
+        message = "the row has a teacher's scores, but no negative is read"
         hint = "remove the row, or set contrastive.max_negatives to 1 or more"
         raise ProjectError(CODE, message, hint, place)
 

@@ -123,7 +123,7 @@ def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
 
     section, family = CONTRASTIVE.of(config), family_of(config)
     if not family.dropout(config.model):
-        problem = "positives is dropout, but the model has no dropout: a text would have the vector of itself"
+        problem = "positives is dropout, but the model has no dropout: both vectors of a text would be equal"
         yield Contradiction(
             "contrastive.positives", problem, f"set {family.dropout_key(config.model)} to 0.1"
         )

@@ -72,7 +72,7 @@ def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], K
         return named[:1], keys | key_of(columns, LISTS, named[0], "multiple_choice.choices_column")
     numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) < 2:
-        message = f"no column is known to hold choices: {listed([*map(quoted, columns)], 8)}"
+        message = f"no column of choices found: {listed([*map(quoted, columns)], 8)}"
         raise unclear(
             text, message, f"rename the column of lists to {LISTS[0]}, or the others to choice_0, ..."
         )

@@ -91,7 +91,7 @@ class RowCheck:
             message = f"label {printable(row[LABEL])!r} is not {known}"
             hint = "correct the label, or set multiple_choice.label_column to another column"
             if row[LABEL] == str(len(texts)):
-                hint = f"labels count from 0: lower each by 1 if yours count from 1; or {hint}"
+                hint = f"labels count from 0: subtract 1 from each if yours start at 1; or {hint}"
             raise ProjectError(CODE, message, hint, place)
 
 

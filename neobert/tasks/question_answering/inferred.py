@@ -51,7 +51,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes[-1] += f", which begins at character {quoted(start.name)} of the context"
     if answer.num_empty:
         keys["question_answering.null_threshold"] = 0.0
-        notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so that none may be predicted")
+        notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so the model may predict none")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
     return LabelledTable(
         keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(context)

@@ -109,9 +109,9 @@ def _without_place(text: str, row: Row, place: str) -> ProjectError:
     given = row.get(START) if given is None else given
     times, shown = row[TEXT].count(text), printable(text[:SHOWN_CHARACTERS])
     if given is not None:
-        message = f"answer {shown!r} is not at character {given} of the context, which has it {times} times"
+        message = f"answer {shown!r} occurs {times} times in the context, but not at character {given}"
         return ProjectError(CODE, message, "correct answer_start, or remove the row", place)
-    message = f"the context has answer {shown!r} {times} times"
+    message = f"answer {shown!r} occurs {times} times in the context"
     hint = "name the place in answer_start (question_answering.start_column)"
     return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", place)
 

@@ -76,7 +76,7 @@ class Form:
             message = f"the row has no column {printable(missing[0])!r}"
             raise ProjectError(CODE, message, "correct or remove the row", place)
         if media := next((name for name in MEDIA if values.get(name)), ""):
-            expected = "text alone: images and sounds are not trained on"
+            expected = "text only: images and audio are not supported"
             raise _unreadable(f"column {media!r} is not empty", expected, place)
         system = values.get("system") or None
         if system is not None and not isinstance(system, str):
@@ -186,7 +186,7 @@ def _text(content: object, number: int, place: str) -> str:
         if len(parts) == len(content) and all(isinstance(part, str) for part in parts):
             return "".join(map(str, parts))
         problem = f"message {number} has a part that is not text"
-        raise _unreadable(problem, "text parts: images and sounds are not trained on", place)
+        raise _unreadable(problem, "text parts: images and audio are not supported", place)
     raise _unreadable(
         f"the content of message {number} is {kind_text(content)}", "a string or text parts", place
     )

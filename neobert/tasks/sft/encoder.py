@@ -146,7 +146,7 @@ class ConversationEncoder(RowEncoder):
             token = int(tokens.ids[last])
             if self.texts.is_maskable[token]:
                 shown = self.backend.decode([token], skip_special_tokens=False)[:SHOWN]
-                reason = f"a turn ends with {shown!r}, and not with a special token at which the model stops"
+                reason = f"a turn ends with {shown!r}, not with a special token that stops the model"
                 batch.fault(Fault.NO_STOP, number, conversation, reason)
                 return
             stops = batch.counts.stops

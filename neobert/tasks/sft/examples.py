@@ -27,7 +27,7 @@ from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
 ONLY = {
     Fault.NO_TURN: "set dataset.path to conversations with messages of the assistant",
-    Fault.FAILED: "correct what the template refuses in the conversations, or set tokenizer.chat_template to "
+    Fault.FAILED: "fix the conversations that the template rejects, or set tokenizer.chat_template to "
     "one that takes it",
     Fault.CUT: "set dataset.max_seq_length to the length of the conversations, or dataset.long_documents to "
     "truncate",
@@ -90,7 +90,7 @@ def template_of(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTemplate:
     """Return the chat template of a run. Raises TOK001 if its tokenizer has none."""
     section, fast = SFT.of(config), tokenizer.tokenizer
     if not fast.chat_template:
-        message = "the tokenizer has no chat template, which says how a conversation is written as text"
+        message = "the tokenizer has no chat template to write conversations as text"
         hint = (
             "set tokenizer.chat_template to a template file, such as the chat_template.jinja of a chat model"
         )

@@ -98,5 +98,5 @@ DEBERTA_V2 = BERT._replace(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     packs=False,
-    without_masked_head="that of a published DeBERTa-v3 is not one which transformers loads",
+    without_masked_head="transformers does not load that of a published DeBERTa-v3",
 )
