@@ -313,7 +313,7 @@ def test_a_missing_pooling_is_refused_before_the_model_is_loaded(
     monkeypatch.setattr(job, "open_texts", lambda *_: pytest.fail("the texts are read"))
     with pytest.raises(ProjectError, match="declares no pooling") as refusal:
         run(replace(request_of, folder=str(folder), pooling=None))
-    assert ("last token" in refusal.value.hint) == (model_type == "qwen2")
+    assert ("last-token" in refusal.value.hint) == (model_type == "qwen2")
 
 
 def test_a_pipe_is_refused_for_what_it_is(tmp_path):

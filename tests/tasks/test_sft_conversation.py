@@ -61,7 +61,7 @@ def test_every_form_has_a_column_for_the_system_prompt_and_one_for_tools(columns
 
 @pytest.mark.parametrize("column", ["images", "audio"])
 def test_conversations_about_images_and_sounds_are_refused(column):
-    with pytest.raises(ProjectError, match=rf"t:1: column '{column}' is not empty, expected text alone"):
+    with pytest.raises(ProjectError, match=rf"t:1: column '{column}' is not empty, expected text only"):
         read({"messages": EXPECTED, column: ["cat.png"]})
     assert read({"messages": EXPECTED, column: []}).messages == EXPECTED
 
