@@ -1,4 +1,4 @@
-"""Entry point of `neobert-launch` and of `python -m launcher`."""
+"""Entry point for `neobert-launch` and `python -m launcher`."""
 
 import os
 import sys

@@ -49,7 +49,7 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
     other = run.profile.config
     names = {each.partition(".")[0] for each in relevant}
     differing = [name for name in names if getattr(run.config, name) != getattr(other, name)]
-    own, recorded = _flat(run.config, differing), _flat(other, differing)
+    own, recorded = _flatten_sections(run.config, differing), _flatten_sections(other, differing)
     changed = (key for key in own.keys() | recorded.keys() if own.get(key) != recorded.get(key))
     for key in sorted(changed):
         is_chosen = key not in KERNELS or own.get(key) is not None  # a transformers model may leave them out
@@ -58,8 +58,8 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
             yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
 
 
-def _flat(config: RunConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of some sections by dotted key."""
+def _flatten_sections(config: RunConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values in some sections, by dotted key."""
     return flatten({name: to_plain(getattr(config, name)) for name in names})
 
 

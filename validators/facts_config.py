@@ -21,20 +21,20 @@ MAX_NAMED = 3
 
 def measured_for(config: RunConfig) -> MeasuredFor:
     """Return the config that facts are being measured for."""
-    return MeasuredFor(config_digest=digest(config), keys=_shaping(config))
+    return MeasuredFor(config_digest=digest(config), keys=_keys_affecting_measurements(config))
 
 
 def facts_for(facts: Facts, config: RunConfig) -> Facts:
-    """Return the facts without measurements of a different config, which become missing groups.
+    """Return the facts, with measurements for a different config turned into missing groups.
 
     Facts that do not record their config are returned unchanged.
     """
     facts = _without_another_resume(facts, config.trainer.resume_from_checkpoint)
     if facts.measured_for is None:
         return facts
-    now = _shaping(config)
+    now = _keys_affecting_measurements(config)
     # A key that is missing in the recorder's schema had its default value.
-    then = _shaping(RunConfig()) | facts.measured_for.keys
+    then = _keys_affecting_measurements(RunConfig()) | facts.measured_for.keys
     differing = [
         f"{key} {then.get(key, 'absent')}, now {value}"
         for key, value in now.items()
@@ -54,7 +54,7 @@ def _without_another_resume(facts: Facts, requested: str) -> Facts:
     return replace(facts, probes=(*kept, incomplete), resume=None)
 
 
-def _shaping(config: RunConfig) -> dict[str, str]:
+def _keys_affecting_measurements(config: RunConfig) -> dict[str, str]:
     """Return the keys that affect measurements, each value as JSON."""
     shaping = without_effects(flatten(to_dict(config)), WITHOUT_EFFECT)
     return {key: json.dumps(value) for key, value in shaping.items()}

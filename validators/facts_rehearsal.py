@@ -24,7 +24,7 @@ class WorstCaseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionFacts:
-    """Number of parameters, and FLOPs of matrix products, by input precision."""
+    """Parameter count and matrix-product FLOPs, by input precision."""
 
     parameters: dict[str, int]
     product_flops: dict[str, float]

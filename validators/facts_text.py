@@ -1,4 +1,4 @@
-"""Facts of local text: its files and first rows, of which `lint` needs no others."""
+"""Facts about local text: its files and first rows, which are all that `lint` needs."""
 
 from __future__ import annotations
 

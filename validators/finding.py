@@ -1,4 +1,4 @@
-"""Findings of rules, results of checks, and the verdict over them."""
+"""Rule findings, check results, and the overall verdict."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """Limit of one kind of test: comparison, value, and message and hint of the finding."""
+    """Limit for one kind of test: comparison, value, and the finding's message and hint."""
 
     holds: Callable[[float, float], bool]
     value: float

@@ -136,6 +136,6 @@ def is_killed(path: PathFacts, mutant: MutantFacts) -> bool:
 
 
 def count_killed(numerics: NumericsFacts) -> tuple[int, int]:
-    """Return the number of detected planted faults, and of all planted faults."""
+    """Return the numbers of detected faults and planted faults."""
     killed = [is_killed(path, mutant) for path in numerics.paths for mutant in path.mutants]
     return sum(killed), len(killed)

@@ -90,7 +90,7 @@ def _name_of_weights(run: ResolvedRun) -> str:
 
 
 def _hub_weights(run: ResolvedRun) -> str:
-    """Return the initial weights if they are a name on the Hub and not on this machine; otherwise empty."""
+    """Return the initial weights' Hub name if they are not on this machine; otherwise empty."""
     place = os.path.expanduser(initial_weights(run.config) or "")
     is_path = not named_weights(run.config)[1] and os.path.exists(os.path.dirname(place))
     name = _name_of_weights(run)

@@ -90,7 +90,7 @@ class Rule:
 
 
 class Retired(NamedTuple):
-    """The rule that reports the findings of a retired one, and the severity that they had."""
+    """The rule that reports a retired rule's findings, and their former severity."""
 
     successor: str
     severity: Severity

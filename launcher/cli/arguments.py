@@ -46,7 +46,7 @@ class MisplacedArgumentError(ValueError):
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at the first `--` into arguments of this command and of torchrun."""
+    """Split at the first `--` into this command's arguments and torchrun's."""
     if "--" not in tokens:
         return list(tokens), []
     cut = list(tokens).index("--")
@@ -61,7 +61,7 @@ def spell_out_json(tokens: Sequence[str]) -> list[str]:
 
 
 def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
-    """Rewrite every spelling of a config file and of an override, in the same order.
+    """Rewrite config files and overrides in any spelling as options, in the same order.
 
     Args:
         tokens: the arguments of one command.

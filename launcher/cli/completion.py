@@ -33,7 +33,7 @@ def rule_codes(incomplete: str) -> list[str]:
 
 
 def export_formats(incomplete: str) -> list[str]:
-    """Return the completions of the last name in a comma-separated list of export formats."""
+    """Complete the last name in a comma-separated list of export formats."""
     from neobert.export_formats import FORMATS
 
     before, comma, last = incomplete.rpartition(",")

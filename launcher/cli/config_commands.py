@@ -121,7 +121,7 @@ def _explain(
     """Explain a key: value, origin, meaning and allowed values."""
     from launcher.commands import explain
 
-    end(explain.run(key, Selection.of(profile, config, overrides), output_format))
+    end(explain.run(key, Selection.from_options(profile, config, overrides), output_format))
 
 
 @app.command("schema", rich_help_panel="Config", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
@@ -190,7 +190,7 @@ def _data_prepare(
     from launcher.commands.run_file_options import of_text
 
     given = of_text(dataset, tokenizer, max_length)
-    chosen = Selection.of(profile, config, [*given, *(overrides or ())])
+    chosen = Selection.from_options(profile, config, [*given, *(overrides or ())])
     end(data.prepare(chosen, output, part, output_format))
 
 
@@ -258,5 +258,5 @@ def _tokenizer_train(
     """
     from launcher.commands import data
 
-    chosen = Selection.of(profile, config, overrides)
+    chosen = Selection.from_options(profile, config, overrides)
     end(data.train_tokenizer(chosen, output, output_format))

@@ -46,7 +46,7 @@ STOPPED = "stopped before there was a result; no process is left running"
 
 
 def requested_format(arguments: Sequence[str]) -> str:
-    """Return the output format of a command line, even if the rest of it cannot be parsed."""
+    """Return a command line's output format, even if its other arguments cannot be parsed."""
     ours, _ = split_passthrough(arguments)
     requested = "text"
     for token, following in zip(ours, [*ours, ""][1:], strict=True):

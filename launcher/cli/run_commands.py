@@ -50,7 +50,7 @@ def _plan(
     """
     from launcher.commands import plan
 
-    chosen = Selection.of(profile, config, overrides)
+    chosen = Selection.from_options(profile, config, overrides)
     end(plan.run(chosen, output_format, verbose=verbose))
 
 
@@ -79,7 +79,7 @@ def _preflight(
     from launcher.commands import preflight
 
     request = preflight.Request(
-        Selection.of(profile, config, overrides),
+        Selection.from_options(profile, config, overrides),
         level,
         facts,
         save_facts,
@@ -150,7 +150,7 @@ def _train(
         extra=tuple(called.obj),
     )
     given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
-    stated = Selection.of(profile, config, given)
+    stated = Selection.from_options(profile, config, given)
     source = run_file_options.Source(weights, text, context)
     chosen = run_file_options.chosen_run(str(called.info_name), stated, source)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
@@ -271,7 +271,7 @@ def _validate_gpu(
     """
     from launcher.commands import validate_gpu
 
-    chosen = Selection.of(profile, config, overrides)
+    chosen = Selection.from_options(profile, config, overrides)
     request = validate_gpu.Request(chosen, full, save_facts, strict=strict, verbose=verbose)
     end(validate_gpu.run(request, output_format))
 
@@ -305,7 +305,7 @@ def _bench(
     from launcher.commands import bench
 
     arguments = bench.Arguments(
-        selection=Selection.of(profile, config, overrides),
+        selection=Selection.from_options(profile, config, overrides),
         against=against,
         b_overrides=tuple(b_overrides or ()),
         differing=tuple(key for keys in differing or () for key in keys.split(",") if key),

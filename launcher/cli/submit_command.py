@@ -125,7 +125,7 @@ def _submit(
     named = {"--partition": partition, "--account": account, "--qos": qos}
     given = tuple(f"{option}={value}" for option, value in named.items() if value)
     chosen = submit.Options(
-        selection=Selection.of(profile, config, overrides),
+        selection=Selection.from_options(profile, config, overrides),
         engine=to,
         gpu=gpu,
         image=image,

@@ -93,7 +93,7 @@ def run(arguments: Arguments, output_format: str) -> int:
 
 
 def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
-    """Resolve the config of arm a, and of arm b if --against or --b-set is given."""
+    """Resolve arm a's config, and arm b's if --against or --b-set is given."""
     first = arguments.selection
     arms = {A: first.require()}
     if arguments.against is None and not arguments.b_overrides:

@@ -286,7 +286,7 @@ class ServerReplies:
 
 
 def _choices(response: Any) -> Iterator[dict[str, Any]]:
-    """Yield the first choice of each event of a stream."""
+    """Yield the first choice in each event of a stream."""
     for line in response:
         if not line.startswith(DATA) or line[len(DATA) :].strip() == DONE:
             continue

@@ -162,7 +162,7 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
 
 
 def _origin(each: Compared, key: str) -> str:
-    """Return the origin of a config value as short text, such as the name and line of a file."""
+    """Return a config value's origin as short text, such as a file name and line."""
     content = each.origins.get(key)
     if key == CODE or not isinstance(content, dict):
         return UNKNOWN if key != CODE else MANIFEST

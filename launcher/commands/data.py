@@ -178,7 +178,7 @@ def mine(request: Request, output_format: str) -> int:
 
 
 def prepared_text(report: Report) -> str:
-    """Format the main values of a report of `data prepare` as rows; the JSON output has all values."""
+    """Format the main values from a `data prepare` report as rows; the JSON output has all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
     text = columns([*_part_rows(report), *rows, *_shape_rows(report)])
@@ -186,7 +186,7 @@ def prepared_text(report: Report) -> str:
 
 
 def _part_rows(report: Report) -> Iterator[Row]:
-    """Yield the rows of a part of a text, or of joined parts."""
+    """Yield the rows for one text part, or for joined parts."""
     if "parts" in report:
         yield "parts", f"{report['parts']:,}, joined"
     if "part" not in report:
@@ -224,7 +224,7 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
 
 
 def _conversation_rows(counts: Report) -> Iterator[Row]:
-    """Yield the rows of the supervised text of conversations."""
+    """Yield the rows about the supervised text in conversations."""
     if conversations := counts.get("conversations"):
         share = percent(conversations["supervised"] / max(1, counts["tokens"]))
         turns = counted(conversations["turns"], "turn")

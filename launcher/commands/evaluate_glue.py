@@ -149,9 +149,9 @@ def _config_of(model: Path) -> dict[str, Any]:
 
 
 def _drop_checkpoints(suite: Suite, points: Iterable[Point]) -> None:
-    """Delete the checkpoints of those of these runs that have finished, unless the request keeps them.
+    """Delete the checkpoints of finished runs, unless the request keeps them.
 
-    The checkpoints of all runs of a large model would fill a disk.
+    All checkpoints of a large model's runs would fill a disk.
     """
     for point in points:
         if not suite.request.keeps_checkpoints and suite.result(point) is not None:

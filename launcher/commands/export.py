@@ -222,6 +222,6 @@ def _row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:
 
 
 def _steps(source: Sequence[Mapping[str, Any]]) -> str:
-    """Return the step of the exported checkpoint, or of all that were averaged; `-` for a model without."""
+    """Return the exported checkpoint's step, or all averaged steps; `-` for a model without a step."""
     steps = ", ".join("-" if each["step"] is None else str(each["step"]) for each in source)
     return f"mean of {steps}" if len(source) > 1 else steps

@@ -81,7 +81,7 @@ def run(request: Request, output_format: str) -> int:
 
 
 def _checkpoint(config: RunConfig) -> str:
-    """Return the folder of the best checkpoint of the run, or of the newest if it keeps no best one."""
+    """Return the folder of the run's best checkpoint, or its newest if it keeps no best one."""
     name = "best" if config.trainer.metric_for_best_model else "latest"
     return os.path.join(config.trainer.output_dir, "checkpoints", name)
 
@@ -152,7 +152,7 @@ def _write(request: Request) -> Sequence[str]:
 
 
 def _text(request: Request) -> tuple[Path | None, str | None]:
-    """Return the path of the text and the name of the dataset; one of them is None."""
+    """Return the text's path and the dataset's name, one of which is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")

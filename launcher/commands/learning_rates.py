@@ -42,7 +42,7 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
 
 
 def rate_of_adapter(rate: float) -> float:
-    """Return an estimate of the learning rate of LoRA, from that for all weights (arXiv:2106.09685)."""
+    """Estimate the LoRA learning rate from the rate for full training (arXiv:2106.09685)."""
     return min(ADAPTER_TOP_RATE, _rounded(10 * rate))
 
 

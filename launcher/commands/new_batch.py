@@ -1,4 +1,4 @@
-"""Length and number of the rows of an optimizer step, in the run file of a new run."""
+"""Row length and rows per optimizer step, for a new run file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ passes where `init` had stated 3."""
 
 
 class Batch(NamedTuple):
-    """Rows of a step, the microbatches that share them, and the estimated number of texts of a step."""
+    """Rows per step, the microbatches that share them, and the estimated texts per step."""
 
     rows: int
     microbatches: int = 1
@@ -48,7 +48,7 @@ def batch_of_table(
     *,
     is_packed: bool,
 ) -> Batch:
-    """Return the batch of a table with texts of these `lengths` in bytes, in rows of `length` tokens."""
+    """Return the batch for a table whose texts have these `lengths` in bytes, in rows of `length` tokens."""
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)
     steps = OF_CONVERSATIONS if spec.stores_targets else MIN_STEPS_PER_PASS
@@ -66,7 +66,7 @@ def batch_of_table(
 
 
 def rows_per_step(trainer: TrainerConfig) -> int:
-    """Return the rows of a step of one process."""
+    """Return the rows per step for one process."""
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 
@@ -77,12 +77,12 @@ def covering_length(lengths: Sequence[int]) -> int:
 
 
 def lost_share(lengths: Sequence[int], length: int) -> float:
-    """Return the share of the bytes that are in texts of more than `length` tokens."""
+    """Return the share of bytes in texts longer than `length` tokens."""
     return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
 
 
 def pieces_of(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
-    """Return the sizes of texts in bytes, with texts of more than `length` tokens split."""
+    """Return text sizes in bytes, with texts longer than `length` tokens split."""
     most = max(1, int(length * bytes_per_token))
     return [min(most, left) for size in lengths for left in range(size, 0, -most)]
 

@@ -156,7 +156,7 @@ def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) ->
 
 
 def arguments_of(candidate: Candidate, request: train.Request) -> list[str]:
-    """Return the command line of the launch of one point."""
+    """Return the command line that launches one point."""
     words = ["train", *candidate.selection.as_arguments()]
     words += ["--strict"] * request.strict + ["--verbose"] * request.verbose + ["--quiet"] * request.quiet
     words += ["--unguarded", request.unguarded] if request.unguarded else []
@@ -182,7 +182,7 @@ class Slot:
 
 
 def slots_of(run: ResolvedRun, parallel: int) -> list[Slot]:
-    """Return the devices and cores of each of `parallel` points.
+    """Return devices and cores for each of `parallel` points.
 
     Raises ProjectError if there are fewer GPUs than they need.
     """

@@ -22,7 +22,7 @@ from validators.remaining import remaining_of
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
-    """Print the plan of the run, and findings of the static rules and in local text; return the exit code."""
+    """Print the run's plan, and findings from static rules and local text; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
     left = remaining_of(resolved, plan, NO_FACTS)

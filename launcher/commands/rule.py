@@ -32,7 +32,7 @@ INDENT = "    "
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
-    """Print the page of one rule, or a list of all rules or of one family, such as CKP."""
+    """Print one rule's page, or list all rules or one family, such as CKP."""
     is_list = every or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
     if rules:

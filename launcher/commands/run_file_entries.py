@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
-    """Return the config of a run with these entries and the profile of the device."""
+    """Return the config for a run with these entries and the device's profile."""
     given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
     return resolve_run(device, (), given).config
 

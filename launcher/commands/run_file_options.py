@@ -136,7 +136,7 @@ def _only_task(command: str) -> list[str]:
 
 
 def _fitting_task(config: RunConfig, tasks: Sequence[str]) -> str:
-    """Return the first of the tasks whose targets suit the direction of the model's attention."""
+    """Return the first task whose targets suit the direction of the model's attention."""
     is_causal = shape_of(config, 1).attention.is_causal
     fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)
     return next(fitting, tasks[0])

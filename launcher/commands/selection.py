@@ -32,7 +32,7 @@ class Selection:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_options(
         cls, profile: str | None, files: Sequence[Path] | None, overrides: Sequence[str] | None
     ) -> Selection:
         """Create a selection from command-line options, which are None if they were not given."""

@@ -43,7 +43,7 @@ class Options:
 
     @property
     def num_trials(self) -> int:
-        """Number of trials, with those of earlier commands."""
+        """Number of trials, including trials from earlier commands."""
         return self.trials or TRIALS
 
     @property

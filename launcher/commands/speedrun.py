@@ -88,7 +88,7 @@ def _conclude(file: RuleFile, candidates: list[Candidate], base: Path, output_fo
 
 
 def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
-    """Return the last evaluation and the times of the finished run of one seed.
+    """Return the last evaluation and the times from one seed's finished run.
 
     Times are in seconds and exclude evaluations. `seconds_from_first_step` starts at the first step: it
     includes compilation, and excludes pauses for logging and checkpoints. `seconds_from_command` is None for
@@ -123,7 +123,7 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def _code_diff_sha256(folder: Path, manifest: Record) -> str:
-    """Return the SHA-256 of the uncommitted changes of a run; empty if there are none, or none were saved.
+    """Return the SHA-256 of a run's uncommitted changes; empty if there are none, or none were saved.
 
     The receipt's digest includes the names of untracked files, among them those of earlier seeds.
     """
@@ -161,7 +161,7 @@ def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> 
 
 
 def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -> dict[str, Any]:
-    """Return the record of the runs of all seeds.
+    """Return the record for all seeds' runs.
 
     It is valid (`counts`) if a t-test shows that the mean loss is below the target, no run was launched with
     --unguarded, and all runs used the same code on the same hardware.
@@ -169,7 +169,7 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     runs = [_read_seed(run, folder, seed) for seed, folder in folders.items()]
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
-    same = {name: _same(runs, name) for name in SHARED}
+    same = {name: _shared_value(runs, name) for name in SHARED}
     objections = list(_objections(runs, same, p_value, rules.significance))
     return {
         "kind": "neobert-speedrun",
@@ -205,7 +205,7 @@ def _objections(
         yield f"failed checks were ignored (--unguarded) for seed {', '.join(unguarded)}"
 
 
-def _same(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _shared_value(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Return a value that all runs share; None if they differ."""
     values = {each[name] for each in runs}
     return values.pop() if len(values) == 1 else None
@@ -218,7 +218,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def _hardware(run: ResolvedRun, folder: Path) -> str:
-    """Return number and name of the devices in the facts of the preflight."""
+    """Return the device count and name from the preflight facts."""
     count = run.config.distributed.nproc_per_node
     gpus = list_in(read_json(folder / "facts.json"), "gpus")[:count]
     if run.device == "cpu" or not gpus:

@@ -150,7 +150,7 @@ def content_of(starter: Starter, file: str) -> str:
 
 
 def _held_out(starter: Starter) -> list[tuple[str, str]]:
-    """Return the lines of the evaluation text, and of the documents if these are lines."""
+    """Return the evaluation text's lines, and the documents' if documents are lines."""
     documents = None if starter.has_evaluation else starter.documents
     entries = [*keys_of_documents(documents, is_by_line=starter.is_by_line)]
     if not starter.has_evaluation and not any(each.key in HOLDING_OUT for each in entries):

@@ -102,7 +102,7 @@ def _hint_on_tokenizer(folder: Path) -> str:
 
 
 def for_rows(weights: Weights, length: int) -> Weights:
-    """Return the weights with the base of rotary positions for rows of `length` tokens."""
+    """Return the weights with a rotary base for rows of `length` tokens."""
     if not weights.keys.get("rope"):
         return weights
     head_size = weights.keys["hidden_size"] // weights.keys["num_attention_heads"]
@@ -141,18 +141,18 @@ def _without_context(length: int) -> str:
 
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
-    """Return the type of the model; for a NeoBERT also its sizes, which a profile sets otherwise."""
+    """Return the model type; for NeoBERT also its sizes, which a profile sets otherwise."""
     family = family_of_type(kind)
     if family is not NEOBERT:
         return {"type": family.name}
-    stated = {name: _checked(settings, name, default) for name, default in PUBLISHED.items()}
+    stated = {name: _read_setting(settings, name, default) for name, default in PUBLISHED.items()}
     sizes = {**settings_of(stated), "rope_theta": rope_theta_of(settings.values)}
     is_tied = settings.flag("tie_word_embeddings", False)
     return {**sizes, "tie_word_embeddings": is_tied, "embedding_multiplier": None}
 
 
-def _checked(settings: Settings, name: str, default: object) -> object:
-    """Return a setting of config.json that has the type of its default. Raises `ProjectError` MOD006."""
+def _read_setting(settings: Settings, name: str, default: object) -> object:
+    """Return a setting from config.json, of the same type as its default. Raises `ProjectError` MOD006."""
     if isinstance(default, bool):
         return settings.flag(name, default)
     if isinstance(default, int):

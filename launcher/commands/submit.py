@@ -299,7 +299,7 @@ def _unused(folder: Path) -> Path:
 
 
 class NodeRange(NamedTuple):
-    """Smallest and largest number of nodes of a job."""
+    """Smallest and largest number of nodes for a job."""
 
     least: int
     most: int

@@ -1,4 +1,4 @@
-"""Checks of the points of a sweep before the first starts: each alone, and whether they are comparable."""
+"""Checks on a sweep's points before the first starts: each alone, and whether all are comparable."""
 
 from __future__ import annotations
 

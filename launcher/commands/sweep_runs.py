@@ -1,4 +1,4 @@
-"""Training of the points of a sweep, one after another."""
+"""Training a sweep's points, one after another."""
 
 from __future__ import annotations
 

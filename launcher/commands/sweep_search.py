@@ -219,7 +219,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     if not options.allows_unequal_tokens:
         refuse_other_settings([result.candidate for result in earlier])
     slots = slots_for(resolved, request, options.parallel)
-    code = check(request, ends, output_format, _most(ends, options.num_trials, len(earlier)))
+    code = check(request, ends, output_format, _format_estimates(ends, options.num_trials, len(earlier)))
     if code != EXIT_OK or request.dry_run:
         return code
     make_folder(base)
@@ -232,8 +232,8 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     return EXIT_OK if is_over else code
 
 
-def _most(ends: Sequence[Candidate], trials: int, done: int) -> str:
-    """Format the predictions of the corners, and the highest time and cost of the trials to come."""
+def _format_estimates(ends: Sequence[Candidate], trials: int, done: int) -> str:
+    """Format the predictions for the corners, and the remaining trials' highest time and cost."""
     left = max(0, trials - done)
     rests = [candidate.left for candidate in ends]
     costs = [rest.cost.value for rest in rests]
@@ -269,7 +269,7 @@ def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
 def _own_values(
     space: Sequence[Parameter], config: RunConfig, ends: Sequence[Candidate]
 ) -> dict[str, Value] | None:
-    """Return the values of the run file as a trial; None if they are outside the space."""
+    """Return the run file's values as a trial; None if any is outside the space."""
     choices = {
         (each.key, text): flatten(to_dict(end.run.config))[each.key]
         for end in ends

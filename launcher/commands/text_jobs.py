@@ -108,7 +108,7 @@ def warn_of_lost_text(report: Mapping[str, Any]) -> None:
 def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, str]]:
     """Yield the path or Hub name of the texts, and the path of the output; print JSON lines if there is none.
 
-    `-` is the lines of standard input; an argument with white space that does not exist as a path is one
+    `-` is the lines of standard input; an argument with whitespace that does not exist as a path is one
     text. Raises `ProjectError` for a path that does not exist, or an output that cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:

@@ -1,4 +1,4 @@
-"""Content of the run file of a run that starts from weights, or from labelled texts."""
+"""Run file content for a run that starts from weights or labelled texts."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def title_of(runs: Sequence[RunRecord]) -> str:
 
 
 def named(run: RunRecord, number: int) -> str:
-    """Render the name of a compared run after a mark in the color of its lines."""
+    """Render a compared run's name after a mark in its line color."""
     return f'<span class="c{number % NUM_COLORS}" aria-hidden="true">&#9632;</span> {text(run.name)}'
 
 

@@ -39,7 +39,7 @@ PAUSES = ("logging", "checkpoint", "evaluation")
 
 
 def write_page(runs: Sequence[RunRecord]) -> str:
-    """Return the HTML of one run, or of a comparison of at most `MAX_RUNS`."""
+    """Return the HTML for one run, or a comparison of at most `MAX_RUNS`."""
     here = Path(__file__).parent
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
     names = title_of(runs)

@@ -195,7 +195,7 @@ def launches_of(entries: Iterable[Record], num_ranks: int) -> list[Launched]:
 
 
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:
-    """Return the data of the first `MAX_RANKS` ranks, and the number of all ranks."""
+    """Return data for the first `MAX_RANKS` ranks, and the total number of ranks."""
     ranks = ranks_with_heartbeat(folder)
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
 

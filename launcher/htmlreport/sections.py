@@ -35,7 +35,7 @@ KINDS = ("override", "file", "profile")
 
 
 def details(run: RunRecord) -> str:
-    """Return the HTML of all sections of a run."""
+    """Return the HTML for all of a run's sections."""
     sections = {
         "Results": results(run),
         "Masked words": masked_words(run),

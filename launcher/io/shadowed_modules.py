@@ -1,4 +1,4 @@
-"""Modules that shadow those of the project. Imports nothing of the project, which may be shadowed."""
+"""Modules that shadow the project's own. Imports nothing of the project, which may be shadowed."""
 
 from __future__ import annotations
 

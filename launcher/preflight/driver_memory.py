@@ -1,4 +1,4 @@
-"""Memory of the ranks of a rehearsal, as the driver and the operating system report it."""
+"""Memory used by a rehearsal's ranks, as the driver and the operating system report it."""
 
 from __future__ import annotations
 

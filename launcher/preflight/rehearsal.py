@@ -83,7 +83,7 @@ OTHERS_S = 610.0
 
 @dataclass(frozen=True, slots=True)
 class FreshResults:
-    """Results of the uninterrupted run, and of the watchdog test at its end."""
+    """Results from the uninterrupted run and the watchdog test at its end."""
 
     results: Ranks
     watchdog: WatchdogFacts | None
@@ -260,7 +260,7 @@ def scratch(subject: Subject) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path, ours: str) -> None:
-    """Remove rehearsal folders of launchers of this host that no longer run.
+    """Remove rehearsal folders left by launchers on this host that no longer run.
 
     `ours`: prefix of this host's folders. A longer host name with the same prefix does not match.
     """
@@ -271,7 +271,7 @@ def remove_abandoned(parent: Path, ours: str) -> None:
 
 
 def earlier_pace(subject: Subject, device_name: str) -> float | None:
-    """Return the tokens/s of an earlier rehearsal of the same config on the same device model, or None."""
+    """Return the tokens/s that an earlier rehearsal measured for this config and device model, or None."""
     own_folder = [] if subject.diff_file is None else [subject.diff_file.parent]
     for folder in (*own_folder, subject.output_dir):
         earlier = read_json(folder / FACTS).get("rehearsal") or {}

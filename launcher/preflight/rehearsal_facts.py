@@ -1,4 +1,4 @@
-"""Facts of a rehearsal, combined from the records of its ranks."""
+"""Rehearsal facts, combined from the ranks' records."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
 
 
 def resumed_from(fresh: Record, first: Record) -> int:
-    """Return the step of the only checkpoint of the uninterrupted run."""
+    """Return the step of the uninterrupted run's only checkpoint."""
     return int(fresh["trace"][-1]["step"]) - 2 * len(first["trace"])
 
 
 def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start: int) -> Record:
-    """Compare the steps of a resumed run with those of the uninterrupted run, on every rank."""
+    """Compare a resumed run's steps with the uninterrupted run's, on every rank."""
     altered = [
         name for before, each in zip(saved, ranks, strict=True) for name in altered_in(before, each["state"])
     ]

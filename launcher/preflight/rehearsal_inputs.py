@@ -1,4 +1,4 @@
-"""Digests of the inputs of a rehearsal, in addition to config, text, commit, driver and GPUs.
+"""Digests of a rehearsal's inputs, in addition to config, text, commit, driver and GPUs.
 
 A stored receipt is reused only if all digests are equal. Environment variables are compared unless they are
 known to describe a terminal or a batch job.

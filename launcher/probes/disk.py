@@ -109,7 +109,7 @@ def free_mib_of(folder: Path) -> int:
 
 
 def filesystem_of(folder: Path) -> str:
-    """Return the type of the file system of a folder (ext4, tmpfs, overlay); empty if unknown."""
+    """Return a folder's file system type (ext4, tmpfs, overlay); empty if unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
     return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")

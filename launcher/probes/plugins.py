@@ -26,7 +26,7 @@ HASH_SEEDS = ("1", "2")
 
 
 def probe_plugins(subject: Subject) -> PluginFacts:
-    """Test the plug-ins of a run, and compare results of two processes."""
+    """Test a run's plug-ins, and compare results from two processes."""
     first = _examined(subject, HASH_SEEDS[0], is_again=False)
     compared = [each.key for each in requested(subject.config.plugins) if each.kind in (MASKING, DATASET)]
     if compared and not first["failures"]:

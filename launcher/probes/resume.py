@@ -125,7 +125,7 @@ def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
 
 
 def _stable_steps(config: RunConfig) -> tuple[int, int]:
-    """Return first and last step of the plateau of a schedule."""
+    """Return a schedule's first and last plateau steps."""
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
 

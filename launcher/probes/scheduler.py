@@ -73,7 +73,7 @@ def _is_step(environment: Mapping[str, str]) -> bool:
 
 
 def _ask(*command: str) -> str:
-    """Return the output of a command of Slurm; empty if it is missing or does not answer."""
+    """Return a Slurm command's output; empty if it is missing or does not answer."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

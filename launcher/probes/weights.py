@@ -1,4 +1,4 @@
-"""Initial weights on this machine: whether a run can start from them, and in what they differ from it."""
+"""Initial weights on this machine: whether a run can start from them, and how they differ from its config."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Mapping[str, Any]) -> None:
-    """Write the entry of this launch and those of earlier launches, the newest with `earlier_outcome`."""
+    """Write entries for this launch and earlier launches, the newest with `earlier_outcome`."""
     before = read_json(folder / MANIFEST)
     earlier = list_in(before, "earlier")
     before.pop("earlier", None)

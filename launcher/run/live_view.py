@@ -56,7 +56,7 @@ class View(Protocol):
 
 
 class PlainView:
-    """View that passes one line of text per line of metrics to `write`."""
+    """View that passes one text line per metrics line to `write`."""
 
     def __init__(self, watch: Watch, write: Callable[[str], None]) -> None:
         self.watch = watch

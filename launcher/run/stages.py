@@ -142,7 +142,7 @@ def pace_of(lines: Sequence[Record]) -> float | None:
 
 
 class Stages:
-    """Checks of the remaining stages of one launch."""
+    """Checks on one launch's remaining stages."""
 
     def __init__(
         self,

@@ -101,7 +101,7 @@ class Study:
             return [self._trial(each) for each in self._study.get_trials(deepcopy=False)]
 
     def left_behind(self) -> list[Trial]:
-        """Return the trials that a stopped search left running; in a job array, those of this task."""
+        """Return the trials that a stopped search left running; in a job array, only this task's."""
         return [
             each for each in self.trials() if each.state == RUNNING and each.array_task == self.array_task
         ]
@@ -245,7 +245,7 @@ def trial_point(
 def own_values(
     space: Sequence[Parameter], own: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
 ) -> dict[str, Value] | None:
-    """Return the values of the run file as a point of the space; None if it is not in it.
+    """Return the run file's values as a point in the space; None if any is outside the space.
 
     Args:
         own: config values by key.

@@ -109,7 +109,7 @@ def conclude(
     if not outcome and error is None:
         outcome = _inferred_outcome(folder, code, signals, has_begun=has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
-    history = History.of(folder / METRICS)
+    history = History.read(folder / METRICS)
     evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
     first, last = evaluations[0], evaluations[-1]
     beat = last_beat(folder, 0)
@@ -225,7 +225,7 @@ def _message(outcome: Record, error: ProjectError | None, code: int, folder: Pat
 
 
 def _log_of(logs: Path) -> Path:
-    """Return the log file of rank 0, or that of torchrun if rank 0 was not started."""
+    """Return rank 0's log file, or torchrun's if rank 0 was not started."""
     rank, agent = log_path(logs, 0), logs / AGENT_LOG
     return agent if agent.exists() and not rank.exists() else rank
 
@@ -248,7 +248,7 @@ def _is_rejected_resume(error: ProjectError | None) -> bool:
 
 
 def _corpus_shares(line: Record) -> dict[str, float]:
-    """Return the share of each corpus of a mixture in the tokens; empty for a single text."""
+    """Return each corpus's share of a mixture's tokens; empty for a single text."""
     return {
         name.removeprefix(CORPUS_SHARE): share
         for name, share in line.items()

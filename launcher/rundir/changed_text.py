@@ -66,7 +66,7 @@ def _files_in(described: Any) -> Iterator[Described]:
 
 
 def _present(config: RunConfig, cache: Path, names: set[str]) -> Iterator[Described]:
-    """Yield the files of the splits that have a file of these names. Raises `ProjectError`."""
+    """Yield the files for each split that has a file with one of these names. Raises `ProjectError`."""
     digests = FileDigests(cache / FOLDER)
     rows = spec_of(config).rows(config)
     for corpus in corpora_of(config.dataset):

@@ -32,13 +32,13 @@ class Watch:
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
-        """Return the newest heartbeat of rank 0 of this session; empty before the first."""
+        """Return rank 0's newest heartbeat in this session; empty before the first."""
         beat = last_beat(self.folder, 0)
         is_earlier = _is_earlier(beat, self._before)
         return {} if is_earlier or is_of_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
-        """Return the messages of new kinds of warnings."""
+        """Return messages for new kinds of warnings."""
         messages: dict[str, str] = beat.get("warning_messages") or {}
         new = {name: message for name, message in messages.items() if name not in self._shown_warnings}
         self._shown_warnings |= new.keys()

@@ -131,7 +131,7 @@ def state_outcome(outcome: Record, manifest: Record) -> Record:
 
 
 def reason_of(outcome: Record) -> str:
-    """Return the error message of a failed run, with the code of the error; empty if the run did not fail."""
+    """Return a failed run's error message and code; empty if the run did not fail."""
     message, code = str(outcome.get("message", "")), outcome.get("code")
     return f"{message} [{code}]" if message and code else message
 

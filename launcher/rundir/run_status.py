@@ -49,7 +49,7 @@ RUNNING = ("running", "starting")
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Best value of the metric that selects checkpoints, or else of the task's first metric."""
+    """Best value of the metric that selects checkpoints, or else the task's first metric."""
 
     metric: str
     value: float
@@ -110,7 +110,7 @@ class History:
     evaluations: Sequence[Record] = ()
 
     @classmethod
-    def of(cls, path: Path) -> History:
+    def read(cls, path: Path) -> History:
         """Read a metrics file, without keeping its training lines."""
         trained, evaluations = deque[bytes](maxlen=NEWEST_LINES), []
         for line in iterate_lines(path):
@@ -123,7 +123,7 @@ class History:
 
 
 def read_status(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
-    """Return the state of a run from the newest complete records of its directory.
+    """Return a run's state from the newest complete records in its directory.
 
     `history`: metrics that were already read; None to read them from the file.
     """
@@ -135,7 +135,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
     is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
     # A session that starts has no work to lose yet: the time since the earlier session does not count.
     at_risk_min = None if is_starting else _at_risk_min(beat, 0.0 if has_ended else age_s)
-    history = history or History.of(folder / METRICS)
+    history = history or History.read(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(
         run=str(folder),

@@ -72,7 +72,7 @@ class Stall:
 
 @dataclass(slots=True)
 class RankState:
-    """Newest heartbeat of a rank, and the times of its last progress and last heartbeat."""
+    """A rank's newest heartbeat, and when it last made progress and last reported."""
 
     progressed_at_s: float
     beaten_at_s: float

@@ -16,7 +16,7 @@ from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 
 ERASE_LINE = "\x1b[K"
-"""Erases to the end of the line, where a status line may be shown."""
+"""Erase to end of line, to clear a status line that may be displayed there."""
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 STYLE = re.compile(r"(\x1b\[\d+(?:;\d+)*m)")

@@ -18,7 +18,7 @@ from launcher.commands.speedrun import (
     SHARED,
     _code_diff_sha256,
     _objections,
-    _same,
+    _shared_value,
     p_value_below,
     student_t_cdf,
 )
@@ -188,10 +188,10 @@ def test_runs_of_several_commits_are_no_record():
     run: dict[str, Any] = {"seed": 0, "is_guarded": True, **dict.fromkeys(SHARED, "a")}
     for name in ("code_diff_sha256", "hardware"):
         runs = [run, run | {"seed": 1, name: "b"}]
-        same = {name: _same(runs, name) for name in SHARED}
+        same = {name: _shared_value(runs, name) for name in SHARED}
         assert list(_objections(runs, same, 0.001, 0.01)) == [f"the runs differ in {name}"]
     runs = [run, run | {"seed": 1, "commit": "b", "is_guarded": False}]
-    same = {name: _same(runs, name) for name in SHARED}
+    same = {name: _shared_value(runs, name) for name in SHARED}
     assert list(_objections(runs, same, 0.001, 0.01)) == [
         "the runs differ in commit",
         "failed checks were ignored (--unguarded) for seed 1",

@@ -48,7 +48,7 @@ def _requests_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
     waivable=False,
     inapplicable=_requests_no_own_kernel,
 )
-def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+def unsupported_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Kernels that were requested by name but do not support this config.
 
     ## What it does

@@ -113,7 +113,7 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Assistant messages missing from the supervised text, or tools missing from the prompt.
 
     ## What it does
-    Looks for the content of each supervised message, without white space, in the supervised text of its
+    Looks for the content of each supervised message, without whitespace, in the supervised text of its
     conversation, for the names of the tools that it calls, and for the thoughts (reasoning_content) of a
     message that ends a conversation. Also renders conversations with tools without them: if both texts are
     equal, the template ignores tools. Fails if anything is missing.

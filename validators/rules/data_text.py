@@ -114,7 +114,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
 
     ## What it does
     Compares the first documents of the evaluation files with the first documents of the training files,
-    without white space and case. Fails if more than 5 % of the compared evaluation text is in training
+    without whitespace and case. Fails if more than 5 % of the compared evaluation text is in training
     documents. DAT006 compares the whole text in a rehearsal.
 
     ## Why is this bad?

@@ -114,7 +114,7 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     """Queries or documents of one pair that are also in the evaluation, or in another source.
 
     ## What it does
-    Compares the texts of pairs one by one, ignoring case and white space. Warns if 1 % of the evaluation
+    Compares the texts of pairs one by one, ignoring case and whitespace. Warns if 1 % of the evaluation
     pairs have a query or a document of the training pairs, and if 10 % of the training pairs of several
     sources have one of another source, of the first million pairs of each. Whole pairs are DAT022. Does not
     apply to text that was prepared in parts.

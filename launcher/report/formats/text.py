@@ -156,7 +156,7 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
 
 
 def end_of(source: str, start: int) -> int:
-    """Return the index after the key, value or white space that starts at index `start` of a line."""
+    """Return the index after the key, value or whitespace that starts at index `start` of a line."""
     for pattern in (BLANKS, KEY, QUOTED):
         if match := pattern.match(source, start):
             return match.end()
