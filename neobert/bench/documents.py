@@ -65,7 +65,7 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = *framing.start, *framing.end
     columns = examples_of(config).synthetic_columns(lengths, generator)
     declared = [Column(name, str(each.dtype), len(each) == len(tokens)) for name, each in columns.items()]
-    return TokenStore.of([Encoded(tokens, lengths, Counts(), columns=columns)], declared)
+    return TokenStore.from_batches([Encoded(tokens, lengths, Counts(), columns=columns)], declared)
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:

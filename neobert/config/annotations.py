@@ -60,7 +60,7 @@ def is_section(annotation: Any) -> bool:
 
 
 def tag_of(member: type[Any]) -> str:
-    """Return the tag of a member of a discriminated section: the default of its key `type`."""
+    """Return a discriminated section's tag: the default value of its key `type`."""
     return str(next(item.default for item in fields(member) if item.name == TAG))
 
 

@@ -51,7 +51,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Return canonical JSON: sorted keys, ASCII, no white space."""
+    """Return canonical JSON: sorted keys, ASCII, no whitespace."""
     return json.dumps(
         to_plain(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
     )

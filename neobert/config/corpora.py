@@ -28,7 +28,7 @@ LINES_TO_DOCUMENTS = (
     "awk '{{print; n += length}} n > 2000 {{print \"\"; n = 0}}' > documents.txt`"
 )
 """Hint for a .txt file without blank lines, which is one document however long it is. The blank lines come
-after at least 2,000 characters, since the lines may be those of a page."""
+after at least 2,000 characters, since the lines may belong to one page."""
 
 
 def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ SHOWN_WIDTH = 96
 
 
 class ConfigIssue(NamedTuple):
-    """Config error. Lines and columns count from 1 (0: unknown); the column is that of the value or key."""
+    """Config error. Lines and columns count from 1 (0: unknown); the column marks the value or key."""
 
     code: str
     path: str

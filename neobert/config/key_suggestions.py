@@ -108,7 +108,7 @@ def keys_named(name: str) -> list[str]:
 
 
 def misspelt(name: str, candidates: Iterable[str], *, may_be_short: bool = False) -> str:
-    """Return the candidate of which `name` is a misspelling; empty if there is none.
+    """Return the candidate that `name` misspells; empty if there is none.
 
     Args:
         may_be_short: whether a word of `name` may be the beginning of a word, as in gradient_clip.

@@ -37,7 +37,7 @@ def lay_over(base: Node, over: Node) -> Node:
     of a profile, which are sizes of another model.
     """
     for section, types in discriminated_sections().items():
-        base = _of_type(base, _type_in(over, section), section, types)
+        base = _for_type(base, _type_in(over, section), section, types)
     for path, replaced in replacing_keys().items():
         if _sets(over, path):
             for other in replaced:
@@ -46,8 +46,8 @@ def lay_over(base: Node, over: Node) -> Node:
     return merge(base, over)
 
 
-def _of_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
-    """Remove keys of a profile, or that the type `chosen` lacks, if a section of `base` has another type."""
+def _for_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
+    """If a section of `base` has another type, remove its profile keys and keys that type `chosen` lacks."""
     below = _type_in(base, section) or next(iter(types))
     held = find(base, (section,))
     if chosen not in types or below == chosen or held is None or not isinstance(held.value, dict):
@@ -94,7 +94,7 @@ def relative_to_their_files(root: Node) -> Node:
 
 
 def with_tokenizer_of_weights(root: Node) -> Node:
-    """Set the tokenizer to that of the initial weights, in a folder or on the Hub, if no layer names one.
+    """Use the initial weights' tokenizer, in a folder or on the Hub, if no layer names a tokenizer.
 
     Their embeddings belong to the tokens of the tokenizer that is next to them. A resolved config names its
     tokenizer, so only weights that a file or an argument names count.

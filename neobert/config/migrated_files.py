@@ -121,7 +121,7 @@ def _translated_value(target: str, node: Node) -> Node:
 
 
 def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
-    """Return defaults of the other trainer, with the position of the section that sets the number of steps.
+    """Return the other trainer's defaults, at the position of the section that sets the number of steps.
 
     Empty if there is no such section, or if it names the steps as trainers do that save by default.
     """

@@ -102,7 +102,7 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
 
 
 def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
-    """Return the smallest number of steps in which a rank processes at least this number of microbatches."""
+    """Return the fewest steps in which a rank processes at least this many microbatches."""
     most = range(math.ceil(min(microbatches, LARGEST_INT - 1)) + 1)
     return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
 

@@ -44,7 +44,7 @@ def hint_for_plain_text(path: Path) -> str:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file is uncompressed text, whose size is that of its content."""
+    """Return whether a file is uncompressed text, so that its size equals its content's."""
     return kind_of(path) not in (PARQUET, TOKEN_IDS) and path.suffix.lower() not in COMPRESSIONS
 
 

@@ -1,8 +1,8 @@
 """Step of a datatrove pipeline that writes its documents as prepared text.
 
-Readers, filters, deduplication and executors are datatrove's; the tokens and their files are those of
-`neobert-launch data prepare`. Each task of the pipeline writes a part, and `neobert-launch data join` joins
-the parts.
+Readers, filters, deduplication and executors are datatrove's; the tokens and their files are as
+`neobert-launch data prepare` writes them. Each task of the pipeline writes a part, and
+`neobert-launch data join` joins the parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LABEL = "the documents of the pipeline"
 class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
     """Writer of the documents of a pipeline as prepared text: `part-K-of-N` for task K - 1 of N.
 
-    `config` is that of the run that trains on the text; `dataset.validation_split` is its evaluation text.
+    `config` belongs to the run that trains on the text; `dataset.validation_split` is its evaluation text.
     A task that is run again replaces its part.
     """
 

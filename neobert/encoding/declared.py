@@ -24,7 +24,7 @@ class Declared:
     """Embedding settings declared by a model folder; None for an undeclared setting.
 
     Attributes:
-        pools_prompt: whether the tokens of a prompt are pooled like those of the text.
+        pools_prompt: whether prompt tokens are pooled like text tokens.
     """
 
     pooling: str | None

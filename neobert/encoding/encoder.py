@@ -157,7 +157,7 @@ class Encoder:
         return embeddings
 
     def _length_of(self, prompt: str) -> int:
-        """Return the number of tokens before each text that are not pooled: those of an excluded prompt.
+        """Return the number of unpooled tokens before each text: the length of an excluded prompt.
 
         Raises `ProjectError` if the prompt leaves no room for a text.
         """

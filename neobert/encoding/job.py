@@ -59,7 +59,7 @@ def _for_index(request: Request) -> Request:
 
 
 def _prompt_of(request: Request, declared: Declared) -> str:
-    """Return the prompt before each text: the requested one, else that of the model."""
+    """Return the prompt before each text: the requested one, else the model's."""
     if request.prompt_text is not None:
         return request.prompt_text
     if request.prompt is not None:

@@ -59,7 +59,7 @@ OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnsweri
 
 
 def multiple_on(device: torch.device) -> int:
-    """Return the number of tokens that the length of a run must be a multiple of."""
+    """Return the number that a run's length in tokens must be a multiple of."""
     return KERNEL_MULTIPLE if device.type == "cuda" else 1
 
 
@@ -103,7 +103,7 @@ class InferenceModel:
 
     @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:
-        """Return the final hidden states [T, D] of a run; those of filler tokens are undefined."""
+        """Return a run's final hidden states [T, D]; filler tokens have undefined states."""
         with computing_in(self._dtype, self.device):
             return self._objective.final_states(self._objective.encode(run.inputs))
 

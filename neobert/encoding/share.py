@@ -22,7 +22,7 @@ class Share:
 
     Attributes:
         num_shards: shards of the whole job.
-        tokens: tokens that this process encoded, without those of earlier sessions.
+        tokens: tokens that this process encoded in this session.
         seconds: encoding time, without loading the model.
     """
 

@@ -46,7 +46,7 @@ class Family(NamedTuple):
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
         trained_positions: returns the longest sequence that the config.json of a folder states; 0: none.
-        model_class: class that loads a checkpoint, where it is not one of transformers; else empty.
+        model_class: class that loads a checkpoint; empty: a transformers class loads it.
         rope_theta_for: returns the `model.rope_theta` with which the weights in a folder train on the rows of
             a run; 0: the family has no such key.
     """

@@ -111,7 +111,7 @@ class ModelShape:
 
     @property
     def trained(self) -> ParameterCount:
-        """Trainable parameters: all, or those of the adapters (as `linear`) and of a head that is trained."""
+        """Trainable parameters: all, or only adapters (as `linear`) and a trained head."""
         if not self.adapter_parameters:
             return self.parameters
         return ParameterCount(self.adapter_parameters, 0, 0, self.parameters.decoder * self.trains_head)
@@ -125,7 +125,7 @@ class ModelShape:
     def product_flops(self) -> int:
         """FLOPs of the blocks' matrix products per token, forward and backward.
 
-        6 per weight, of which 2 are for the weight gradient; frozen weights have none.
+        6 per weight, or 4 for frozen weights, which need no weight gradient.
         """
         per_weight = 4 if self.adapter_parameters else 6
         return per_weight * self.parameters.linear + 6 * (self.adapter_parameters + self.position_products)

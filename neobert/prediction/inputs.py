@@ -40,7 +40,7 @@ class Inputs:
 
     Attributes:
         fields: texts of a row, as its task reads them.
-        has_words: whether a field is a list of words, which may also be a text, split at white space.
+        has_words: whether a field is a list of words, which may also be a text, split at whitespace.
         label: label of a row as the model's run read it, if the file has that column; else None.
     """
 
@@ -53,7 +53,7 @@ class Inputs:
         """Yield the values of each row by column. A line of a text file is a row with the column `text`."""
         return (row for _, row in self._placed())
 
-    def items(self) -> Iterator[Item]:
+    def texts(self) -> Iterator[Item]:
         """Yield the texts of each row. Raises DAT011 for a column that is missing or holds no text."""
         columns: list[str] = []
         for place, row in self._placed():
@@ -64,7 +64,7 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the fields of an item's texts."""
+        """Field names of a row's texts."""
         return tuple(field.name for field in self.fields)
 
     def labels(self) -> Iterator[tuple[str, Any]]:
@@ -102,7 +102,7 @@ def open_inputs(
 ) -> Inputs:
     """Return the rows of a file, or of the only split of a saved dataset, for the model of a task.
 
-    The columns are those requested, else those of the model's run that the file has. Raises `ProjectError`
+    The columns are the requested ones, else the run's columns that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
     kind, path = (None, _only_split(path)) if is_saved_dataset(path) else (format_of(path), path)
@@ -140,7 +140,7 @@ def _config_of_run(folder: Path) -> dict[str, Any] | None:
 def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
     """Return the text fields of a row, with the columns of the run where the file has them."""
     fields = [field for field in row if field.is_text]
-    if (of_run := fields[0].column) not in first:  # the rows to predict need not be those of the run
+    if (of_run := fields[0].column) not in first:  # the rows to predict may differ from the run's
         names = (of_run, *fields[0].candidates) if of_run else fields[0].candidates
         fields[0] = replace(fields[0], column=None, candidates=names)
     options = (TEXT_OPTION, PAIR_OPTION)

@@ -70,7 +70,7 @@ def _scores(inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequ
     scorer: Scorer = _predictor_of(spec).scorer(classes, inputs.names)
     predicted = (json.loads(line) for line in lines_of_shards(shards))
     unread, first = 0, ""
-    for (place, label), item, prediction in zip(inputs.labels(), inputs.items(), predicted, strict=True):
+    for (place, label), item, prediction in zip(inputs.labels(), inputs.texts(), predicted, strict=True):
         try:
             if isinstance(label, ProjectError):
                 raise label
@@ -126,7 +126,7 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
     which = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"predicting{which}", "texts")
     num_shards, done = _shards(request).fill(
-        inputs.items(),
+        inputs.texts(),
         request.rows_per_shard,
         predictor,
         predictor.predict,

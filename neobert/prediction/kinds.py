@@ -17,7 +17,7 @@ Prediction = Mapping[str, Any]
 """Values of the columns that a prediction adds to its row."""
 PREDICTION, PROBABILITY = "prediction", "probability"
 NEOBERT_HEADS = {"LMHead": "MaskedLM"}
-"""Names of NeoBERT's classes that differ from those of transformers."""
+"""NeoBERT's class names that differ from the names in transformers."""
 
 
 def task_of_model(folder: Path) -> TaskSpec:

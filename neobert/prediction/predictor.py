@@ -126,7 +126,7 @@ class HeadPredictor(Predictor[HeadModel]):
     @classmethod
     @abstractmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:
-        """Return an empty scorer; `classes` and `names` are those of a predictor."""
+        """Return an empty scorer; `classes` and `names` come from a predictor."""
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:

@@ -1,4 +1,4 @@
-"""Correlations of predicted scores with those of the data."""
+"""Correlations between predicted scores and the data's scores."""
 
 from __future__ import annotations
 

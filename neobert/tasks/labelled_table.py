@@ -53,7 +53,7 @@ class LabelledTable:
     """Columns and labels of a table.
 
     Attributes:
-        keys: values of config keys that differ from those of a table with the columns text and label.
+        keys: config keys and values that a table with the columns text and label would not need.
         notes: the same as text, one line each.
         lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
         sample: some of the texts.
@@ -73,7 +73,7 @@ class Column:
         lengths: size of each value as text.
         digests: hash of each value as text, different in each process.
         values: number of rows by value that may be a label, up to one more than `MAX_REPEATED` values.
-        num_texts: number of strings with white space inside.
+        num_texts: number of strings with whitespace inside.
         elements: number of elements by value, of lists; empty for other values.
         max_elements: length of the longest list.
         max_different: the same, ignoring empty and repeated elements.

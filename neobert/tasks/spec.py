@@ -174,7 +174,7 @@ class TaskSpec:
         by_config: returns the fields of this description that the keys of a run change, see `spec_of`.
         roles: special tokens that the task needs of a tokenizer, such as mask_token.
         also_reads: keys that a task with these targets does not read otherwise, see `unread`.
-        mix_key: key of the weight of a masked-LM loss that is added, which needs the head; empty: none is.
+        mix_key: key that weights an added masked-LM loss, which needs the head; empty: no loss is added.
         passes: returns the passes over the tokens of a step.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
@@ -182,7 +182,7 @@ class TaskSpec:
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
-        corpus_weight: returns the weight of a corpus of a mixture, from that of its entry and its examples.
+        corpus_weight: returns a mixture corpus's weight, from the weight in its entry and its examples.
         declared: returns the keys, with their values, that a folder of weights declares.
         undeclared: returns keys of the model that a folder of weights does not declare as a config has
             them, with what it declares instead.
@@ -195,7 +195,7 @@ class TaskSpec:
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         temperature: returns the temperature of a loss that compares pairs.
         score_key: returns the key that names the scores of pairs; empty: none are trained on.
-        predicted: columns that a prediction adds to its row, besides those of each class.
+        predicted: columns that a prediction adds to its row, besides one per class.
         card: model card of a NeoBERT with the head; None: that of `neobert.export.card`.
     """
 

@@ -48,7 +48,7 @@ def metric_named(name: str) -> Metric:
 
 
 def is_higher_better(trainer: TrainerConfig, metric: str) -> bool:
-    """Return the direction of a metric; `greater_is_better` is that of `metric_for_best_model`."""
+    """Return a metric's direction; `greater_is_better` applies to `metric_for_best_model`."""
     if metric == trainer.metric_for_best_model and trainer.greater_is_better is not None:
         return trainer.greater_is_better
     return metric_named(metric).is_higher_better

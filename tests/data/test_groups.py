@@ -49,7 +49,7 @@ def encode(sizes: list[int], seed: int) -> Encoded:
 @st.composite
 def stores(draw: st.DrawFn) -> tuple[TokenStore, list[int]]:
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=60))
-    return TokenStore.of([encode(sizes, draw(st.integers(0, 99)))], (COLUMN,)), sizes
+    return TokenStore.from_batches([encode(sizes, draw(st.integers(0, 99)))], (COLUMN,)), sizes
 
 
 shapes = st.builds(
@@ -141,7 +141,7 @@ def test_a_written_store_has_the_examples_of_one_in_memory(tmp_path):
     writer = SplitWriter(tmp_path, "train", np.dtype(np.uint32), (COLUMN,))
     for batch in batches:
         writer.append(batch)
-    described, expected = writer.finish(), TokenStore.of(batches, (COLUMN,))
+    described, expected = writer.finish(), TokenStore.from_batches(batches, (COLUMN,))
     store = open_split(tmp_path, "train", described)
     every = np.arange(len(expected))
     assert (len(store), store.num_segments) == (5, 11) == (len(expected), described["segments"])

@@ -54,8 +54,8 @@ def split_texts(draw: st.DrawFn) -> tuple[TokenStore, JoinedStore]:
             before = own[: own.index(number)]
             firsts = (sum(len(sizes[each]) for each in before), sum(sum(sizes[each]) for each in before))
             table.append((place, *firsts, len(size), sum(size)))
-    single = TokenStore.of(blocks, columns)
-    stores = [TokenStore.of([blocks[number] for number in each], columns) for each in members]
+    single = TokenStore.from_batches(blocks, columns)
+    stores = [TokenStore.from_batches([blocks[number] for number in each], columns) for each in members]
     return single, JoinedStore(stores, BlockTable(*np.array(table, np.int64).T), single.statistics)
 
 

@@ -27,7 +27,7 @@ from tests.data.conftest import Configure, configurator, read, same, sentences, 
 def mixed_text(lengths: list[np.ndarray], weights: list[float]) -> MixedText:
     whole = np.concatenate(lengths)
     store = TokenStore(
-        np.zeros(0, np.uint16), np.concatenate(([0], np.cumsum(whole))), LengthStatistics.of(whole)
+        np.zeros(0, np.uint16), np.concatenate(([0], np.cumsum(whole))), LengthStatistics.from_lengths(whole)
     )
     stops = np.cumsum([len(each) for each in lengths])
     corpora = [

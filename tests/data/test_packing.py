@@ -122,7 +122,7 @@ MIXES = {
 @pytest.mark.parametrize("mix_name", MIXES)
 def test_microbatches_of_few_rows_are_full_too(mix_name, rows):
     lengths = MIXES[mix_name](np.random.default_rng(0), 60_000)
-    shape = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths)).value
+    shape = batch_shape(RunConfig(), rows, LengthStatistics.from_lengths(lengths)).value
     assert pack_evenly(lengths, shape.capacity, shape.max_examples).fill >= 0.99
 
 
@@ -144,7 +144,7 @@ def test_short_documents_among_whole_rows_fill_their_microbatches(rows, share, l
     """Lengths far apart: what fails in order, and best fit for want of slots."""
     draw = np.random.default_rng(seed)
     lengths = np.where(draw.random(3000) < share, draw.integers(3, longest, 3000), 1024)
-    drawn = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths))
+    drawn = batch_shape(RunConfig(), rows, LengthStatistics.from_lengths(lengths))
     shape = with_enough_slots(drawn, lengths, pack_evenly).value
     plan = pack_evenly(lengths, shape.capacity, shape.max_examples)
     assert is_full(plan) or plan.num_bins == plan.fewest_bins + 1
@@ -152,16 +152,16 @@ def test_short_documents_among_whole_rows_fill_their_microbatches(rows, share, l
 
 def test_slots_are_added_only_where_they_fill_microbatches():
     halves = np.where(np.random.default_rng(0).random(6000) < 0.5, 36, 1024)
-    drawn = batch_shape(RunConfig(), 1, LengthStatistics.of(halves))
+    drawn = batch_shape(RunConfig(), 1, LengthStatistics.from_lengths(halves))
     assert pack_evenly(halves, 1024, drawn.value.max_examples).fill < 0.93
     more = with_enough_slots(drawn, halves, pack_evenly)
     assert (drawn.value.max_examples, more.value.max_examples) == (8, 24)
     assert "would fill only" in more.reason
     usual = mix(150, 6000)
-    enough = batch_shape(RunConfig(), 4, LengthStatistics.of(usual))
+    enough = batch_shape(RunConfig(), 4, LengthStatistics.from_lengths(usual))
     assert with_enough_slots(enough, usual, pack_evenly) is enough
     too_long = np.full(600, 600)  # one to a row, whatever the slots
-    enough = batch_shape(RunConfig(), 1, LengthStatistics.of(too_long))
+    enough = batch_shape(RunConfig(), 1, LengthStatistics.from_lengths(too_long))
     assert with_enough_slots(enough, too_long, pack_evenly) is enough
 
 

@@ -22,7 +22,7 @@ RULE = MaskingRule(0.2, False, 4, np.arange(5, 100), np.arange(100) >= 5)
 
 def store_of(lengths: np.ndarray) -> TokenStore:
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    return TokenStore(np.full(offsets[-1], 7, np.uint16), offsets, LengthStatistics.of(lengths))
+    return TokenStore(np.full(offsets[-1], 7, np.uint16), offsets, LengthStatistics.from_lengths(lengths))
 
 
 @given(

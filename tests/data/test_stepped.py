@@ -26,7 +26,7 @@ def text() -> SteppedText:
     sizes = zip(MEANS, SIZES, strict=True)
     lengths = np.concatenate([draw.integers(mean // 2, mean + mean // 2, size) for mean, size in sizes])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    store = TokenStore(np.zeros(offsets[-1], np.uint16), offsets, LengthStatistics.of(lengths))
+    store = TokenStore(np.zeros(offsets[-1], np.uint16), offsets, LengthStatistics.from_lengths(lengths))
     stops = np.cumsum(SIZES)
     rows = zip("abc", WEIGHTS, stops - SIZES, stops, strict=True)
     return SteppedText(

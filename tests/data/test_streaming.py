@@ -76,7 +76,7 @@ def test_long_documents_are_read_a_few_at_a_time(monkeypatch):
     source = IndexedSource(
         "x", lambda start, stop: rows_of(documents[start:stop]), lambda: 7, list, format_of()
     )
-    reader, chunks = RetryingReader.of(source, DatasetConfig()), []
+    reader, chunks = RetryingReader.from_config(source, DatasetConfig()), []
     read = reader.read
     reader.read = lambda *arguments: chunks.append(read(*arguments)) or chunks[-1]
     assert list(reader) == rows_of(documents)
@@ -150,7 +150,7 @@ def test_the_keys_of_the_config_are_the_patience():
         streaming_read_retry_backoff_seconds=1.0,
         streaming_read_retry_max_backoff_seconds=1.5,
     )
-    reader = RetryingReader.of(Flaky({}), config)
+    reader = RetryingReader.from_config(Flaky({}), config)
     assert (reader.retries, reader.first_pause_s, reader.longest_pause_s) == (2, 1.0, 1.5)
 
 

@@ -144,7 +144,7 @@ def test_files_of_datatrove_itself_are_read(configure, of_text, tokenizer_dir, t
 
 @given(st.lists(st.integers(0, 2**32 - 1)))
 def test_the_text_of_ids_has_them(ids):
-    assert TokenText.of(ids).ids() == ids
+    assert TokenText.from_ids(ids).ids() == ids
 
 
 @given(st.lists(st.integers(7, 9)), st.sampled_from([(), (1,), (1, 2)]), st.sampled_from([(), (3,)]))

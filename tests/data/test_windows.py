@@ -24,7 +24,7 @@ from neobert.errors import ProjectError
 
 LENGTHS = np.random.default_rng(0).integers(1, 1025, 3000)
 OFFSETS = np.concatenate(([0], np.cumsum(LENGTHS)))
-STORE = TokenStore(np.zeros(0, np.uint16), OFFSETS, LengthStatistics.of(LENGTHS))
+STORE = TokenStore(np.zeros(0, np.uint16), OFFSETS, LengthStatistics.from_lengths(LENGTHS))
 ONE_ROW = batch_shape(RunConfig(), 1, STORE.statistics).value
 SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_examples=750)
 
@@ -82,7 +82,7 @@ def test_a_run_that_started_with_an_earlier_packer_keeps_it():
 def test_a_microbatch_has_slots_for_the_short_documents_between_long_ones():
     halves = np.where(np.random.default_rng(0).random(3000) < 0.5, 36, 1024)
     offsets = np.concatenate(([0], np.cumsum(halves)))
-    text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.of(halves))
+    text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.from_lengths(halves))
     config = RunConfig(trainer=TrainerConfig(per_device_train_batch_size=1))
     assert batch_shape(config, 1, text.statistics).value.max_examples == 8
     assert training_shape(config, text).value.max_examples == 24

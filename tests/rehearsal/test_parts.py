@@ -164,7 +164,9 @@ def test_products_are_counted_by_what_goes_into_them():
 def store(*documents: list[int]) -> TokenStore:
     lengths = np.array([len(document) for document in documents])
     tokens = np.concatenate([np.array(document, dtype=np.uint16) for document in documents])
-    return TokenStore(tokens, np.concatenate(([0], np.cumsum(lengths))), LengthStatistics.of(lengths))
+    return TokenStore(
+        tokens, np.concatenate(([0], np.cumsum(lengths))), LengthStatistics.from_lengths(lengths)
+    )
 
 
 def prepared(train: TokenStore, evaluation: TokenStore | None, tmp_path) -> PreparedData:

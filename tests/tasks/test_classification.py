@@ -269,7 +269,9 @@ def store() -> TokenStore:
     lengths = np.array(LENGTHS)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     tokens = np.random.default_rng(0).integers(5, 60, offsets[-1]).astype(np.uint16)
-    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), {"label": np.array([1, 0, 1, 0, 1])})
+    return TokenStore(
+        tokens, offsets, LengthStatistics.from_lengths(lengths), {"label": np.array([1, 0, 1, 0, 1])}
+    )
 
 
 def inputs_of(tokens: TokenStore, *, is_packed: bool):
@@ -341,7 +343,7 @@ def test_side_columns_come_back_with_their_tokens(tmp_path_factory, lengths):
     writer.append(encoded)
     writer.append(encoded)
     read = open_split(folder, "train", writer.finish())
-    held = TokenStore.of([encoded, encoded], declared)
+    held = TokenStore.from_batches([encoded, encoded], declared)
     for found in (read, held):
         assert found.columns["label"].tolist() == [*values["label"], *values["label"]]
         assert found.columns["mask"].tolist() == [*values["mask"], *values["mask"]]

@@ -120,7 +120,7 @@ def test_copies_of_the_answer_of_the_query_and_other_answers_are_masked():
 
 def test_texts_of_a_microbatch_are_found_with_their_owners():
     batch = batch_of([(3, 5, 2), (4, 6)])
-    texts = Texts.of(replace(batch, labels=torch.tensor([0, -100, -100, -100, -100])))
+    texts = Texts.from_batch(replace(batch, labels=torch.tensor([0, -100, -100, -100, -100])))
     digests = text_digests(batch)
     assert texts.queries.tolist() == [0]
     assert texts.targets.tolist() == [0]

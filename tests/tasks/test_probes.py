@@ -80,7 +80,7 @@ def full_batch(*, is_packed, dtype="int64", num_texts=1) -> Microbatch:
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     tokens = np.random.default_rng(1).integers(5, 60, offsets[-1]).astype(np.uint16)
     columns = {"label": np.arange(24).astype(dtype) % 2, GROUP: np.arange(24) % num_texts}
-    store = TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
+    store = TokenStore(tokens, offsets, LengthStatistics.from_lengths(lengths), columns)
     shape = BatchShape(16, 16, 48, is_packed=True) if is_packed else BatchShape(24, 16, 24, is_packed=False)
     batch = Assembler(shape, LABELS, 0, 0, 64).build(store, np.arange(20 // num_texts), 0, 0, Cursor())
     return full_of_text(batch, 24)

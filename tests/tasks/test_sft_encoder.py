@@ -63,7 +63,7 @@ def encode(
     fast = bytes_tokenizer()
     texts = segment_encoder(bundle(fast, "t"), length, 1, long, Framing())
     chat = chat_template(template, **changes)
-    encoder = ConversationEncoder.of(
+    encoder = ConversationEncoder.build(
         texts, chat, control_pattern(fast, template), system, neutralizes=neutralizes
     )
     return encoder.encode([{TEXT: Conversation(each, [*tools]).to_json()} for each in conversations])

@@ -69,7 +69,7 @@ def test_a_stock_template_is_exact_or_refused(file):
     template = ChatTemplate(text, names, special, "2024-07-26", "auto", "all")
     texts = segment_encoder(bundle(fast, "t"), 100_000, 1, "error", Framing())
     control = control_pattern(fast, text)
-    encoder = ConversationEncoder.of(texts, template, control, None, neutralizes=False)
+    encoder = ConversationEncoder.build(texts, template, control, None, neutralizes=False)
     conversations = [talks(draw) for _ in range(NUM_CONVERSATIONS)]
     encoded = encoder.encode([{TEXT: Conversation(each, []).to_json()} for each in conversations])
     faults = encoded.counts.faults

@@ -369,7 +369,9 @@ def store() -> TokenStore:
         np.int16
     )
     tags[offsets[:-1]] = IGNORED
-    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), {"tags": tags}, frozenset({"tags"}))
+    return TokenStore(
+        tokens, offsets, LengthStatistics.from_lengths(lengths), {"tags": tags}, frozenset({"tags"})
+    )
 
 
 def batch_of(tokens: TokenStore, *, is_packed: bool):

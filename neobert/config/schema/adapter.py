@@ -22,6 +22,6 @@ class AdapterConfig(ConfigSection):
     dropout: Beta = key(0.0, "Dropout probability on the input of each adapter.", affects="numerics")
     target_modules: tuple[NonEmpty, ...] | None = key(
         None,
-        "Linear layers of the blocks that get an adapter: [qkv, wo], or in a BERT [query, value]; null: all.",
+        "Linear layers of the blocks that get an adapter: [qkv, wo], or for BERT [query, value]; null: all.",
         affects="model",
     )

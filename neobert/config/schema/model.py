@@ -173,7 +173,7 @@ class HfModelConfig(ConfigSection):
     )
     architecture: Architecture | None = key(
         None,
-        "Architecture, with the transformers default sizes; null: that of the config.json.",
+        "Architecture, with the transformers default sizes; null: the one in config.json.",
         replaces=(*SIZES, "config"),
     )
     hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
@@ -181,28 +181,28 @@ class HfModelConfig(ConfigSection):
     num_attention_heads: PositiveInt | None = key(None, "Number of attention heads.")
     num_key_value_heads: PositiveInt | None = key(
         None,
-        "Number of heads of keys and values; must divide num_attention_heads. Null: that of the config.json "
-        "or architecture; with another num_attention_heads, the same number.",
+        "Number of key-value heads; must divide num_attention_heads. Null: the value in config.json or the "
+        "architecture's; with another num_attention_heads, the same number.",
     )
     intermediate_size: PositiveInt | None = key(None, "Feed-forward width.")
     vocab_size: PositiveInt | None = key(
         None,
-        "Vocabulary size; null: that of pretrained_checkpoint, else the tokenizer's size rounded up "
-        "to a multiple of 128.",
+        "Vocabulary size; null: the size in pretrained_checkpoint, else the tokenizer's size rounded "
+        "up to a multiple of 128.",
     )
     max_position_embeddings: SequenceLength | None = key(
         None,
-        "Maximum sequence length of the model in tokens; null: that of the config.json, else "
+        "Maximum sequence length of the model in tokens; null: the value in config.json, else "
         "dataset.max_seq_length.",
     )
     dropout: Beta | None = key(
         None,
-        "Dropout of embeddings and of the outputs of attention and feed-forward in training (in a "
-        "ModernBERT, inside the feed-forward); null: that of the config.json (0.1 in a BERT).",
+        "Dropout probability for embeddings and for attention and feed-forward outputs (for ModernBERT, "
+        "inside the feed-forward); null: the value in config.json (0.1 for BERT).",
     )
     attention_dropout: Beta | None = key(
         None,
-        "Dropout of attention probabilities in training; null: that of the config.json (0.1 in a BERT). "
+        "Dropout of attention probabilities in training; null: the value in config.json (0.1 for BERT). "
         "Above 0, packed documents attend one at a time, in SDPA.",
     )
     attention: Literal["sdpa", "eager"] = key(
@@ -227,9 +227,7 @@ class NsaModelConfig(ConfigSection):
     num_heads: PositiveInt = key(
         16, "Number of query heads: num_kv_heads times a power of two that is at least 16."
     )
-    num_kv_heads: PositiveInt = key(
-        1, "Number of heads of keys and values, each of which selects its own blocks."
-    )
+    num_kv_heads: PositiveInt = key(1, "Number of key-value heads; each selects its own blocks.")
     head_dim: PositiveInt = key(64, "Channels of a head; even, and at most 256.")
     intermediate_size: PositiveInt = key(2048, "Feed-forward width.")
     block_size: PositiveInt = key(

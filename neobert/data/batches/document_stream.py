@@ -58,7 +58,7 @@ class DocumentStream:
     @property
     def statistics(self) -> LengthStatistics:
         """Statistics of the lengths of examples at the head of the stream."""
-        return LengthStatistics.of(self.head_lengths)
+        return LengthStatistics.from_lengths(self.head_lengths)
 
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return the lengths in tokens of the examples at the head of the stream, int64 [n]."""
@@ -78,7 +78,7 @@ class DocumentStream:
         while rows:
             encoded, _ = _encode(rows, self.encoder, self.reader)
             if encoded:
-                store = TokenStore.of(encoded, self.encoder.columns)
+                store = TokenStore.from_batches(encoded, self.encoder.columns)
                 return StreamWindow(store, next_state, first_segment + store.num_segments)
             rows, next_state = self.reader.read(next_state, self.window_documents)
         return None
@@ -91,7 +91,7 @@ def open_stream(
 
     Returns the stream and the counts of these documents. Raises DAT004 if they contain no text.
     """
-    reader, encoder = RetryingReader.of(source, config), examples.encoder(tokenizer)
+    reader, encoder = RetryingReader.from_config(source, config), examples.encoder(tokenizer)
     rows, _ = reader.read(None, HEAD_DOCUMENTS)
     encoded, counts = _encode(rows, encoder, reader)
     if not encoded:

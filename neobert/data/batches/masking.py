@@ -2,7 +2,7 @@
 
 The masking of a token depends only on the seed, the epoch, its segment and its position in the segment, not
 on the microbatch, the rank, the thread or earlier draws.
-The proportions are those of BERT (Devlin et al., 2019, section 3.1): 80 % of the chosen tokens are replaced
+The proportions follow BERT (Devlin et al., 2019, section 3.1): 80 % of the chosen tokens are replaced
 by the mask token and 10 % by a random token; 10 % stay unchanged.
 
 Shapes: T tokens, V vocabulary size.

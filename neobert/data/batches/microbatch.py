@@ -95,7 +95,7 @@ class Microbatch:
     def in_pieces(self, length: int) -> Microbatch:
         """Cut the segments of a packed microbatch into pieces of `length` tokens, isolated like segments.
 
-        Tokens and labels stay; a piece's positions start at 0, and `sample_ids` are still those of documents.
+        Tokens and labels stay; a piece's positions start at 0, and `sample_ids` still number documents.
         """
         assert self.cu_seqlens is not None
         positions = self.position_ids % length
@@ -148,7 +148,7 @@ class Assembler:
         self._check(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
-        tensors = layout(targets, gathered.positions, gathered.lengths, self._of_tokens(targets, gathered))
+        tensors = layout(targets, gathered.positions, gathered.lengths, self._token_values(targets, gathered))
         slots = self.shape.num_slots if self.shape.is_packed else len(tensors["input_ids"])
         scores = gathered.columns.get(SCORE.name)
         return Microbatch(
@@ -171,8 +171,8 @@ class Assembler:
                 "prepare the data again with this tokenizer",
             )
 
-    def _of_tokens(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
-        """Return further values of each token, and those of padding: types unless all are 0, and masks."""
+    def _token_values(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
+        """Return further token values, each with its padding value: types unless all are 0, and masks."""
         found = {}
         if self.types_pairs and SECOND.name in segments.columns:
             seconds = np.repeat(segments.columns[SECOND.name], segments.lengths)

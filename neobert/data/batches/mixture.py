@@ -98,7 +98,7 @@ class MixedText:
     @cached_property
     def statistics(self) -> LengthStatistics:
         """Length statistics of the drawn examples."""
-        return LengthStatistics.of(self.sample_lengths())
+        return LengthStatistics.from_lengths(self.sample_lengths())
 
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed sample of about `SAMPLE_SEGMENTS` drawn examples."""

@@ -50,7 +50,7 @@ class BatchShape:
 
     @property
     def num_slots(self) -> int:
-        """Number of segments in `cu_seqlens`: documents, their pieces, and those of padding at the end."""
+        """Number of segments in `cu_seqlens`: documents, their pieces, and padding segments at the end."""
         return self.max_examples * self.texts + self.rows + self.cuts
 
 

@@ -48,14 +48,14 @@ class SteppedText(MixedText):
     @cached_property
     def statistics(self) -> LengthStatistics:
         """Length statistics of the corpus with the shortest examples."""
-        return LengthStatistics.of(self.sample_lengths())
+        return LengthStatistics.from_lengths(self.sample_lengths())
 
     def examples_of_step(self, corpus: CorpusSlice, shape: BatchShape, microbatches: int) -> int:
         """Return the number of examples of each step that reads a corpus, none of them twice."""
         most = min(len(corpus), microbatches * shape.max_examples)
         if not shape.is_packed:
             return most
-        lengths = LengthStatistics.of(self.lengths_of(corpus))
+        lengths = LengthStatistics.from_lengths(self.lengths_of(corpus))
         mean = microbatches * shape.capacity / lengths.mean
         return max(1, min(most, int(mean - SPREAD * lengths.std / lengths.mean * sqrt(mean))))
 

@@ -71,7 +71,7 @@ class Corpus:
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts of the training rows from the beginning."""
         names = [field.name for field in self.train.rows.fields if field.is_text]
-        for row in RetryingReader.of(self.train, self.config):
+        for row in RetryingReader.from_config(self.train, self.config):
             if any(isinstance(row[name], TokenText) for name in names):
                 message = "holds token ids, from which no tokenizer is trained"
                 raise ProjectError("DAT001", message, TOKENIZER_OF_THE_IDS, self.label)
@@ -128,7 +128,7 @@ def open_corpus(
 
 
 def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: DescribeFile) -> Corpus:
-    """Put a table before the evaluation documents, of which `trainer.eval_max_batches` may cut the last.
+    """Put a table before the evaluation documents, because `trainer.eval_max_batches` may drop the last ones.
 
     Raises DAT001 for a path that is not that of one table.
     """

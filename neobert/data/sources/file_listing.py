@@ -80,7 +80,7 @@ def listed_files(root: Path) -> Iterator[Path]:
     """Yield the files of a folder and of the folders that it links to, each real folder once.
 
     Run directories and prepared data below `root` are skipped: otherwise the files of a run inside its data
-    folder would be read as text on a resume, and the text would differ from that of the first session.
+    folder would be read as text on a resume, and the text would differ from the first session's.
     """
     pending, seen = deque([str(root)]), set()
     while pending:

@@ -50,7 +50,7 @@ def is_out_of_reach() -> bool:
 
 @contextmanager
 def quiet(library: str = "huggingface_hub") -> Iterator[None]:
-    """Suppress a library's log messages below ERROR, by default those of the Hub client about retries."""
+    """Suppress a library's log messages below ERROR, by default the Hub client's about retries."""
     logger = logging.getLogger(library)
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Columns of pairs: usual names, such as those of data for sentence-transformers, and scores in cells."""
+"""Columns of pairs: usual names, such as in sentence-transformers data, and scores in cells."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ class Preview:
         label: paths as configured.
         exists: whether each path exists.
         formats: number of files to read by suffix, of training and evaluation; empty for a saved dataset.
-        num_eval_files: number of them that are evaluation text.
+        num_eval_files: number of evaluation files among `formats`.
         size_bytes: total size of the files of training text; None for other datasets.
-        is_plain: whether none of them is compressed or parquet, so that their size is that of the text.
+        is_plain: whether none of them is compressed or parquet, so that `size_bytes` is the text's size.
         left_out: files that are not read, the most frequent kind first.
         documents: number of training documents, if the files were read to their end; else None.
         eval_characters: characters of the evaluation text that were compared with the training text.
-        shared_characters: characters of them in documents that are also training documents.
+        shared_characters: evaluation characters in documents that are also training documents.
         sample: the first texts of each training file, together about `SAMPLE_CHARACTERS`.
         error: the first error of opening the files or reading their rows.
     """
@@ -110,7 +110,7 @@ def _unopened(error: OSError) -> ProjectError:
 def by_use(
     files: Sequence[TextFile], dataset: DatasetConfig
 ) -> tuple[list[TextFile], list[TextFile], list[SkippedFiles]]:
-    """Return the files of training, those of evaluation, and the splits that the run does not read.
+    """Return training files, evaluation files, and the splits that the run does not read.
 
     Raises DAT001 for a split that does not exist, DAT006 for slices that overlap.
     """

@@ -49,7 +49,7 @@ class RetryingReader:
     _live: tuple[State, Reader] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, source: TextSource, config: DatasetConfig) -> RetryingReader:
+    def from_config(cls, source: TextSource, config: DatasetConfig) -> RetryingReader:
         """Return a reader of the source with the retry settings of the config."""
         return cls(
             source,

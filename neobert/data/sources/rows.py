@@ -239,9 +239,9 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
 
 
 def without_layout(text: str) -> str:
-    """Return a text without white space and case: texts that are equal in this form are copies.
+    """Return a text without whitespace and case: texts that are equal in this form are copies.
 
-    White space is removed rather than collapsed, because mirrors of one dataset are tokenized differently
+    Whitespace is removed rather than collapsed, because mirrors of one dataset are tokenized differently
     ("a word ?" and "a word?").
     """
     if text.isascii():  # ten times as fast, and the same

@@ -42,7 +42,7 @@ LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
 
 
 def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
-    """Yield the rows of a file in order, or those of one row group of a Parquet file.
+    """Yield the rows of a file, or of one Parquet row group, in order.
 
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns, DAT020 for labels.
     """
@@ -163,7 +163,7 @@ def _documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str
 
 
 def _cut_at_spaces(run: str) -> Iterator[str]:
-    """Split text into pieces of at most `MAX_RUN_CHARACTERS`; white space at a cut is dropped."""
+    """Split text into pieces of at most `MAX_RUN_CHARACTERS`; whitespace at a cut is dropped."""
     start = 0
     while len(run) - start > MAX_RUN_CHARACTERS:
         stop = start + MAX_RUN_CHARACTERS

@@ -32,7 +32,7 @@ class TokenText(str):
     __slots__ = ()
 
     @classmethod
-    def of(cls, ids: Iterable[int]) -> TokenText:
+    def from_ids(cls, ids: Iterable[int]) -> TokenText:
         """Build the text of token ids."""
         return cls(",".join(map(str, ids)))
 
@@ -85,7 +85,7 @@ def shard_rows(path: Path) -> Iterator[Row]:
     shard = TokenShard.open(path)
     with path.open("rb") as file:
         for number in range(len(shard.ends)):
-            yield {TEXT: TokenText.of(shard.document(file, number))}
+            yield {TEXT: TokenText.from_ids(shard.document(file, number))}
 
 
 def _metadata(path: Path) -> tuple[str, int]:

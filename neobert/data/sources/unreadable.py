@@ -9,7 +9,7 @@ from pathlib import Path
 from neobert.config.text_formats import COMPRESSIONS
 from neobert.errors import ProjectError
 
-# A converted copy next to the file would not help in a folder, of which every file is read.
+# A converted copy next to the file would not help in a folder: every file there is read.
 _REPLACE = "iconv -f {encoding} -t UTF-8 {{name}} > {{stem}}.utf8 && mv {{stem}}.utf8 {{name}}"
 _WITHOUT_FIRST = "delete the first line: tail -n +2 {name} > {stem}.rest && mv {stem}.rest {name}"
 _UTF_16 = ("is UTF-16", f"convert the file: {_REPLACE.format(encoding='UTF-16')}")

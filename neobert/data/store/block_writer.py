@@ -14,7 +14,7 @@ import numpy as np
 
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.store.block_record import BlockRecord
-from neobert.data.store.overlap import DIGEST, DIGESTS, TEXTS, digest_of, digests_of
+from neobert.data.store.overlap import DIGEST, DIGESTS, TEXTS, compared_digests, digest_of
 from neobert.data.store.split_writer import HashedFile, SplitWriter
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.encoding import Encoder
@@ -59,7 +59,7 @@ class BlockWriter:
     Attributes:
         splits: names of the splits that are written, which decides what is compared.
         rows: format of the rows, whose key tells copies.
-        compared: fields whose texts are compared with those of other rows.
+        compared: fields whose texts are compared across rows.
         num_proc: processes that tokenize.
         on_progress: called after each batch.
     """
@@ -113,7 +113,9 @@ class BlockWriter:
             with writing(self.folder):
                 for kind, file in files.items():
                     of_texts = kind == TEXTS
-                    found = digests_of(row, self.compared) if of_texts else digest_of(self.rows.key(row))
+                    found = (
+                        compared_digests(row, self.compared) if of_texts else digest_of(self.rows.key(row))
+                    )
                     file.write(np.frombuffer(found, DIGEST))
             yield row
 

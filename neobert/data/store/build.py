@@ -50,7 +50,7 @@ class Request:
 
     Attributes:
         tokenizer: None if one is trained from the corpus.
-        is_parted: the text is prepared in parts, each of which names its blocks.
+        is_parted: the text is prepared in parts, and each part names its blocks.
     """
 
     config: RunConfig
@@ -175,7 +175,7 @@ def _written(
 def _split_rows(source: TextSource, budget: int | None, dataset: DatasetConfig) -> SplitRows:
     """Return the rows of a split, with one block for each of its corpora."""
     blocks = [
-        BlockRows(number, each.label, RetryingReader.of(each, dataset), each.label, corpus=number)
+        BlockRows(number, each.label, RetryingReader.from_config(each, dataset), each.label, corpus=number)
         for number, each in enumerate(parts_of(source))
     ]
     return SplitRows(len(blocks), blocks, known_count(source), inf if budget is None else budget)
@@ -238,7 +238,7 @@ def _check_documents(request: Request) -> None:
     dataset = request.config.dataset
     splits = () if dataset.streaming else request.splits()
     for part in (part for _, source, _ in splits for part in parts_of(source)):
-        if next(iter(RetryingReader.of(part, dataset)), None) is None:
+        if next(iter(RetryingReader.from_config(part, dataset)), None) is None:
             raise _no_documents(part, request)
 
 

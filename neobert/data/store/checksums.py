@@ -26,7 +26,7 @@ def _is_intact(path: Path, file: Mapping[str, Any], digests: FileDigests) -> boo
 
 
 def files_of(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the files of the splits of a manifest by name; of joined parts, by their path in the folder."""
+    """Return a manifest's split files by name, or for joined parts by path in the folder."""
     if "parts" in manifest:
         return {
             f"{part['folder']}/{name}": file

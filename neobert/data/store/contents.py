@@ -44,7 +44,9 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     altered = altered_files(prepared.folder, files_of(manifest), cache_folder(config.dataset))
     stored_max = max_stored_id(prepared, {} if altered else manifest["splits"])
     # With ids beyond the vocabulary no microbatch can be built; only that is reported.
-    shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
+    shares = (
+        Shares.from_config(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
+    )
     masks = MaskCount(prepared.tokenizer, store)
     counts_masks = spec_of(config).masks_tokens and config.plugins.masking is None
     for microbatch in shares.alone if counts_masks else ():
@@ -161,7 +163,7 @@ def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
 def max_stored_id(prepared: PreparedData, splits: Mapping[str, Any]) -> int:
     """Return the largest token id of the stored splits; -1 if none is stored.
 
-    Splits whose entry in `splits` does not state it, as those of earlier versions, are read.
+    Splits whose entry in `splits` does not state the id, as in earlier versions, are read.
     """
     stores = {"train": prepared.train, "eval": prepared.eval}
     return max(
@@ -182,7 +184,7 @@ class Shares:
     alone: list[Microbatch]
 
     @classmethod
-    def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
+    def from_config(cls, config: RunConfig, prepared: PreparedData) -> Shares:
         """Read the same number of microbatches for every rank, and their total for a single process."""
         world_size = num_processes(config)
         rounds = max(1, MAX_MICROBATCHES // world_size)

@@ -136,7 +136,7 @@ def _placed(name: str, manifests: Sequence[Manifest]) -> Iterator[tuple[dict[str
 
 
 def _checksums(name: str, parts: Mapping[PartNumber, Manifest]) -> list[str]:
-    """Return the checksums of the blocks of a split in the order of the text."""
+    """Return a split's block checksums in text order."""
     blocks = (block for manifest in parts.values() for block in manifest["splits"][name]["blocks"])
     return [block["sha256"] for block in sorted(blocks, key=lambda block: int(block["index"]))]
 
@@ -147,7 +147,7 @@ def _sizes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _files(manifest: Manifest) -> dict[str, Any]:
-    """Return the files of a part, with those of its text digests, by name."""
+    """Return a part's files by name, including its text digests."""
     splits = manifest["splits"].items()
     digests = {
         f"{name}.{kind}": split[kind] for name, split in splits for kind in (DIGESTS, TEXTS) if kind in split

@@ -1,7 +1,7 @@
 """Overlap of the splits and sources of a text, counted from digests of its rows.
 
 Next to the files of a split that is written, `train.digests` has the digest of each row with text, and
-`train.texts` those of the texts of each row that are compared, [rows, texts].
+`train.texts` has the digests of each row's compared texts, [rows, texts].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIGEST = np.dtype("<u8")
 """Type of a text digest in a file."""
 
 MAX_ROWS = 1 << 20
-"""Rows of each source that are compared with those of the others, which takes 16 MiB."""
+"""Maximum number of rows per source in the comparison of sources; their digests take 16 MiB."""
 
 Digests = NDArray[np.unsignedinteger]
 Written = Sequence[tuple[Path, Mapping[str, Any]]]
@@ -31,19 +31,19 @@ Written = Sequence[tuple[Path, Mapping[str, Any]]]
 
 
 def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
-    """Return the fields whose texts are compared with those of other rows; empty for tasks without pairs."""
+    """Return the fields whose texts are compared across rows; empty for tasks without pairs."""
     is_of_pairs = spec_of(config).predicts == "pairs"
     return [field.name for field in rows.fields if field.is_text] if is_of_pairs else []
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest that copies of a row share, ignoring case and white space; empty without text."""
+    """Return the digest that copies of a row share, ignoring case and whitespace; empty without text."""
     text = BETWEEN_TEXTS.join(map(without_layout, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
     return text_digest(text) if text else b""
 
 
-def digests_of(row: Row, fields: Sequence[str]) -> bytes:
-    """Return the digests of the texts of a row that are compared, ignoring case and white space."""
+def compared_digests(row: Row, fields: Sequence[str]) -> bytes:
+    """Return the concatenated digests of a row's compared fields, ignoring case and whitespace."""
     return b"".join(text_digest(without_layout(row[field])) for field in fields)
 
 

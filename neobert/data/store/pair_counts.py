@@ -24,7 +24,7 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
     size = max(1, min(per_step, len(microbatches)))
     sizes, shares = [], []
     for start in range(0, len(microbatches) - size + 1, size):
-        texts = [_of_pairs(batch) for batch in microbatches[start : start + size]]
+        texts = [_pair_digests(batch) for batch in microbatches[start : start + size]]
         queries, answers = (torch.cat(each) for each in zip(*texts, strict=True))
         sizes.append(sum(batch.num_targets for batch in microbatches[start : start + size]))
         if len(queries) > 1:
@@ -36,7 +36,7 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
 
 
 def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
-    """Return the share of the other pairs with a text of a pair. All pairs at once may exceed the memory."""
+    """Return the share of other pairs with a text of a pair. All pairs at once may exceed the memory."""
     same = 0
     for rows in torch.arange(len(queries)).split(ROWS):
         query, answer = queries[rows, None], answers[rows, None]
@@ -44,7 +44,7 @@ def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
     return (same - len(queries)) / len(queries) ** 2  # each pair has the texts of itself
 
 
-def _of_pairs(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:
+def _pair_digests(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the digests of queries without scores and of the documents that answer them, int64 [pairs]."""
     digests = text_digests(batch)
     queries = without_scored(batch).starts_example.nonzero().squeeze(1)

@@ -149,7 +149,9 @@ def _write(
 def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> SplitRows:
     dataset = config.dataset
     rows = [
-        BlockRows(index, each.key, RetryingReader.of(each.source, dataset), each.source.label, each.corpus)
+        BlockRows(
+            index, each.key, RetryingReader.from_config(each.source, dataset), each.source.label, each.corpus
+        )
         for index, each in blocks
     ]
     counts = [known_count(block.source) for _, block in blocks]

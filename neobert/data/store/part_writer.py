@@ -28,7 +28,7 @@ class PartWriter:
         output: folder of all parts.
         request: everything that the tokens depend on, as JSON values: equal for all parts.
         rows: format of the rows, whose key tells copies.
-        compared: fields whose texts are compared with those of other rows.
+        compared: fields whose texts are compared across rows.
         num_proc: processes that tokenize.
         on_progress: called after each batch.
     """

@@ -27,7 +27,7 @@ class LengthStatistics:
     longest: int
 
     @classmethod
-    def of(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
+    def from_lengths(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
         """Return the statistics of lengths [N]."""
         return cls(float(lengths.mean()), float(lengths.std()), int(lengths.max()))
 

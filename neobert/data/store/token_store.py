@@ -125,14 +125,14 @@ class TokenStore(SegmentStore):
         return column in self.token_columns
 
     @classmethod
-    def of(cls, batches: list[Encoded], columns: Sequence[Column] = ()) -> TokenStore:
+    def from_batches(cls, batches: list[Encoded], columns: Sequence[Column] = ()) -> TokenStore:
         """Build a store in memory from encoded batches with at least one segment in total."""
         lengths = np.concatenate([batch.lengths for batch in batches])
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         return cls(
             np.concatenate([batch.tokens for batch in batches]),
             offsets,
-            LengthStatistics.of(np.concatenate([batch.example_lengths for batch in batches])),
+            LengthStatistics.from_lengths(np.concatenate([batch.example_lengths for batch in batches])),
             {each.name: np.concatenate([batch.columns[each.name] for batch in batches]) for each in columns},
             frozenset(each.name for each in columns if each.is_per_token),
         )

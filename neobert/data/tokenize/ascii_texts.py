@@ -1,7 +1,7 @@
 """A tokenizer for ASCII texts, without the normalization that does not change ASCII.
 
-Accents and Unicode forms are looked up for each character, which takes a fifth of the time of a BERT
-tokenizer.
+Accents and Unicode forms are looked up for each character, which takes a fifth of a BERT
+tokenizer's time.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
-    `histogram` counts documents with text by length: entry k counts those of 2**(k-1)+1 to 2**k tokens.
+    `histogram` counts documents with text by length: entry k counts documents of 2**(k-1)+1 to 2**k tokens.
     `one_sided` counts rows that have one text where the task reads two, which are kept. `left_out` counts
     what the task left out of the rows, by kind, beyond empty, short and long texts. `framing` counts the
     tokens that the tokenizer adds to texts, `unknown` unknown tokens, and `special` special tokens that the

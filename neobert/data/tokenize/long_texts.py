@@ -1,4 +1,4 @@
-"""Pieces of a long document, cut at white space.
+"""Pieces of a long document, cut at whitespace.
 
 The tokenizers library takes about 150 bytes of memory per character while it tokenizes a text, so a long
 document is tokenized in pieces.

@@ -173,7 +173,7 @@ def open_tokenizer(
 
 
 def _has(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
-    """Return whether a tokenizer has a special token; in that of an encoder, the separator ends a text."""
+    """Return whether a tokenizer has a special token; in an encoder's, the separator ends a text."""
     names = (role, "sep_token") if role == "eos_token" else (role,)
     return any(getattr(tokenizer, name) is not None for name in names)
 
@@ -233,7 +233,7 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
-    """Return the number of tokens of a tokenizer.json with another id or none in `bundle`, and of all tokens.
+    """Return how many tokens of a tokenizer.json have another id or none in `bundle`, and how many it has.
 
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
     Raises TOK001 for a file that is not a tokenizer.

@@ -1,6 +1,6 @@
 """SuperGLUE tasks that classify texts, and conversion of their rows. Imports no torch.
 
-Rows have the columns of the published JSON lines, or those of the flat tables on the Hub. Words that a
+Rows have the columns of the published JSON lines, or of the flat tables on the Hub. Words that a
 question refers to are marked in the text, as in T5 (Raffel et al., 2020): `* word *`, and `# span #` for the
 first of two spans.
 

@@ -1,6 +1,6 @@
 """All tasks by name, and the suites they belong to: GLUE, SNLI, AllNLI and SuperGLUE. Imports no torch.
 
-Sizes are those of the published splits: scores on files of other sizes are not comparable.
+Sizes describe the published splits: scores on files of other sizes are not comparable.
 
 `starts_from` follows NeoBERT's published fine-tuning code: MNLI starts from SNLI; QNLI, RTE, MRPC and STS-B
 from MNLI; WNLI from AllNLI.

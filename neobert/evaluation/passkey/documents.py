@@ -81,7 +81,7 @@ class Documents:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))
 
     def _single_words(self) -> list[int]:
-        """Return the ids of lower-case words of one token, none of which is in the filler.
+        """Return the ids of lower-case words of one token that the filler does not contain.
 
         Raises `ProjectError` if the tokenizer has too few.
         """

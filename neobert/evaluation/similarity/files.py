@@ -33,7 +33,7 @@ class ScoredPairs:
 
 
 def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPairs:
-    """Read pairs with scores; `columns` are those of `OPTIONS`, None for a usual name.
+    """Read pairs with scores; `columns` has the keys of `OPTIONS`, None for a usual name.
 
     Raises `ProjectError` for a file that is not such a table, or has fewer than two pairs.
     """

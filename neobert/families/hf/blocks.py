@@ -93,7 +93,7 @@ def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> 
 
     Args:
         default: sizes of the architecture in transformers; its head size is 0 if that is hidden / heads.
-        names: names of the settings where they are not those of a Llama.
+        names: names of the settings that differ from Llama's.
     """
 
     def size(name: str, default: int) -> int:
@@ -124,7 +124,7 @@ def causal_attention(sizes: Sizes, **more: Any) -> AttentionSpec:
 
 
 def own_scale(sizes: Sizes, scale: float) -> float | None:
-    """Return the scale of scores, or None if it is that of the head size."""
+    """Return the scale of scores, or None for the default by head size."""
     return None if scale == sizes.head_size**-0.5 else scale
 
 

@@ -136,7 +136,7 @@ def backbone_of(
 
     def plain(document: Tensor) -> Tensor:
         places = torch.arange(len(document), device=document.device)[None]
-        # Not those of the model: after a padding token, which a test may draw, a RoBERTa counts no further.
+        # Not the model's own: RoBERTa stops counting at a padding token, which a test may draw.
         inputs: dict[str, Any] = {"input_ids": document[None], "position_ids": places + first} | own
         if architecture.packs:
             inputs["spec"] = shape.attention
@@ -197,7 +197,7 @@ def build_config(
 
 
 def _ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ids of special tokens; further ends of a text are those of the file."""
+    """Return the ids of special tokens; further end-of-text ids come from the file."""
     ids: dict[str, Any] = tokenizer.ids_of_roles()
     if not hasattr(known, "mask_token_id"):
         del ids["mask_token_id"]
@@ -225,7 +225,7 @@ def _refuse_other_padding(
 
 
 def _with_head(values: dict[str, Any], architecture: Architecture, head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with those of a head, by the names of the architecture."""
+    """Return the settings with the head's added, under the architecture's names."""
     own = {name: value for name, value in head.items() if name != "pooling"}
     if theirs := architecture.poolings.get(head.get("pooling", "")):
         own["classifier_pooling"] = theirs

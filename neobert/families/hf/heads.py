@@ -1,4 +1,4 @@
-"""Heads of the architectures: those of their descriptions, and those that tasks add. Imports no torch."""
+"""Heads of the architectures: from their descriptions, and added by tasks. Imports no torch."""
 
 from __future__ import annotations
 

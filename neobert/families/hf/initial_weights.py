@@ -122,7 +122,7 @@ def describe_loading(config: RunConfig, path: Path) -> str:
 def random_head(config: RunConfig, path: Path) -> tuple[str, ...]:
     """Return the parts of the head that stay random although the weights have a head of the run's task.
 
-    Empty where the weights have another head or none, as those of a pretrained encoder. Raises `ProjectError`
+    Empty if the weights have another head or none, as a pretrained encoder has. Raises `ProjectError`
     for a file that cannot be read.
     """
     spec, folder = spec_of(config), folder_of_weights(path)

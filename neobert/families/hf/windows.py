@@ -11,7 +11,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def sliding_layers(settings: Settings, layers: int, default: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of the blocks with a window: those of `layer_types`, or by default `default`.
+    """Return the numbers of the blocks with a window: as in `layer_types`, else `default`.
 
     Raises `ProjectError` unless `layer_types` has a known type for each block.
     """

@@ -124,7 +124,7 @@ def positions_of(trained: Mapping[str, Any]) -> int:
 
 
 def positions_of_section(model: ModelConfig, longest_row: int) -> int:
-    """Return the longest sequence of a section: if null, that of its weights, but at least a row of the run.
+    """Return a section's longest sequence: if null, the weights' value, but at least a row of the run.
 
     A model fine-tuned on short rows keeps its maximum length.
     """
@@ -135,7 +135,7 @@ def positions_of_section(model: ModelConfig, longest_row: int) -> int:
 
 
 def rope_theta_of(trained: Mapping[str, Any]) -> float:
-    """Return the base of rotary positions of a NeoBERT's config.json."""
+    """Return the rotary base in NeoBERT's config.json."""
     base = trained.get("rope_theta")
     return float(base) if is_number(base) else ModelConfig().rope_theta
 
@@ -154,7 +154,7 @@ def _longest(config: RunConfig) -> int:
 
 
 def embedding_multiplier(model: ModelConfig) -> float:
-    """Return the factor on the token embeddings: if null, that of the initial weights, else sqrt(D).
+    """Return the factor on the token embeddings: if null, the initial weights' factor, else sqrt(D).
 
     Raises `ProjectError` EXP005 if the config.json of the initial weights is unreadable.
     """

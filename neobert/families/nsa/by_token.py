@@ -72,7 +72,7 @@ def _weights(query: Array, keys: Array) -> Array:
 
 
 def _chosen(weights: NDArray[Any], own: int, spec: SelectedBlocks) -> list[int]:
-    """Return the blocks that a token in block `own` selects: forced ones, then those of largest weight."""
+    """Return the blocks that a token in block `own` selects: forced blocks, then the largest weights."""
     forced = sorted({0, max(0, own - 1), own})
     free = sorted(range(1, own - 1), key=lambda block: (-weights[block], block))
     return [*forced, *free[: max(0, spec.counts - len(forced))]]

@@ -148,7 +148,7 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
         for number, size in enumerate(lengths)
     ]
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    return TokenStore(np.concatenate(tokens).astype(np.uint32), offsets, LengthStatistics.of(sizes))
+    return TokenStore(np.concatenate(tokens).astype(np.uint32), offsets, LengthStatistics.from_lengths(sizes))
 
 
 def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:

@@ -193,7 +193,7 @@ def _classes(label: Column, text: Path) -> Keys:
 
 
 def _combined_note(names: Sequence[str]) -> list[str]:
-    """Return a note if the classes are combinations of labels, most of which occur in several."""
+    """Return a note if the classes are label combinations, and most labels occur in several classes."""
     if note := _written_note(names):
         return [note]
     for separator in SEPARATORS:

@@ -27,8 +27,8 @@ class ClassificationConfig(ConfigSection):
     )
     pooling: Literal["avg", "cls", "max"] | None = key(
         None,
-        "Pooling of the token vectors: mean, first token or maximum; null: that of the config.json, "
-        "or avg for a NeoBERT.",
+        "Pooling of the token vectors: mean, first token or maximum; null: the value in config.json, "
+        "or avg for NeoBERT.",
         affects="model",
     )
     dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")

@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Queries, with the index of the document that answers each of them among the candidates.
+    """Queries, with the index of each query's answer among the candidates.
 
     Attributes:
         vectors: normalized vectors [Q, D].
@@ -66,9 +66,9 @@ class Similarities(NamedTuple):
 
 
 def gathered(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, Candidates, slice]:
-    """Return this rank's queries, the documents of all ranks, and which of these are its own.
+    """Return this rank's queries, all ranks' documents, and which documents belong to this rank.
 
-    `vectors` [K, D] are those of this rank's texts; the results carry no gradient.
+    `vectors` [K, D] represent this rank's texts; the results carry no gradient.
     """
     rows = world.rows_of_ranks(vectors.detach()[texts.documents])
     first = sum(map(len, rows[: world.rank]))
@@ -107,7 +107,7 @@ class Loss:
     temperature: float
     widths: tuple[int, ...] = ()
 
-    def of(self, queries: Queries, candidates: Candidates) -> tuple[Tensor, Tensor]:
+    def compute(self, queries: Queries, candidates: Candidates) -> tuple[Tensor, Tensor]:
         """Return the summed loss of queries, and the number of their false negatives."""
         losses = []
         for width in (*self.widths, candidates.vectors.shape[1]):

@@ -56,7 +56,7 @@ class MixedEmbedder(Embedder):
 
 
 def split_inputs(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the inputs of a microbatch into those of the encoder and those of the masked-LM objective."""
+    """Split a microbatch's inputs into encoder inputs and masked-LM inputs."""
     plain = {name: each for name, each in inputs.items() if "masked" not in name}
     masked = {"num_targets": inputs["num_masked"], "labels": inputs["masked_labels"]}
     return plain, {**plain, **masked, "input_ids": inputs["masked_ids"]}
@@ -64,11 +64,11 @@ def split_inputs(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 @dataclass(slots=True)
 class MaskedTerm:
-    """Masked-LM term of a step: weight x the mean loss over the masked tokens of all microbatches and ranks.
+    """Masked-LM term of a step: weight x mean loss over all ranks' masked tokens in the step.
 
     Attributes:
-        loss_sum: loss of this rank since the last line of metrics, on the device; None: no step.
-        num_masked: tokens that it is summed over.
+        loss_sum: this rank's loss since the last line of metrics, on the device; None: no step.
+        num_masked: number of tokens in `loss_sum`.
     """
 
     weight: float
@@ -76,14 +76,14 @@ class MaskedTerm:
     num_masked: int = 0
 
     def scale_of(self, world: World, batches: Sequence[Microbatch]) -> float:
-        """Return the factor on the summed loss of each of these microbatches."""
+        """Return the factor by which each microbatch's summed loss is multiplied."""
         own = sum(batch.num_masked for batch in batches)
         (of_all_ranks,) = world.sum_over_ranks([own])
         self.num_masked += own
         return self.weight * world.dp_size / max(of_all_ranks, 1)  # ranks average their gradients
 
     def add_gradients(self, trainer: StepServices, inputs: dict[str, Any], scale: float) -> None:
-        """Add the gradients of the masked tokens of a microbatch, times a factor, to the weights."""
+        """Add a microbatch's masked-LM gradients, times a factor, to the weights."""
         with trainer.stopwatch.section("forward"):
             loss = trainer.module(**inputs, predicts_words=True)
         with trainer.stopwatch.section("backward"):

@@ -1,6 +1,6 @@
 """Ranks of answers among all documents of the evaluation, and correlations of similarities with scores.
 
-They do not depend on the batch size or the number of ranks: each query is compared with every document.
+The metrics do not depend on batch size or number of ranks: each query is compared with every document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_RANKS = (EVAL_LOSS, "eval/accuracy", "eval/mrr")
 
 
 class PairMetrics:
-    """Vectors of the texts of an evaluation, on the device."""
+    """Text vectors of an evaluation, on the device."""
 
     def __init__(self, temperature: float, of_scores: ScoreLoss | None = None) -> None:
         self._temperature, self._of_scores = temperature, of_scores
@@ -32,24 +32,24 @@ class PairMetrics:
         self._num_plain = 0
 
     def add(self, score: Tensor, batch: Microbatch) -> None:
-        """Add the vectors of a microbatch, without those of padding."""
+        """Add a microbatch's vectors, except padding."""
         self._vectors.append(score[: batch.num_segments].float())
-        self._texts.append(Texts.of(without_scored(batch, keeps_taught=True)))
-        self._num_plain += len(Texts.of(without_scored(batch)).queries)
+        self._texts.append(Texts.from_batch(without_scored(batch, keeps_taught=True)))
+        self._num_plain += len(Texts.from_batch(without_scored(batch)).queries)
         if self._of_scores is not None:
-            self._scored.append(Scored.of(batch))
+            self._scored.append(Scored.from_batch(batch))
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks: ranks of answers, correlations of scored pairs.
 
-        The loss is InfoNCE if there are pairs without scores, else that of scores.
+        The loss is InfoNCE if there are pairs without scores, else the score loss.
         """
         vectors, sizes = torch.cat(self._vectors), [len(each) for each in self._vectors]
         found = self._of_ranks(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))
         if self._of_scores is None:
             return found
         scored = Scored.joined(self._scored, sizes).to(vectors.device)
-        with_scores = self._of_scored(world, self._of_scores, vectors, scored)
+        with_scores = self._score_metrics(world, self._of_scores, vectors, scored)
         (num_plain,) = world.sum_over_ranks([self._num_plain])
         merged = with_scores | found if num_plain else found | with_scores
         return {name: value for name, value in merged.items() if value is not None or name == EVAL_LOSS}
@@ -75,12 +75,12 @@ class PairMetrics:
             for name, total in zip(OF_RANKS, totals, strict=True)
         }
 
-    def _of_scored(
+    def _score_metrics(
         self, world: World, loss: ScoreLoss, vectors: Tensor, scored: Scored
     ) -> dict[str, float | None]:
         """Return the mean loss, and the correlations of similarities with the scores of pairs."""
         pairs, _ = scored.parts()
-        own, _ = loss.of(world, vectors, scored)
+        own, _ = loss.compute(world, vectors, scored)
         (num_queries,) = world.sum_over_ranks([len(scored.queries.unique())])
         total = float(world.add_up(own.double()))
         found = torch.stack([pairs.similarities(vectors, vectors.shape[1]), pairs.scores], 1).double()

@@ -1,4 +1,4 @@
-"""Vectors of the texts of a microbatch, from which the step computes its loss.
+"""Text vectors of a microbatch, from which the step computes its loss.
 
 Shapes: K texts, padding included; D hidden size.
 """

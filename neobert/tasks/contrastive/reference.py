@@ -28,7 +28,7 @@ class ReferenceStep:
     """Forward and backward of a step; returns the loss of all ranks, summed over the queries.
 
     Attributes:
-        masked_lm_weight: weight of the mean loss of masked tokens, next to that of the queries.
+        masked_lm_weight: weight of the masked tokens' mean loss; the query loss has weight 1.
     """
 
     loss: Loss
@@ -48,7 +48,7 @@ class ReferenceStep:
             if self.masked_lm_weight:
                 of_words = torch.stack([run(**each, predicts_words=True) for each in inputs]).sum()
         (num_masked,) = world.sum_over_ranks([sum(batch.num_masked for batch in batches)])
-        texts = [Texts.of(without_scored(batch)) for batch in batches]
+        texts = [Texts.from_batch(without_scored(batch)) for batch in batches]
         numbers = [
             torch.where(batch.groups < 0, -1, batch.groups + (index * world.size + world.rank << 32))
             for index, batch in enumerate(batches)
@@ -78,9 +78,9 @@ class ReferenceStep:
             total = total + (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
         total = total / (len(self.loss.widths) + 1)
         if self.of_scores is not None:
-            scored = [Scored.of(batch) for batch in batches]
+            scored = [Scored.from_batch(batch) for batch in batches]
             parts = list(zip(vectors, numbers, scored, strict=True))
-            total = total + _of_scores(
+            total = total + _score_loss(
                 self.of_scores,
                 of_all([vector[each.queries] for vector, _, each in parts]),
                 of_all([vector[each.documents] for vector, _, each in parts]),
@@ -105,10 +105,10 @@ def _answers(numbers: Tensor, texts: Texts) -> Tensor:
     return torch.where(is_first, number, -2)
 
 
-def _of_scores(
+def _score_loss(
     loss: ScoreLoss, queries: Tensor, documents: Tensor, numbers: Tensor, scores: Tensor
 ) -> Tensor:
-    """Return the loss of scored documents [N], from matrices [N, N]; `numbers` are of their examples."""
+    """Return the loss of scored documents [N], from matrices [N, N]; `numbers` [N] are their examples."""
     is_same = numbers[:, None] == numbers
     is_taught = is_same.sum(1) > 1
     is_pair = ~is_taught

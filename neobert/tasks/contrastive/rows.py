@@ -177,7 +177,7 @@ def reads_scores(config: RunConfig) -> bool:
 
 
 def scored_rows_of(config: RunConfig) -> PairRows:
-    """Return the row format of a table of pairs with scores: usual names, or those of the training data."""
+    """Return the row format of scored pairs, with the usual column names or the training data's."""
     dataset, section = config.dataset, CONTRASTIVE.of(config)
 
     def field(name: str, setting: str, own: str | None, names: tuple[str, ...]) -> Field:

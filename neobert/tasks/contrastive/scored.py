@@ -40,7 +40,7 @@ class Scored:
     sizes: Tensor
 
     @classmethod
-    def of(cls, batch: Microbatch) -> Scored:
+    def from_batch(cls, batch: Microbatch) -> Scored:
         """Return the scored documents of the labelled queries of a microbatch on the host."""
         first, scores = first_texts(batch), scores_of(batch)
         is_scored = ~scores.isnan() & (batch.labels[first] != IGNORED)
@@ -71,7 +71,7 @@ class Scored:
         return self.where(self.sizes == 1), self.where(self.sizes > 1)
 
     def similarities(self, vectors: Tensor, width: int) -> Tensor:
-        """Return the cosine similarity of each document to its query [N], of the first components."""
+        """Return each document's cosine similarity to its query [N], from the first components."""
         cut = first_components(vectors, width)
         return (cut[self.queries] * cut[self.documents]).sum(1)
 
@@ -90,10 +90,10 @@ class ScoreLoss:
     teacher_temperature: float
     widths: tuple[int, ...] = ()
 
-    def of(self, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
-        """Return this rank's loss, summed over its queries, and one whose gradient is that of all ranks' sum.
+    def compute(self, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
+        """Return this rank's loss, summed over its queries, and the loss to differentiate for all ranks' sum.
 
-        They differ for pairs, whose loss compares those of all ranks.
+        The two differ for pairs, because the pair loss compares the pairs of all ranks.
         """
         pairs, taught = scored.parts()
         scores = torch.cat(world.rows_of_ranks(pairs.scores))
@@ -123,7 +123,7 @@ class ScoreLoss:
 
 
 def cosent(similarities: Tensor, scores: Tensor) -> Tensor:
-    """Return log(1 + sum of exp(s_j - s_i)) over the pairs of pairs where i has the higher score."""
+    """Return log(1 + sum of exp(s_j - s_i)) over all i and j where pair i has the higher score."""
     scores, order = scores.sort()
     similar = similarities[order]
     # The sum of exp(-s) over higher scores, from the highest down: no matrix of all pairs of pairs.

@@ -149,7 +149,7 @@ class ContrastiveStep:
         total = torch.zeros((), dtype=torch.float64, device=anchors.device)
         num_false = torch.zeros((), dtype=torch.int64, device=anchors.device)
         for chunk in queries.chunks():
-            loss, false = self.loss.of(chunk, candidates)
+            loss, false = self.loss.compute(chunk, candidates)
             loss.backward()
             total += loss.detach()
             num_false += false
@@ -163,20 +163,20 @@ class ContrastiveStep:
 def score_gradient(loss: ScoreLoss, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
     """Return the loss of this rank's scored documents, and the gradient of the global loss at its vectors."""
     vectors = vectors.clone().requires_grad_()
-    own, of_all_ranks = loss.of(world, vectors, scored)
+    own, of_all_ranks = loss.compute(world, vectors, scored)
     (gradient,) = torch.autograd.grad(of_all_ranks, vectors)
     return own.detach().double(), gradient
 
 
 def texts_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
     """Return the texts without scores of the microbatches, on the device of their vectors."""
-    parts = [Texts.of(without_scored(batch)) for batch in batches]
+    parts = [Texts.from_batch(without_scored(batch)) for batch in batches]
     return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def scored_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Scored:
     """Return the scored documents of the microbatches, on the device of their vectors."""
-    parts = [Scored.of(batch) for batch in batches]
+    parts = [Scored.from_batch(batch) for batch in batches]
     return Scored.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 

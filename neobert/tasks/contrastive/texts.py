@@ -40,7 +40,7 @@ class Texts:
     owners: Tensor
 
     @classmethod
-    def of(cls, batch: Microbatch) -> Texts:
+    def from_batch(cls, batch: Microbatch) -> Texts:
         """Return the texts of a microbatch on the host."""
         digests = text_digests(batch)
         groups = batch.groups

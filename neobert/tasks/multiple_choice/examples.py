@@ -33,7 +33,7 @@ PLACE = Column(GROUP, "uint8", is_per_token=False)
 
 
 class ChoiceRows(LabelledRows):
-    """Data layer of multiple choice: a row is a prompt with choices, of which one is right."""
+    """Data layer of multiple choice: a row is a prompt with choices, one of them right."""
 
     label = RIGHT
 
@@ -46,7 +46,7 @@ class ChoiceRows(LabelledRows):
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Return examples with the maximum number of choices, of which a random one is right."""
+        """Return examples with the maximum number of choices, a random one of them right."""
         most = MULTIPLE_CHOICE.of(self.config).max_choices
         place = np.arange(len(lengths)) % most
         last = len(lengths) - len(lengths) % most
@@ -63,7 +63,7 @@ class ChoiceEncoder(LabelEncoder):
     """Encoder of rows as pairs of the prompt and each choice, with the index of the right one.
 
     Attributes:
-        fields: names of the fields of the choices.
+        fields: field names of the choices.
     """
 
     fields: tuple[str, ...]

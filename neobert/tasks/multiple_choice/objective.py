@@ -35,7 +35,7 @@ class ChoiceObjective(LabelledObjective):
 
 
 def by_row(logits: Tensor, labels: Tensor, groups: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Return logits [N, C] and labels [N] of rows from those of segments [N], whose rows are `groups` [N].
+    """Return row logits [N, C] and labels [N] from segment logits and labels; `groups` [N] are row numbers.
 
     There are fewer rows than segments: the remaining rows have no choice and no label.
     """

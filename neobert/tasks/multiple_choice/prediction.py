@@ -50,7 +50,7 @@ class ChoicePredictor(HeadPredictor):
 
 
 class ChosenRows:
-    """Predicted choices of rows whose right choice is known; `names` are those of the texts of a row."""
+    """Predicted choices of rows whose right choice is known; `names` are the row's text fields."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -78,7 +78,7 @@ def _read(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], list[str
 
 
 def _prediction(scores: Tensor) -> Prediction:
-    """Return the best of the scores of a row; a row without choices has none."""
+    """Return a row's best-scored choice; a row without choices has no prediction."""
     shares = scores.softmax(0)
     best = int(shares.argmax()) if len(shares) else None
     share = None if best is None else float(shares[best])

@@ -17,7 +17,7 @@ START_SETTING, LABEL_SETTING = "multiple_choice.start_column", "multiple_choice.
 
 
 def choice_fields(config: RunConfig) -> tuple[str, ...]:
-    """Return the names of the fields of the choices."""
+    """Return the choices' field names."""
     columns = MULTIPLE_CHOICE.of(config).choice_columns
     return (CHOICES,) if columns is None else tuple(f"{CHOICE}{at}" for at in range(len(columns)))
 

@@ -16,7 +16,7 @@ MAX_SETTING = "multiple_choice.max_choices"
 
 
 def _pooler(encoder: str) -> HeadPath:
-    """Return the head of a BERT: its pooling layer, and a linear layer for the score of a choice."""
+    """Return the BERT head: a pooling layer, and a linear layer for the score of a choice."""
     return HeadPath("classifier", (f"{encoder}.pooler.dense", "=tanh", "dropout"))
 
 

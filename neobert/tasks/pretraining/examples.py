@@ -45,7 +45,7 @@ class Documents:
         return tokenizer.framing
 
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
-        """Build the masking rule of the config, or that of its plug-in."""
+        """Build the config's or the plug-in's masking rule."""
         collator = self.config.datacollator
         for plugin in plugins_of(self.config.plugins, MASKING):
             return PluggedMasking(plugin, tokenizer, collator)

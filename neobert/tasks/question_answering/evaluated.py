@@ -47,7 +47,7 @@ class EvaluationText:
     def content(self) -> tuple[list[Question], list[tuple[int, Window]]]:
         """Questions in their order; number of the question, and window, of each segment of the store.
 
-        Raises DAT001 for text that is not that of the store.
+        Raises DAT001 for text that differs from the store's.
         """
         assert self.prepared.eval is not None, "a run without evaluation text has no evaluation"
         encoder = Questions(self.config).encoder(self.prepared.tokenizer)
@@ -69,4 +69,4 @@ class EvaluationText:
         source = open_corpus(self.config.dataset, rows_of(self.config)).evaluation
         assert source is not None
         for part in parts_of(source):
-            yield from RetryingReader.of(part, self.config.dataset)
+            yield from RetryingReader.from_config(part, self.config.dataset)

@@ -54,9 +54,9 @@ def _cross_entropy(logits: Tensor, places: Tensor) -> Tensor:
 
 
 def best_spans(logits: Tensor, first: Tensor, end: Tensor, max_tokens: int) -> Tensor:
-    """Return for each window the score of no answer, that of the best span, and its places, fp32 [N, 4].
+    """Return each window's no-answer score, best span score, and the span's places, fp32 [N, 4].
 
-    A span has up to `max_tokens` tokens from `first` [N] to before `end` [N], those of the context. The
+    A span has up to `max_tokens` tokens from `first` [N] to before `end` [N], the context's tokens. The
     score is the sum of two logits. All spans are compared; of equal ones, the shortest is the best.
     """
     starts, ends = logits.unbind(-1)

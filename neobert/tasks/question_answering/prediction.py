@@ -36,7 +36,7 @@ from neobert.tasks.question_answering.windows import Windowed, Windows
 class AnswerPredictor(HeadPredictor):
     """Predicts the answer to each question: a span of its context, with its probability and characters.
 
-    The probability is that of the first token times that of the last one, in the window with the best span.
+    The probability is the first token's times the last token's, in the window with the best span.
     """
 
     auto_class = SPEC.auto_class

@@ -39,7 +39,7 @@ class QuestionAnsweringConfig(ConfigSection):
     )
     null_threshold: float | None = key(
         None,
-        "No answer is predicted if its score exceeds that of the best answer by more than this; "
+        "No answer is predicted if its score exceeds the best answer's by more than this; "
         "null: every question has an answer.",
         affects="model",
     )

@@ -13,7 +13,7 @@ from neobert.tasks.question_answering.section import OF_BOTH_KINDS, QUESTION_ANS
 from neobert.tasks.spec import Card, Head, Labels, TaskSpec
 
 OUTPUTS = 2
-"""Logits of a token: that of the first and that of the last token of the answer."""
+"""Logits of a token: as the answer's first token, and as its last."""
 SETTINGS = "question_answering"
 """Key of config.json with the settings of predictions."""
 HEADS = {
@@ -59,14 +59,14 @@ def span_head(_config: RunConfig, shape: ModelShape) -> Head:
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of the head, and those of predictions, which config.json keeps for `predict`."""
+    """Return the head settings, and the prediction settings that config.json keeps for `predict`."""
     section = QUESTION_ANSWERING.of(config)
     names = ("doc_stride", "max_answer_length", "null_threshold")
     return {"num_labels": OUTPUTS, SETTINGS: {name: getattr(section, name) for name in names}}
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric; those of both kinds need questions without an answer."""
+    """Return whether a run reports a metric; metrics per kind of question need unanswerable ones."""
     return metric not in OF_BOTH_KINDS or QUESTION_ANSWERING.of(config).null_threshold is not None
 
 

@@ -51,7 +51,7 @@ def span_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
 def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
     """Write the token with the largest id at one place of each window, and label that place as the answer.
 
-    With `shift`, the label is that of the window before, counted in the window.
+    With `shift`, each window gets the previous window's label, counted in its own tokens.
     """
     layout = Layout.of(batch)
     lengths = torch.stack([each.new_tensor(len(each)) for each in layout.documents()])

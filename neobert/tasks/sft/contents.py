@@ -97,5 +97,5 @@ def _has_all(text: str, contents: Sequence[str]) -> bool:
 
 
 def _dense(text: str) -> str:
-    """Return a text without white space, which templates trim and add."""
+    """Return a text without whitespace, which templates trim and add."""
     return "".join(text.split())

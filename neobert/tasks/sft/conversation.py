@@ -193,7 +193,7 @@ def _text(content: object, number: int, place: str) -> str:
 
 
 def _with_objects(calls: object, number: int, place: str) -> list[dict[str, Any]]:
-    """Return tool calls with arguments as objects: templates would quote those of OpenAI, strings, again."""
+    """Return tool calls with arguments as objects: templates would quote OpenAI's argument strings again."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable(f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", place)
     for call in calls:
@@ -230,8 +230,8 @@ def _unreadable(problem: str, expected: str, place: str) -> ProjectError:
     return ProjectError(CODE, f"{problem}, expected {expected}", "correct or remove the row", place)
 
 
-def _of_column(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
-    """Return the reader of a column of messages."""
+def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
+    """Return a reader of messages in a column."""
 
     def read(values: Mapping[str, Any], place: str) -> list[Message]:
         return messages_of(values[column], place)
@@ -274,7 +274,7 @@ def _pairs(history: object, place: str) -> Sequence[Sequence[str]]:
 
 def form_of_column(column: str) -> Form:
     """Return the form of a column of messages."""
-    return Form(f"messages in column {column!r}", (column,), _of_column(column))
+    return Form(f"messages in column {column!r}", (column,), _column_reader(column))
 
 
 FORMS = (

@@ -54,7 +54,7 @@ class ConversationEncoder(RowEncoder):
     columns: tuple[Column, ...] = (SUPERVISED,)
 
     @classmethod
-    def of(
+    def build(
         cls,
         texts: SegmentEncoder,
         template: ChatTemplate,

@@ -47,7 +47,7 @@ class Conversations:
         template = template_of(tokenizer, self.config)
         length = segment_length(self.config)
         texts = segment_encoder(tokenizer, length, dataset.min_length, dataset.long_documents, Framing())
-        return ConversationEncoder.of(
+        return ConversationEncoder.build(
             texts,
             template,
             control_pattern(tokenizer.tokenizer, template.template),

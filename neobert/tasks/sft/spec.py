@@ -24,7 +24,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def supervised_head(config: RunConfig, shape: ModelShape) -> Head:
-    """Return the size of the head: vocabulary logits of the supervised tokens, whose share is assumed."""
+    """Return the head size: vocabulary logits for supervised tokens, whose share is assumed."""
     share = 1.0 if SFT.of(config).supervise == "everything" else TYPICAL_SHARE
     return next_token_head(config, shape)._replace(
         scored_share=share, scored_positions=f"supervised tokens ({percent(share)})"

@@ -34,7 +34,7 @@ def build(run: TaskInputs) -> Task:
 
 
 def generation_of(config: RunConfig, backbone: Backbone, prepared: PreparedData) -> GenerationConfig:
-    """Return the generation config to save: that of the initial weights, with stops at the ends of turns."""
+    """Return the generation config to save: the initial weights' config, with stops at turn ends."""
     generation, weights = backbone.model.generation_config, initial_weights(config)
     if weights is not None:
         with suppress(OSError):  # weights without a generation_config.json

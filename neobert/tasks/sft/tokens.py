@@ -47,8 +47,8 @@ class MarkedTokens:
 def tokenize(encode: Encode, conversation: Supervised) -> MarkedTokens:
     """Tokenize a conversation at once.
 
-    A token is supervised if it is in a span. White space beyond the end of a span is allowed: special tokens
-    may include the white space after them.
+    A token is supervised if it is in a span. Whitespace beyond the end of a span is allowed: special tokens
+    may include the whitespace after them.
     """
     ids, offsets = encode(conversation.text)
     inside = _mask(len(conversation.text), conversation.spans)
@@ -94,5 +94,5 @@ def _mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
 
 
 def _after_space(text: str, at: int) -> int:
-    """Return the end of the white space that begins at a place."""
+    """Return the end of the whitespace that begins at a place."""
     return at + len(text[at:]) - len(text[at:].lstrip())

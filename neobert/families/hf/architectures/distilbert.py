@@ -1,4 +1,4 @@
-"""DistilBERT: blocks of a BERT under other names, without token types."""
+"""DistilBERT: BERT blocks under other names, without token types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ELECTRA: blocks of a BERT, with embeddings that may be narrower than the blocks."""
+"""ELECTRA: BERT blocks, with embeddings that may be narrower than the blocks."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def describe_third(settings: Settings, sizes: Sizes) -> Blocks:
 
 
 def _with_windows(settings: Settings, sizes: Sizes, local: Iterable[int], **attention: Any) -> Blocks:
-    """Describe blocks with norms after each part too; those of `local` have windows by default."""
+    """Describe blocks with norms after each part too; blocks in `local` have windows by default."""
     window = causal_window(settings, sliding_layers(settings, sizes.layers, local), 4096)
     scale = own_scale(sizes, settings.size("query_pre_attn_scalar", 256) ** -0.5)
     return describe(settings, sizes, window=window, scale=scale, **attention)._replace(norms=4)

@@ -1,4 +1,4 @@
-"""MPNet: blocks of a BERT, whose attention scores have a bias by distance. Padded rows only."""
+"""MPNet: BERT blocks, whose attention scores have a bias by distance. Padded rows only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen2, Qwen2.5 and Qwen3: the blocks of a Llama, of which the last may have windows."""
+"""Qwen2, Qwen2.5 and Qwen3: Llama blocks; the last ones may have windows."""
 
 from __future__ import annotations
 

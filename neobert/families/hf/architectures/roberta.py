@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R and CamemBERT: blocks of a BERT, with positions that begin after the padding token's id."""
+"""RoBERTa, XLM-R and CamemBERT: BERT blocks, with positions that begin after the padding token's id."""
 
 from __future__ import annotations
 
