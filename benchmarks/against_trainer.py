@@ -44,7 +44,7 @@ COMPILED = "compiled"
 
 
 def write_model(folder: Path, tokenizer: Path, *, is_tiny: bool) -> None:
-    """Write a ModernBERT of random weights, and the tokenizer of a folder that states no special tokens."""
+    """Write a randomly initialized ModernBERT, and a folder's tokenizer with declared special tokens."""
     roles = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer / "tokenizer.json"), **roles)
     ids = {"pad_token_id": fast.pad_token_id, "bos_token_id": fast.cls_token_id}
@@ -122,7 +122,7 @@ def measure(children: Mapping[str, Child], rounds: int, seconds: float) -> Itera
 
 
 def figures(turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
-    """Return the tokens per second of each arm, and the ratios of the defaults and of the best forms."""
+    """Return each arm's tokens per second, and the ratios for default and best forms."""
     rates = {name: [round(each["tokens"] / each["seconds"]) for each in done] for name, done in turns.items()}
     totals = {
         name: round(sum(each["tokens"] for each in done) / sum(each["seconds"] for each in done))

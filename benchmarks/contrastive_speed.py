@@ -65,7 +65,7 @@ PATIENCE_S = 100.0
 
 
 def write_pairs(folder: Path, file: Path) -> None:
-    """Write a line of JSON for each pair of a text and its positive."""
+    """Write one JSON line per text and positive."""
     with gzip.open(folder / "snli" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
         pairs = [(row["anchor"], row["positive"]) for row in map(json.loads, lines)]
     for split in ("dev", "test"):
@@ -94,7 +94,7 @@ def write_model(folder: Path, shape: str, tokenizer: PreTrainedTokenizerFast, *,
 
 
 def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> float:
-    """Write the config of each of our arms; return the mean number of tokens of a pair."""
+    """Write our arms' configs; return the mean number of tokens per pair."""
     run_file = work / "run.yaml"
     run_file.unlink(missing_ok=True)
     given = ["--from", work / "model", "--task", "contrastive", "--text", pairs]

@@ -45,7 +45,7 @@ class ProjectError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its class if it has none."""
+    """Return an error message's first line, or the error's class name if it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -15,7 +15,7 @@ from neobert.errors import EXIT_INTERRUPTED
 
 @contextmanager
 def worker_pool(size: int, begin: Callable[..., object], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of `size` spawned processes, each of which first calls `begin(*arguments)`.
+    """Open a pool of `size` spawned processes; each first calls `begin(*arguments)`.
 
     If the block raises, the workers are terminated immediately. If this process is killed, the workers exit;
     without this, `concurrent.futures` would leave them waiting forever.

@@ -1,4 +1,4 @@
-"""Use of a model folder, or of the checkpoint of a run directory: predictions, embeddings, exports."""
+"""Predictions, embeddings and exports with a model folder or a run directory's checkpoint."""
 
 from __future__ import annotations
 

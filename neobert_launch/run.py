@@ -84,7 +84,7 @@ class Run:
         """Check config, machine, GPUs and data, as `preflight` does.
 
         Args:
-            levels: comma-separated levels, such as "static,host"; empty: those of the profile.
+            levels: comma-separated levels, such as "static,host"; empty: the profile's levels.
         """
         report = report_of("preflight", *self._arguments(), *(("--level", levels) if levels else ()))
         names = Finding.__slots__
@@ -128,7 +128,7 @@ def load_run(*files: str | Path, profile: str | None = None, values: Mapping[str
 
 
 def _overrides(values: Mapping[str, Any]) -> list[str]:
-    """Return values as overrides of the command line, which are read as YAML, a superset of JSON."""
+    """Return values as command-line overrides, which are read as YAML, a superset of JSON."""
     return [
         text_override(key, value) if isinstance(value, str) else f"{key}={json.dumps(value)}"
         for key, value in values.items()

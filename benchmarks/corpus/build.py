@@ -62,7 +62,7 @@ def members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def documents(package: Package, path: Path) -> list[list[str]]:
-    """Return the paragraphs of the files of a package."""
+    """Return the paragraphs in a package's files."""
     found = [list(paragraphs(name, content)) for name, content in members(package, path)]
     return [
         document[first : first + MAX_PARAGRAPHS]
@@ -83,7 +83,7 @@ class Seen:
         self._digests: set[bytes] = set()
 
     def new_of(self, found: Iterable[list[str]]) -> Iterator[str]:
-        """Yield the text of each document that has a new paragraph; case and white space are ignored."""
+        """Yield the text of each document that has a new paragraph; case and whitespace are ignored."""
         for document in found:
             if kept := [text for text in document if self._is_new(text)]:
                 yield "\n".join(kept)

@@ -31,7 +31,7 @@ DICT_HEADWORD = re.compile(r"^\S.*", re.MULTILINE)
 
 
 def paragraphs(name: str, content: bytes) -> Iterator[str]:
-    """Yield the paragraphs of prose of a file."""
+    """Yield a file's prose paragraphs."""
     if name.endswith((".gz", ".dz")):
         name, content = name[:-3], gzip.decompress(content)
     text = content.decode("utf-8", "replace")
@@ -47,7 +47,7 @@ def is_prose(text: str) -> bool:
 
 
 class Blocks(HTMLParser):
-    """Collector of the text of block elements, without code blocks and navigation."""
+    """Collector of block-element text, without code blocks and navigation."""
 
     def __init__(self) -> None:
         super().__init__()

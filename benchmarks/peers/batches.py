@@ -96,7 +96,7 @@ def flattened(
 
 
 def packed_row(store: TokenStore, index: int, tokens: int) -> tuple[Tensor, list[int]]:
-    """Return the ids [T] of a packed row, and the lengths of its documents, of which the last may be cut."""
+    """Return a packed row's ids [T] and its document lengths; the last document may be cut."""
     first, last = index * tokens, (index + 1) * tokens
     begin, end = np.searchsorted(store.offsets, (first + 1, last))
     bounds = [first, *map(int, store.offsets[begin:end]), last]

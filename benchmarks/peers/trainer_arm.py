@@ -94,7 +94,7 @@ class PackedRows(Documents):
 
     @property
     def max_documents(self) -> int:
-        """Documents of the row with the most of them."""
+        """Largest number of documents in a row."""
         return max(len(packed_row(self.store, index, self.num_tokens)[1]) for index in range(len(self)))
 
     def __getitem__(self, index: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def measure(
 
 
 def rate(step: Step, seconds: float) -> float:
-    """Time whole cycles of batches for about this long, after two steps, the second of which is timed."""
+    """Time whole cycles of batches for about this long, after two steps; the second is timed."""
     free_memory()
     cycle = getattr(step, "cycle", 1)
     step()

@@ -36,7 +36,7 @@ def _names(requested: str, name: str) -> bool:
 
 
 def adapter_parameters(adapter: AdapterConfig, shape: ModelShape) -> int:
-    """Return the number of parameters of the adapter, or 0 without one: r * (inputs + outputs) per layer."""
+    """Return the adapter's parameter count, or 0 without one: r * (inputs + outputs) per layer."""
     if adapter.type is None:
         return 0
     layers = (shape.linear_layers[name] for name in target_modules(adapter, shape))

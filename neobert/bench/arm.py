@@ -172,7 +172,7 @@ class Arm:
 
 
 def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return the sum of all timed parts as a share of the step time; None without timing_breakdown."""
+    """Return all timed parts' total as a share of step time; None without timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None

@@ -1,4 +1,4 @@
-"""Execution of a benchmark in alternating turns of child processes, and its report."""
+"""Run a benchmark in child processes that take turns, and report its result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files next to a model by which sentence-transformers makes embeddings of its hidden states.
 
-Names and keys are those of release 2, which later releases and text-embeddings-inference also read.
+Names and keys follow release 2, which later releases and text-embeddings-inference also read.
 """
 
 from __future__ import annotations

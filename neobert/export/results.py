@@ -59,7 +59,7 @@ def _own_row(described: str) -> tuple[str, str]:
 
 
 def read_reports(files: Sequence[Path], weights: str) -> list[dict[str, Any]]:
-    """Return the summaries of reports of `neobert-launch evaluate`.
+    """Return the summaries of `neobert-launch evaluate` reports.
 
     Raises `ProjectError` for a file that is not such a report, or that is about other weights.
 

@@ -63,7 +63,7 @@ def _refuse_wrong_types(settings: Settings) -> None:
 
 
 def _sizes_of(shapes: Mapping[str, Shape], width: str) -> Iterator[tuple[str, int]]:
-    """Yield the settings that the weights show, with their values; `width` is that of the embeddings."""
+    """Yield the settings that the weights show, with their values; `width` is the embedding width."""
     if blocks := {match[1] for name in shapes if (match := BLOCK.search(name))}:
         yield "num_hidden_layers", len(blocks)
     for name, shape in shapes.items():

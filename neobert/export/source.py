@@ -195,14 +195,14 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
 
 
 def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Round the weights of a model in fp32 to the values of a dtype."""
+    """Round an fp32 model's weights to values that `dtype` can represent."""
     with torch.no_grad():
         for tensor in own_weights(model).values():
             tensor.copy_(in_dtype(tensor, dtype))
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Return the name of a folder, the SHA-256 of its weights and, for a checkpoint, step and metrics."""
+    """Return a folder's name, its weights' SHA-256 and, for a checkpoint, step and metrics."""
     weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}

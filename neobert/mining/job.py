@@ -1,4 +1,4 @@
-"""Mining of hard negatives for a table of pairs, written as rows of query, document and negatives."""
+"""Hard-negative mining for a table of pairs; each output row has a query, document and negatives."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str | None]]:
-    """Yield the rows of each query; the columns of negatives that it lacks are null."""
+    """Yield each query's rows; columns of missing negatives are null."""
     names = ["negative"] if most == 1 else [f"negative_{number}" for number in range(1, most + 1)]
     texts = pairs.documents.texts
     for query, answers, rows in zip(pairs.queries.texts, pairs.answers, negatives, strict=True):

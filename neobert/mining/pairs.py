@@ -17,7 +17,7 @@ POSITIVE = "positive"
 
 @dataclass(slots=True)
 class Distinct:
-    """Distinct texts in order; texts that differ only in case or white space count as one."""
+    """Distinct texts in order; texts that differ only in case or whitespace count as one."""
 
     texts: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)

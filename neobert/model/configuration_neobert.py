@@ -36,7 +36,7 @@ AUTO_MAP = {
 class NeoBERTConfig(PretrainedConfig):
     """Configuration of a NeoBERT encoder.
 
-    The names are those of the published checkpoint; its `max_length` is read as `max_position_embeddings`.
+    The names match the published checkpoint; its `max_length` is read as `max_position_embeddings`.
     Raises `ValueError` for an invalid shape or an unknown choice.
     """
 

@@ -121,7 +121,7 @@ def flash4_varlen(
 ) -> Tensor:
     """Run attention within segments: q [T, N, H], k and v [T, K, H] to [T, N, H].
 
-    Arguments are those of FlashAttention 2 and 3: `window_size` is the number of earlier and of later tokens
+    Arguments match FlashAttention 2 and 3: `window_size` is the number of earlier and of later tokens
     that a token attends to, -1 for all; `softmax_scale` None is H ** -0.5.
     """
     earlier, later = window_size

@@ -70,7 +70,7 @@ def clip_gradients(
     """
     if isinstance(optimizer, Adam) and optimizer.defaults["fused"] and norm.is_cuda:
         # torch's way for gradients of a scaled loss: the update divides by it what it reads anyway, and a
-        # pass over all gradients is saved. It rounds differently: on a CPU, losses stay those of 0.2.
+        # pass over all gradients is saved. It rounds differently: on a CPU, losses stay equal to 0.2.
         optimizer.grad_scale = (norm / limit).clamp(min=1.0)  # type: ignore[attr-defined]
     else:
         clip_grads_with_norm_(parameters, limit, norm)

@@ -55,7 +55,7 @@ class Start(NamedTuple):
     """Step that a run starts from; 0 without a checkpoint.
 
     Attributes:
-        continued_step: first step of this run, after those of a run that it continues on other text.
+        continued_step: first step of this run, after the steps of a run that it continues on other text.
     """
 
     step: int = 0

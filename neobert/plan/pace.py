@@ -94,7 +94,7 @@ def _repeated_flops_per_token(config: RunConfig, shape: ModelShape, max_length: 
 
 
 def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
-    """Return the FLOPs of the Newton-Schulz iterations of a step, all of which every rank computes.
+    """Return the FLOPs of a step's Newton-Schulz iterations, all computed on every rank.
 
     An iteration on R rows and C columns, R <= C, has two products of R x R x C and one of R x R x R.
     """

@@ -10,7 +10,7 @@ from neobert.precision.library import Conversion
 
 
 def keep_modules(_module: Any) -> None:
-    """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
+    """Convert nothing: modules compute in the autocast dtype, or in the dtype of their weights."""
 
 
 def converting(conversion: Conversion, seed: int, backbone: Any) -> None:

@@ -112,6 +112,6 @@ def with_labels_at(batch: Microbatch, is_labelled: Tensor, num_classes: int) -> 
 
 
 def with_half_of_labels(batch: Microbatch) -> Microbatch:
-    """Keep the labels of every second example, and ignore those of the others."""
+    """Keep every second example's labels, and ignore the other labels."""
     labels = batch.labels.masked_fill(batch.groups % 2 == 1, filler_of(batch.labels.numpy()))
     return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))

@@ -75,7 +75,7 @@ def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype
 
 
 def odd_lengths(sparse: SelectedBlocks) -> tuple[int, ...]:
-    """Return lengths of documents around those of a block, the longest with free choices of blocks."""
+    """Return document lengths around the block size; the longest has free choices of blocks."""
     size = sparse.size
     return (1, size - 1, (sparse.counts + 2) * size + 5, size, 37, size + 1, 3 * size - 1)
 
@@ -96,7 +96,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 def against_definition(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[Answer]:
-    """Compare selection and outputs with those of each document alone, token by token."""
+    """Compare selection and outputs with each document alone, token by token."""
     found, wrong, error = operator(row, lengths, sparse), 0, 0.0
     parts = zip(*(each.split(list(lengths)) for each in (*row, found.context, found.blocks)), strict=True)
     for q, k, v, gates, context, blocks in parts:

@@ -264,7 +264,7 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
 
 
 def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
-    """Return token ids of the given shape: those of the microbatch without padding, repeated as needed."""
+    """Return token ids of the given shape: the microbatch's unpadded ids, repeated as needed."""
     ids = batch.input_ids.flatten()
     if batch.attention_mask is not None:
         ids = ids[batch.attention_mask.flatten()]

@@ -27,7 +27,7 @@ class FoundParts(NamedTuple):
     """Parts in a folder.
 
     Attributes:
-        manifests: those of the complete parts.
+        manifests: manifests of the complete parts.
         missing: folders of the parts that are absent or not complete.
         faults: what keeps the complete parts from being one text, at most `MAX_FAULTS`.
     """

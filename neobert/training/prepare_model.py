@@ -102,7 +102,7 @@ def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dic
 
 
 def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> Backbone:
-    """Build the model of a run with random weights, with the head of its task."""
+    """Build a run's model with its task head and random weights."""
     spec, vocab_size = spec_of(config), vocabulary_rows(config, tokenizer)
     settings = spec.model_settings(config)
     backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)

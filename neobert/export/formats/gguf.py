@@ -76,7 +76,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def gguf_name(name: str) -> str:
-    """Return the GGUF name of a tensor of the encoder."""
+    """Return an encoder tensor's GGUF name."""
     if not name.startswith("transformer_encoder."):
         return NAMES[name]
     _, block, rest = name.split(".", 2)

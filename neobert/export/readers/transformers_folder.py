@@ -38,7 +38,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def sums_of_weights(folder: str) -> np.ndarray:
-    """Return the sum of each weight and of its absolute values, in the order of names.
+    """Return each weight's sum and absolute sum, ordered by name.
 
     As flash-linear-attention loads them, or without that library as they are in the file.
     """

@@ -66,7 +66,7 @@ def refuse_other_model(folder: Path, config: RunConfig) -> None:
 def refuse_other_data(
     folder: Path, state: Mapping[str, Any], identity: Mapping[str, str], *, is_other_text: bool
 ) -> None:
-    """Raise `ProjectError` CKP007 if the data or the tokenizer differ from those of the checkpoint.
+    """Raise `ProjectError` CKP007 if data or tokenizer differ from the checkpoint's.
 
     `is_other_text`: the run continues the checkpoint on other text, so only the tokenizer is compared.
     """

@@ -137,7 +137,7 @@ def _mismatch(message: str) -> ProjectError:
 
 
 def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
-    """Return shape and dtype of each tensor; of a sharded one, those of the full tensor."""
+    """Return each tensor's shape and dtype; for a sharded tensor, the full shape."""
     return {name: (each.shape, each.dtype) for name, each in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""Writer thread of checkpoints, one job at a time, and messages between the writer threads of all ranks.
+"""Checkpoint writer thread, one job at a time, and messages between all ranks' writer threads.
 
 A thread needs no second copy of the tensors, and ends with the trainer, whereas an orphaned process could
 write a checkpoint into a later session. Copying, writing, syncing and hashing release the GIL, so training is

@@ -86,7 +86,7 @@ class Compilation(NamedTuple):
 
 
 class CompilationLog:
-    """Reader of torch's compilation log, which keeps the last 64 compilations of all threads."""
+    """Reader of torch's compilation log, which keeps the last 64 compilations over all threads."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str | None, int | None]] = set()

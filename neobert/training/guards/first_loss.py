@@ -1,4 +1,4 @@
-"""Comparison of the first evaluation with that of the run whose weights training starts from."""
+"""Comparison of the first evaluation with the parent run, whose weights training starts from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT = 0.017
 
 @dataclass(frozen=True, slots=True)
 class FirstLoss:
-    """Hook that fails the run if the loss before the first step is far above that of the parent run.
+    """Hook that fails the run if the loss before the first step is far above the parent run's.
 
     Attributes:
         parent: checkpoint that the weights are from.
@@ -59,7 +59,7 @@ class FirstLoss:
 
 
 def first_loss_check(config: RunConfig) -> FirstLoss | None:
-    """Return the hook of a run that evaluates on the evaluation text of the run of its weights.
+    """Return the hook for a run that evaluates on its parent run's evaluation text.
 
     None if the evaluations differ in documents or masks, or if that run has no evaluation.
     """

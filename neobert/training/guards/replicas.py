@@ -1,4 +1,4 @@
-"""Comparison of the replicas of a model, which ends a run whose replicas differ."""
+"""Comparison of model replicas, which ends a run whose replicas differ."""
 
 from __future__ import annotations
 

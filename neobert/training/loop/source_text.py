@@ -71,7 +71,7 @@ def source_evaluation(
 def _given_text(
     config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
 ) -> tuple[RunConfig, PreparedData]:
-    """Return the text of `trainer.eval_source_path`, all of it for evaluation, in the tokens of this run."""
+    """Return the text at `trainer.eval_source_path`, in this run's tokens and entirely for evaluation."""
     kept = ("text_column", "document_per_line", "column_names", "tsv_quotes", "max_seq_length", "min_length")
     dataset = DatasetConfig(
         path=config.trainer.eval_source_path,

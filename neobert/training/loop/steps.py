@@ -111,7 +111,7 @@ def fetch(trainer: Trainer) -> list[Batch]:
 
 
 def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
-    """Return the number of targets and of tokens in the step, summed over all ranks.
+    """Return the step's target and token counts, summed over all ranks.
 
     Raises `StopRequested` on all ranks if any rank has a stop request.
     """

@@ -75,7 +75,7 @@ class Batches(Protocol):
 
 
 class Metrics(Protocol):
-    """Interface of an accumulator of the metrics of one evaluation."""
+    """Interface of a metrics accumulator for one evaluation."""
 
     def add(self, score: Any, batch: Any) -> None:
         """Add a microbatch and the result of `Objective.evaluate` for it."""
@@ -85,7 +85,7 @@ class Metrics(Protocol):
 
 
 class StepServices(Protocol):
-    """Interface of the attributes of the trainer that forward and backward use.
+    """Interface of the trainer attributes that forward and backward use.
 
     Attributes:
         module: the task's objective as returned by `World.prepare`.

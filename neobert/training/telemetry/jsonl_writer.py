@@ -67,7 +67,7 @@ class JsonlWriter:
 
 
 def rotated(path: Path) -> Path:
-    """Return the name of the rotated file, which holds the lines older than those of `path`."""
+    """Return the name of the rotated file, which holds the lines that precede `path`."""
     return path.with_name(f"{path.name}.1")
 
 

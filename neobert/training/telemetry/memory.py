@@ -27,7 +27,7 @@ def allocator_fields(device: torch.device) -> Reading:
 
 
 def peak_percent(device: torch.device) -> float | None:
-    """Return the peak of allocated memory, in percent of the device's memory; None without a GPU."""
+    """Return peak allocated memory as a percentage of device memory; None without a GPU."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory

@@ -179,7 +179,7 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
 
 
 def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
-    """Return the share of each corpus of a mixture in the tokens trained on so far."""
+    """Return each mixture corpus's share in the tokens trained on so far."""
     drawn = cursor.corpus_tokens
     if drawn is None:
         return {}

@@ -203,7 +203,7 @@ class Breakdown:
 
 
 def part_ms(step: Step, name: str) -> float:
-    """Return the milliseconds of a part of a step; `other` is the time outside all sections."""
+    """Return the milliseconds spent in one part of a step; `other` is the time outside all sections."""
     if name == OTHER:
         return step[STEP] - sum(step.get(section, 0.0) for section in SECTIONS)
     return step.get(name, 0.0)
