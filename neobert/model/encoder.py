@@ -106,7 +106,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if cu_seqlens is None and "cu_seq_lens_q" in kwargs:
             cu_seqlens, max_seqlen = kwargs["cu_seq_lens_q"], kwargs.get("max_length_q")
             if max_seqlen is not None:
-                self._refuse_beyond(max_seqlen)
+                self._check_length(max_seqlen)
         is_plain = cu_seqlens is None and attention_mask is None and not self._is_served
         if is_plain and position_ids is not None and len(x) == 1:
             cu_seqlens, attention_mask = _segments_of(position_ids)
@@ -152,7 +152,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             raise ValueError("a flat run of tokens needs cu_seqlens; padded rows have the shape [B, S]")
         # A graph for export has rows of any length, and a served row many texts.
         if not (torch.compiler.is_exporting() or self._is_served):
-            self._refuse_beyond(x.shape[-2])
+            self._check_length(x.shape[-2])
         if probabilities is not None:
             return eager_attention(normalize_mask(attention_mask), probabilities)
         if (name := self._registered) is None:
@@ -185,7 +185,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if max_seqlen is None:
             # This waits for the device; the trainer knows the bound on the host and passes it.
             max_seqlen = int(cu_seqlens.diff().max())
-            self._refuse_beyond(max_seqlen)
+            self._check_length(max_seqlen)
         attend = self._attend_packed(x, cu_seqlens, int(max_seqlen), kwargs)
         states = self.run_blocks(x, position_ids.flatten(), attend, keeps)
         return [state[None] for state in states] if is_row else states
@@ -234,7 +234,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             )
         return [*states, self.layer_norm(x)]
 
-    def _refuse_beyond(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
         """Raise ValueError for rows longer than max_position_embeddings.
 
         Only shapes are checked: position ids are on the device.

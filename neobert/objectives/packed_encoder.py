@@ -102,7 +102,7 @@ class KernelObjective(TokenObjective):
         rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, self.blocks.angles)
         num_tokens = position_ids.shape[0]
         segments = cu_seqlens if max_seqlen else attention_tiles(cu_seqlens, num_tokens, BLOCK)
-        x = (self.look_up(input_ids) * config.embedding_multiplier).to(COMPUTE)
+        x = (self.embed_tokens(input_ids) * config.embedding_multiplier).to(COMPUTE)
         return self.blocks.start(x, config.norm_eps), rotary, segments
 
     def final_states(self, hidden: Tensor) -> Tensor:

@@ -187,10 +187,10 @@ class TokenObjective(Objective):
         `inputs`: arguments of the encoder.
         """
         if self._is_lookup_compiled:
-            inputs = inputs | {"input_ids": None, "inputs_embeds": self.look_up(inputs["input_ids"])}
+            inputs = inputs | {"input_ids": None, "inputs_embeds": self.embed_tokens(inputs["input_ids"])}
         return self.backbone.hidden(inputs)
 
-    def look_up(self, input_ids: Tensor) -> Tensor:
+    def embed_tokens(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [..., D] of token ids [...], with a deterministic gradient."""
         table = self.model.get_input_embeddings()
         embedded = embedding(input_ids, table.weight, table.padding_idx)

@@ -45,7 +45,7 @@ class Recorded:
         return digest
 
 
-class RecordedLoss(LossWindow):
+class RecordingLossWindow(LossWindow):
     """Loss window that also keeps the loss of each step."""
 
     def __init__(self, window: LossWindow) -> None:
@@ -68,7 +68,7 @@ class Trace:
     def __init__(self, trainer: Trainer) -> None:
         self._batches = Recorded(trainer.batches)
         trainer.batches = self._batches
-        self._loss = RecordedLoss(trainer.progress.loss)
+        self._loss = RecordingLossWindow(trainer.progress.loss)
         trainer.progress.loss = self._loss
         self._lines: list[dict[str, Any]] = []
 

@@ -61,7 +61,7 @@ class MlflowSession:
 
         created = self._client.create_run(experiment, run_name=run.name, tags={IDENTITY: run.identity})
         identity = str(created.info.run_id)
-        params = [Param(name, value[:LONGEST_VALUE]) for name, value in _flat(run.settings)]
+        params = [Param(name, value[:LONGEST_VALUE]) for name, value in _flatten_sections(run.settings)]
         for start in range(0, len(params), 100):  # the maximum of a call
             self._client.log_batch(identity, params=params[start : start + 100])
         return identity
@@ -82,12 +82,12 @@ def _accepted(name: str) -> str:
     return REFUSED.sub("_", name)[:LONGEST_NAME]
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _flatten_sections(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Flatten nested settings to pairs of dotted name and value as text."""
     flat: list[tuple[str, str]] = []
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat += _flat(value, f"{prefix}{name}.")
+            flat += _flatten_sections(value, f"{prefix}{name}.")
         else:
             flat.append((prefix + name, str(value)))
     return flat

@@ -145,7 +145,7 @@ def test_all_ones_mask_over_a_packed_batch(verdict_on, monkeypatch):
         return out.last_hidden_state.flatten(0, -2)
 
     monkeypatch.setattr(TokenObjective, "encode", as_row)
-    monkeypatch.setattr(NeoBERT, "_refuse_beyond", lambda *_: None)  # one row of all texts is too long
+    monkeypatch.setattr(NeoBERT, "_check_length", lambda *_: None)  # one row of all texts is too long
     assert verdict_on()["NUM001"].status is Status.FAIL
 
 

@@ -205,7 +205,7 @@ def _as_exported(path: Path) -> Path:
 
 def _without_limit() -> AbstractContextManager[None]:
     """Disable the model's check that a row fits `max_position_embeddings`: the packed row is longer."""
-    return patched([(NeoBERT, "_refuse_beyond")], lambda *_: lambda *_: None)
+    return patched([(NeoBERT, "_check_length")], lambda *_: lambda *_: None)
 
 
 def _of_rotation(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
