@@ -51,8 +51,10 @@ class WithPadding(Texts):
     """Texts whose documents include the padding."""
 
     @classmethod
-    def of(cls, batch):
-        return super().of(replace(batch, groups=batch.groups.where(batch.groups >= 0, batch.groups.max())))
+    def from_batch(cls, batch):
+        return super().from_batch(
+            replace(batch, groups=batch.groups.where(batch.groups >= 0, batch.groups.max()))
+        )
 
 
 def test_padding_among_the_documents_is_named(first_session, rehearse, monkeypatch):
