@@ -7,15 +7,15 @@ import itertools
 
 import pytest
 import torch
-from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Muon
 
 from neobert.config.schema import OptimizerConfig
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.optim import build_optimizer, clip_gradients
+from neobert.optim import build_optimizer
 from neobert.optim.attention_logits import LogitMeter
 from neobert.optim.qk_clip import build_qk_clip
+from tests.optim.conftest import clipped_updates
 
 SHAPE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 3}
 CONFIG = OptimizerConfig(name="muonclip", lr=1e-3, weight_decay=0.1, qk_clip_threshold=5.0)
@@ -100,19 +100,5 @@ def test_the_clip_measures_in_bf16_what_fp32_has_and_cuts_to_the_threshold(model
 
 @pytest.mark.parametrize("limit", [0.5, 1e4])
 def test_the_fused_update_clips_as_torch_does_before_it(limit):
-    torch.manual_seed(0)
-    models = [torch.nn.Linear(30, 20, device="cuda") for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    config = OptimizerConfig(name="adamw", lr=1e-2, eps=1.0)
-    ours, theirs = (build_optimizer(config, each) for each in models)
-    for factor in (10.0, 0.01):
-        gradients = [factor * torch.randn_like(each) for each in models[0].parameters()]
-        for model in models:
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = gradient.clone()
-        clip_gradients(ours, models[0].parameters(), limit, get_total_norm(gradients))
-        clip_grad_norm_(models[1].parameters(), limit)
-        for optimizer in (ours, theirs):
-            optimizer.step()
-        for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
+    for one, other in clipped_updates("adamw", limit, "cuda"):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)

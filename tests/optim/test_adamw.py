@@ -6,12 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Adam, AdamW
 
 from neobert.config.schema import OptimizerConfig
-from neobert.optim import build_optimizer, clip_gradients, decay_groups
-from tests.optim.conftest import models
+from neobert.optim import build_optimizer, decay_groups
+from tests.optim.conftest import clipped_updates, models
 
 
 @settings(max_examples=20)
@@ -95,20 +94,5 @@ def test_adam_is_torch_s_to_the_last_bit_and_adamw_without_decay_is_adam(name, d
 @pytest.mark.parametrize("limit", [0.5, 1e4])
 @pytest.mark.parametrize("name", ["adam", "adamw", "lion"])
 def test_updates_are_those_of_clipped_gradients(name, limit):
-    """Also of the second step, where the gradients are others: what clips them must not stay."""
-    torch.manual_seed(0)
-    models = [torch.nn.Linear(30, 20) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    # A large eps: the update of Adam is else the same for gradients of any scale.
-    ours, theirs = (build_optimizer(OptimizerConfig(name=name, lr=1e-2, eps=1.0), each) for each in models)
-    for factor in (10.0, 0.01):
-        gradients = [factor * torch.randn_like(each) for each in models[0].parameters()]
-        for model in models:
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = gradient.clone()
-        clip_gradients(ours, models[0].parameters(), limit, get_total_norm(gradients))
-        clip_grad_norm_(models[1].parameters(), limit)
-        for optimizer in (ours, theirs):
-            optimizer.step()
-        for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-            assert torch.equal(one, other)
+    for one, other in clipped_updates(name, limit):
+        assert torch.equal(one, other)
