@@ -1,7 +1,5 @@
 """What every test stands on: one thread a process, no network, quiet hypothesis, a heap set aside."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

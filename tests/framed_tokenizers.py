@@ -1,7 +1,5 @@
 """Tokenizers of whole words that frame texts as GPT-2, Llama, BERT or RoBERTa do, or not at all."""
 
-from __future__ import annotations
-
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 from transformers import PreTrainedTokenizerFast

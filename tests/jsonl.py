@@ -1,7 +1,5 @@
 """A file of texts, for tests with and without torch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

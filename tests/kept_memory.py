@@ -1,7 +1,5 @@
 """Bytes that autograd keeps for a backward pass, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """A run that something happens to in this process, such as a kill before one of its optimizer steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count

@@ -1,7 +1,5 @@
 """A planted fault: the first two documents of a packed row attend to each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.families import packed_attention

@@ -5,8 +5,6 @@ a process of its own imports the edited module in place of its file. Edits that 
 in `equivalent_edits.yaml`, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

@@ -1,7 +1,5 @@
 """Pairs of texts for tests. Imports no torch, which the unit set has not."""
 
-from __future__ import annotations
-
 import random
 
 COLOURS = ("red", "green", "blue", "black", "white", "brown")

@@ -1,7 +1,5 @@
 """Refusals, which have a code, say what is wrong, and name a way out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

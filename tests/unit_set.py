@@ -1,7 +1,5 @@
 """The unit set, `pytest --unit`: tests without child processes, network or torch, and the guard of that."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files that the workers of a test run share: compiled tests, and folders that are slow to fill."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

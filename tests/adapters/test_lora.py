@@ -1,7 +1,5 @@
 """Adapters: their size, their training, their checkpoints, and what peft reads of them."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The config that an arm of a benchmark measures."""
 
-from __future__ import annotations
-
 import gc
 from types import SimpleNamespace
 

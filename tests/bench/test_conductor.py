@@ -1,7 +1,5 @@
 """Who works when, what the report says, and what a baseline must share. The arms here only pretend."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

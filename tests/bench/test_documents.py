@@ -1,7 +1,5 @@
 """Documents that are made up: the same every time, of lengths that the config admits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the turns of two arms say, and what they do not."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import statistics

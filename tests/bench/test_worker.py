@@ -1,7 +1,5 @@
 """A child that says no more: how it ended is told, and it is ended where it has not."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmarks are scripts that import each other by their names."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

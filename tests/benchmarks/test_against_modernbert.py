@@ -1,7 +1,5 @@
 """The peer of the speed contest does the work that it is said to do, and loses no advantage it could have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Peers of continued pretraining: same text, a given number of masked tokens, and ratios by their names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import against_trainer

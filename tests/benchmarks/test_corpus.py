@@ -1,7 +1,5 @@
 """The corpus has prose only, each paragraph once, and nothing of a held-out package in the training text."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

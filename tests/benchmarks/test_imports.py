@@ -1,7 +1,5 @@
 """Every name that a benchmark takes from the project exists: most of them run on a GPU only, and seldom."""
 
-from __future__ import annotations
-
 import ast
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Every figure is written in one form, and every committed one has it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A peer with dense attention is found, and no mask that transformers builds reaches its attention."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peers import kernels, modernbert

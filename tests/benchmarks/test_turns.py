@@ -1,7 +1,5 @@
 """A contender that hangs ends its own turns, not the contest."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 

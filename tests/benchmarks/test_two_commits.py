@@ -1,7 +1,5 @@
 """Averages of the benchmark of two checkouts."""
 
-from __future__ import annotations
-
 from two_commits import rate
 
 

@@ -1,7 +1,5 @@
 """Writing a file, resolving it, and reading what is said about it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

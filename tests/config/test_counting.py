@@ -1,7 +1,5 @@
 """One thread, two threads; shares in percent."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.plurals import counted, percent

@@ -1,7 +1,5 @@
 """Sections of several types: `type` chooses the keys, and errors name the type that has a key."""
 
-from __future__ import annotations
-
 import jsonschema
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What a change of each key affects is stated in the schema, and nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

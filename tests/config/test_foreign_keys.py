@@ -1,7 +1,5 @@
 """Keys of other trainers: the key that means the same here, or a reason why there is none; never a guess."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers over each other: a nearer key takes the place of the farther ones that it replaces."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files in another trainer's names: keys that are translated, and keys that are kept from a profile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of other trainers' names: what they advise exists, and what they refuse does not."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 from neobert.config import Origin, all_keys, load_document, parse_overrides, resolve

@@ -1,7 +1,5 @@
 """Paths of a run file are relative to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

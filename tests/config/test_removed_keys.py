@@ -1,7 +1,5 @@
 """Keys that were removed: a run file that has one is refused, a config that was stored with one is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.config import ConfigError, all_keys, from_dict, to_dict

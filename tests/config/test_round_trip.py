@@ -1,7 +1,5 @@
 """Dump, load, dump: one configuration, one text, one digest."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, fields
 from datetime import date

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from neobert.config import load_document, resolve

@@ -1,7 +1,5 @@
 """Hydration accepts, rejects and builds what pydantic does in strict JSON mode."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Modules of the project as syntax trees, parsed once for all tests of their text."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """What people copy into their CI works as it is written."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

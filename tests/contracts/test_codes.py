@@ -1,7 +1,5 @@
 """A code means one thing, whoever raises it: the trainer, or a rule whose page it leads to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

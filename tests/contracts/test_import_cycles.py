@@ -1,7 +1,5 @@
 """No module imports itself by way of others, also not inside functions: each can be read by itself."""
 
-from __future__ import annotations
-
 from graphlib import CycleError, TopologicalSorter
 
 import grimp

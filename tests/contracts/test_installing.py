@@ -1,7 +1,5 @@
 """Every hint that says what to install says the same, and what it says can be typed anywhere."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable

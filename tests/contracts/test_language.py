@@ -1,7 +1,5 @@
 """Banned words: messages, help, docs, comments and docstrings are in plain technical English."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

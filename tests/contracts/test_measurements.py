@@ -1,7 +1,5 @@
 """Every measurement that is kept is named on a page, and the pages say what some of them say."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

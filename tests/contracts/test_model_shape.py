@@ -1,7 +1,5 @@
 """The plan and the rules ask a `ModelShape`, so they hold for every model family."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What the pages promise is there: files, commands, make targets, and what the README shows."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib import import_module

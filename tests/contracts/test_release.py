@@ -1,7 +1,5 @@
 """The version is written in one place, and workflows run what the Makefile has."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation: links lead somewhere, commands work as written, the reference covers the code."""
 
-from __future__ import annotations
-
 import ast
 import html
 import importlib.util

@@ -1,7 +1,5 @@
 """Only `neobert/tasks` names a task: rules, plan, kernels and families ask what a task does."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

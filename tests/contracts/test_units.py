@@ -1,7 +1,5 @@
 """Powers of two are MiB and GiB everywhere: the label GB hid the fault that this project exists for."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A small text, a tokenizer trained on it, and configurations that prepare it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace

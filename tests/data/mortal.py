@@ -1,7 +1,5 @@
 """An encoder that kills its process; in a file of its own, since each process imports the file."""
 
-from __future__ import annotations
-
 import os
 import signal
 

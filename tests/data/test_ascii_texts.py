@@ -1,7 +1,5 @@
 """A tokenizer of texts in ASCII has the tokens of the whole one, or is left out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Those that wait for the process that prepares believe in it as long as it shows progress."""
 
-from __future__ import annotations
-
 import os
 import time
 

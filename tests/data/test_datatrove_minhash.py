@@ -1,7 +1,5 @@
 """The example that removes near-copies with datatrove finds those that are planted, and prepares the rest."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The step of a datatrove pipeline writes what `data prepare --part` writes of the same text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The two commands of this room."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

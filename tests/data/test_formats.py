@@ -1,7 +1,5 @@
 """Formats of text: each is read or refused by a sentence of its own, with the command that converts it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Texts framed as GPT-2, Llama, RoBERTa or BERT frame them, or not at all: segments, pieces, pairs, rows."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

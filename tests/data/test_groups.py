@@ -1,7 +1,5 @@
 """Examples of several segments: each text once, in bounds of its own, and no example in two microbatches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Text and tokenizers by name, where the hub does not answer."""
 
-from __future__ import annotations
-
 import logging
 import socket
 

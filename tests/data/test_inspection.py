@@ -1,7 +1,5 @@
 """What is found in prepared text: nothing where it is sound, and each thing that is wrong by itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

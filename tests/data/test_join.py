@@ -1,7 +1,5 @@
 """Parts of a text joined: the text of one preparation, for the data of every kind of task."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A text in several stores reads as the same text in one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

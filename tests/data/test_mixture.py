@@ -1,7 +1,5 @@
 """Mixtures of corpora: proportions, one order for all ranks, and a resume from any cursor."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

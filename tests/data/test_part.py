@@ -1,7 +1,5 @@
 """One part of a text: written once, verified, and repeated alone after a kill."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

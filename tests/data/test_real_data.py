@@ -1,7 +1,5 @@
 """Real text and a real tokenizer, from the folder that NEOBERT_TEST_DATA names."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """Joined parts in an object store, moto's S3 on loopback: throttled, truncated, replaced and lost objects."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

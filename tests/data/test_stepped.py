@@ -1,7 +1,5 @@
 """Mixtures whose steps read one corpus each: shares, order, sizes, and resumes at any microbatch."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """The threads behind the streams: errors come back, none is left behind."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

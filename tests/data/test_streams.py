@@ -1,7 +1,5 @@
 """The streams of microbatches, over every kind of text: the same order whoever reads it, from wherever."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

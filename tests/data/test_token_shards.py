@@ -1,7 +1,5 @@
 """Token ids of datatrove train as the text that they were made from, and files that cannot are refused."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokenizers that are trained here: what they keep of a text, and that they are always the same."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Windows of packed text: any cursor resumes the order, with the packer that the run started with."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of token ids as datatrove writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

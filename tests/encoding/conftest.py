@@ -1,7 +1,5 @@
 """A small model folder with a tokenizer, and the embeddings of its texts one at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path

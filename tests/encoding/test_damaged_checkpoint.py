@@ -1,7 +1,5 @@
 """A checkpoint given by its path: its model files are verified where it is read, and nothing else is."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

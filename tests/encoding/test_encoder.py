@@ -1,7 +1,5 @@
 """The encoder against the model's own forward, one padded text at a time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """sentence-transformers without padding, on a stand-in for FlashAttention: each text is encoded by itself."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

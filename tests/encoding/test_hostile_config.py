@@ -1,7 +1,5 @@
 """A config.json from outside: wrong values are one sentence, and no model of another size is built."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

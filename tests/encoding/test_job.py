@@ -1,7 +1,5 @@
 """Jobs that encode files: formats, shares of several processes, continuation after a kill."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Late interaction: a model folder is trained, saved and read again by sentence-transformers' own classes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Prompts of model folders, as sentence-transformers applies them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

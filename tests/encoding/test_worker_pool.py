@@ -1,7 +1,5 @@
 """Worker processes end with the process that started them, and with the block that failed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """A tiny encoder and small copies of labelled data."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

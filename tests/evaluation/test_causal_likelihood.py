@@ -1,7 +1,5 @@
 """Log-likelihoods of a causal model against transformers, one text at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

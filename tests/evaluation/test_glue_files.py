@@ -1,7 +1,5 @@
 """Readers of GLUE's files, and the counts that decide whether scores compare."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The conductor of GLUE: order, warm starts, continuation, summary; and one real run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pseudo-log-likelihoods against one masked token at a time, BLiMP's rules, and continuation."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

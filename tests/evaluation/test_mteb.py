@@ -1,7 +1,5 @@
 """The mteb suite: every kind of task on built-in data, estimates and averages."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Partial and finished results of one model are not taken as those of another, through the commands."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Key words masked at the end of long documents: found by a model that copies them, and by no other."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from dataclasses import astuple

@@ -1,7 +1,5 @@
 """Retrieval on BEIR folders: readers, metrics against their definitions, search, continuation."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """Correlation of similarities with scores of pairs, from a table through the command line."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SuperGLUE as published, AllNLI, and data sets in the layout of the Hub, with rows of our own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small model and a tokenizer for the folders under test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

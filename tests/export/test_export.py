@@ -1,7 +1,5 @@
 """Exports in every format: each folder gives what the model gives, and one that does not is removed."""
 
-from __future__ import annotations
-
 import ast
 import json
 import runpy

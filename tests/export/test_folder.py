@@ -1,7 +1,5 @@
 """A folder loads through transformers' own front doors, here and where the project is not installed."""
 
-from __future__ import annotations
-
 import ast
 import json
 import logging

@@ -1,7 +1,5 @@
 """The two layouts, there and back, bit by bit; and loading either, strictly."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights that are written a file at a time load as those written at once."""
 
-from __future__ import annotations
-
 import weakref
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Text from outside in a model card is shown as it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.export.markdown import escaped

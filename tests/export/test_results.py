@@ -1,7 +1,5 @@
 """Figures in the model card: the run's own, those of `evaluate`, and texts from outside that must not act."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

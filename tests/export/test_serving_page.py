@@ -1,7 +1,5 @@
 """The export and the server of docs/serving.md, which answers with the scores of `predict`."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -6,8 +6,6 @@ writes NAME.json beside this file, or into --folder: the facts, and how they wer
 folders are replaced. What is being measured goes to standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

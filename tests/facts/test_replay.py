@@ -1,7 +1,5 @@
 """Recorded facts of real machines: judged here they give the verdict of there; altered, another."""
 
-from __future__ import annotations
-
 import copy
 import json
 import time

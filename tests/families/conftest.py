@@ -1,7 +1,5 @@
 """Tiny runs of each model family."""
 
-from __future__ import annotations
-
 from tests.training.conftest import corpus, exact, killed_run, make_run, run
 
 __all__ = ["corpus", "exact", "killed_run", "make_run", "run"]

@@ -1,7 +1,5 @@
 """Config values of released encoders, and small ones that keep their structure."""
 
-from __future__ import annotations
-
 WINDOW = 16
 BERT = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 DISTILBERT = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}

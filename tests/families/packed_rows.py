@@ -1,7 +1,5 @@
 """Packed rows of a model of transformers, and what each of their documents is alone."""
 
-from __future__ import annotations
-
 import torch
 
 from neobert.families.hf.attention import attending

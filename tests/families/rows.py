@@ -1,7 +1,5 @@
 """Rows and keys of each task, and a tokenizer for them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

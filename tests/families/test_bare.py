@@ -1,7 +1,5 @@
 """Encoders without a head: built, loaded below and without a head, and weights that do not train."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

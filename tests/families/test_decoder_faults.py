@@ -1,7 +1,5 @@
 """Probes of attention on causal models of transformers: sound ones pass, and each planted fault is named."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Parameters, FLOPs and activations of released causal models, by their sizes alone."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

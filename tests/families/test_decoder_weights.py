@@ -1,7 +1,5 @@
 """Headers of the weights of causal models, before a launch: what fits, and what the trainer would refuse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file

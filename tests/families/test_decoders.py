@@ -1,7 +1,5 @@
 """Causal models of transformers: each document is what it is alone, and no later token matters."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Encoders of transformers: trained, resumed to the last bit, exported, and refused where they cannot run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A compiled step of a transformers encoder has the losses of the eager one, in one graph or by blocks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Packed documents of transformers' encoders: each has the hidden states that it has alone."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

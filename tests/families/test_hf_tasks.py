@@ -1,7 +1,5 @@
 """Every task on every transformers encoder: trained from a checkpoint, with an adapter, and encoded."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

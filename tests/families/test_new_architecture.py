@@ -1,7 +1,5 @@
 """A new transformers architecture: the schema names it, and a head that it does not state is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import get_args

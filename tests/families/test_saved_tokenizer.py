@@ -1,7 +1,5 @@
 """A tokenizer that transformers would read from a checkpoint as another one is refused."""
 
-from __future__ import annotations
-
 import pytest
 from transformers import Qwen2Tokenizer
 

@@ -1,7 +1,5 @@
 """Shapes against what transformers builds and torch counts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Losses of answers and of choices, over packed and padded rows: those of transformers' own models."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering

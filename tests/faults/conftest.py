@@ -1,7 +1,5 @@
 """What the fault tests share: a script in a process of its own, and runs like those of `tests/training`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

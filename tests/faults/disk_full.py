@@ -6,8 +6,6 @@ FOLDER gets a file system of its own in memory, in the mount namespace of this p
 object.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

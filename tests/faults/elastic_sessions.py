@@ -6,8 +6,6 @@ Prints a JSON object: for the undisturbed run, the elastic one, and those with a
 the sample ids of every step. All but the undisturbed one continue from copies of the same first session.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

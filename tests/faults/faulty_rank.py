@@ -1,7 +1,5 @@
 """A rank of the distributed probe that is not what it should be: FAULT says how, on rank 1 alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

@@ -6,8 +6,6 @@ Prints a JSON object: for every point the signal that ended the run, the step th
 and whether the resumed run's metrics are those of a run that was never disturbed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

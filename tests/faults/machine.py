@@ -1,7 +1,5 @@
 """A machine that says of itself what a test has it say: recorded facts in place of the probes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

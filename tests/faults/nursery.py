@@ -3,8 +3,6 @@
 Only a process without other threads may do so, which a test runner is not: the scripts beside this file are.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

@@ -7,8 +7,6 @@ python -m tests.faults.pairs_of_ranks FOLDER
 Prints a JSON list: what differs from the state at the save, for each pair.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 PLANTED holds one fault for each session of the run, in order: what happens, on which rank, at which step.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

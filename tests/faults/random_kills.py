@@ -7,8 +7,6 @@ At its end its metrics are, to the last bit and line for line, those of the undi
 object; exits 1 where one kill did not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 python -m tests.faults.sharded_adapters FOLDER
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

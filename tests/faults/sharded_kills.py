@@ -7,8 +7,6 @@ unfinished save is taken for one. Each run is resumed until it gets through: its
 undisturbed run, to the last bit. Prints one JSON object; exits 1 where one kill did not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ python -m tests.faults.sharded_sessions FOLDER
 Prints a JSON object: for every way the losses of the steps after the change, and what the checkpoints hold.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

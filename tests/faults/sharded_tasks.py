@@ -7,8 +7,6 @@ object: for each pair the exit codes, and the largest relative difference of los
 evaluations from those of one rank. Exits 1 where a pair fails.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -6,8 +6,6 @@ The last rank dwells in the phase until the request has come; a control dwells n
 gets through. Every rank is asked twice, as a scheduler does.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """A run on 4, 2 and 4 ranks that keeps its step: it sees the same samples, and comes to the same losses."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.elastic_sessions import END, SESSIONS

@@ -1,7 +1,5 @@
 """F1: the run that this project exists for, in its own trainer's names, on top of a production profile."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

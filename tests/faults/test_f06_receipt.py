@@ -1,7 +1,5 @@
 """F6: what changed after a receipt was issued. `train` refuses and names it; unchanged, it goes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """F7: a check that throws, hangs or has nothing to go by is unknown, with exit code 3 and never a pass."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """F9: a flash kernel that is missing, or does not import, stops the run; nothing slower takes its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

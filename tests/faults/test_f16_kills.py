@@ -1,7 +1,5 @@
 """F16: SIGKILL at every point of a save, and at random times. It costs the steps since the last save."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.kill_points import POINTS

@@ -1,7 +1,5 @@
 """F17: any bit, any length, any file of a checkpoint. What is damaged is found, and an older one is used."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

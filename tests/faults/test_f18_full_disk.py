@@ -3,8 +3,6 @@
 Where this process may not mount one, `tests/training/test_faults.py` still has the kernel refuse a file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """F18, before the run: a disk that is too small is refused, on a real one where this user may mount it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

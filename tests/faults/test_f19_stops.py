@@ -1,7 +1,5 @@
 """F19: asked to stop in any phase, on one process and on two, a run saves and asks to be queued again."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.stops import NOWHERE, PLACES

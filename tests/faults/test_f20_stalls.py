@@ -1,7 +1,5 @@
 """F20: a stopped rank, a held interpreter, data that never come: seen from outside, and ended."""
 
-from __future__ import annotations
-
 import pytest
 
 from launcher.process.process_tree import end_orphans

@@ -1,7 +1,5 @@
 """F21: a loss that is no number, or leaps: all ranks stop before the optimizer, and nothing bad is saved."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """F22: resumed twice, with other workers, from a stream: the same samples, to the last bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """F23: a bad shard, an id beyond the vocabulary, a cut file, one very long document: found before step 1."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """F24: a rank that sends a wrong value, has another config or other code, or does not come, is named."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """F25: 21,504 MiB are 21.00 GiB wherever they are told, and memory that is in use already stops the run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

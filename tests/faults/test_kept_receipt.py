@@ -1,7 +1,5 @@
 """A run that was rehearsed: the same command starts without another rehearsal, and only the same one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 The faults themselves are planted in `tests/rehearsal`; here is what a command makes of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

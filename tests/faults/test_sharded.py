@@ -1,7 +1,5 @@
 """A run in parts over two processes, gone on from in parts, whole, on one: or refused with the reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.sharded_sessions import CHANGE_AT, CHANGES, END

@@ -1,7 +1,5 @@
 """A causal model with random weights and a chat template, small enough to answer at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`chat` by its real command: history, a terminal, Ctrl-C, a server, and what it refuses."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`export` of a causal run: the mean of checkpoints in bf16, with what a library needs to chat with it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

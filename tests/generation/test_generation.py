@@ -1,7 +1,5 @@
 """`evaluate generation`: greedy continuations of prompts and conversations, and prompts that are wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

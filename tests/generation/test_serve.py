@@ -1,7 +1,5 @@
 """`serve`: what the server of transformers is started with."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

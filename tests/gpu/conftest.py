@@ -1,7 +1,5 @@
 """What the tests of a CUDA device share."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from contextlib import contextmanager

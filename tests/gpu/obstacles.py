@@ -1,7 +1,5 @@
 """Why kernels cannot run on this machine's GPU, for marks that skip."""
 
-from __future__ import annotations
-
 import torch
 
 from neobert.config import from_dict

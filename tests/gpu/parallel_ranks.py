@@ -1,7 +1,5 @@
 """One rank of a short run on a GPU: `parallel_ranks.py RUN_DIR`. Rank 0 writes what came of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

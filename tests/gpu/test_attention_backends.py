@@ -1,7 +1,5 @@
 """The packed attention kernels of a CUDA device: types, graphs, records. Numerics: `test_validate_gpu`."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

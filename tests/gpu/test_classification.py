@@ -1,7 +1,5 @@
 """Classification on a CUDA device: the losses of fp32 on the CPU, packed and padded, also after a resume."""
 
-from __future__ import annotations
-
 import json
 import random
 

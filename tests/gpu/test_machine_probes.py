@@ -1,7 +1,5 @@
 """The probes of a real machine with GPUs: what they find agrees with torch, and a planted tenant is found."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

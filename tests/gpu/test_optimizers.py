@@ -1,7 +1,5 @@
 """Muon and its clip on a CUDA device: torch's update, no wait for the device, the logits of fp32."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 

@@ -1,7 +1,5 @@
 """Two GPUs against one: the same microbatches a step give the same losses, on every kernel, in both modes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 `pytest -s tests/gpu/test_parallel_points.py` prints a table.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

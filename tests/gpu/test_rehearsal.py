@@ -3,8 +3,6 @@
 `NEOBERT_GPU_REPORTS` names a folder that the production shape's report and facts are kept in.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A snapshot on a GPU: what it holds is what was there, however soon the optimizer writes over it."""
 
-from __future__ import annotations
-
 import torch
 
 from neobert.training.checkpoint.tensors import Snapshot

@@ -1,7 +1,5 @@
 """Native sparse attention by flash-linear-attention's kernels: sound, and each planted fault is found."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Two GPUs, one of which hangs or is lost: named, dumped, begun again, with NCCL waiting on the device."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Times on a CUDA device: nothing waits for them, parts sum to the step, and the speed is the true one."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

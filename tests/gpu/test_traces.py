@@ -1,7 +1,5 @@
 """Traces on a card: kernels are in the profile, allocations in the snapshot, and recording ends."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

@@ -1,7 +1,5 @@
 """The training step on a CUDA device: the same losses on every kernel, one graph, no wait for the device."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The numerical suite on a CUDA device: every kernel is sound, and the faults planted in it are seen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A trainer that waits for its start has imported torch and its compiler, and takes no memory of a device."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Checkpoints from anybody: they run no code, nothing outside of them is read, an error is one sentence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A terminal, a file system or a clock that changes while a run trains: the run ends as documented."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

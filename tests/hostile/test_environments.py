@@ -1,7 +1,5 @@
 """Surroundings that nobody planned for: each ends in the right code and one sentence, or changes nothing."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """A history of days: what reads it keeps what it needs, and no more."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Callable

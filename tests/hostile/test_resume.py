@@ -1,7 +1,5 @@
 """Run directories that people have rearranged: a launch resumes the verified checkpoint, or is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Text from outside, in every command and format: what is printed only prints, in lines that are ours."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

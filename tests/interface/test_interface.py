@@ -1,7 +1,5 @@
 """The Python interface: a run from its config to its predictions, as the commands do it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

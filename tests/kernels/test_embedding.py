@@ -1,7 +1,5 @@
 """The lookup against torch's own: the same bits, whole in every graph."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The chunked decoder and cross-entropy against the whole one, on a CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Triton kernels compiled at the same time, with a stand-in for Triton's launcher."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from types import ModuleType, SimpleNamespace

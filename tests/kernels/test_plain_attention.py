@@ -1,7 +1,5 @@
 """The plain reference against loops over queries, heads and keys; and kernels against the reference."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What the operators tell a compiler, shapes and types of results and gradients: no device, no triton."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode

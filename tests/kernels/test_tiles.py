@@ -1,7 +1,5 @@
 """The tables that the attention programs walk: every row in one tile, every tile within one segment."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

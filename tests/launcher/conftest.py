@@ -1,7 +1,5 @@
 """Commands in this process and in real children; a trainer that only pretends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -46,12 +44,12 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.out)
 
-    def passed(self) -> Answer:
+    def passed(self) -> Self:
         """Return this answer. Raises AssertionError where the exit code is not 0, with all that was said."""
         assert self.code == 0, self.out + self.err
         return self
 
-    def refused(self, code: int, *words: str) -> Answer:
+    def refused(self, code: int, *words: str) -> Self:
         """Return this answer. Raises AssertionError without the exit code, or the words on standard error."""
         assert self.code == code, self.out + self.err
         assert [each for each in words if each not in self.err] == [], self.err

@@ -1,7 +1,5 @@
 """A child that pretends to measure: it starts one of its own, leaves a folder, and waits to be ended."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

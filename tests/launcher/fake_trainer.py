@@ -1,7 +1,5 @@
 """A trainer that pretends: it writes what the real one writes, and ends as FAKE_TRAINER says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

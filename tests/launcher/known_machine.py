@@ -1,7 +1,5 @@
 """Answers of this machine about its GPUs, asked once: the children cost more than the rest of a preflight."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Folders of transformers models, without torch: settings, a tokenizer, and headers of weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

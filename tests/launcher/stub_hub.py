@@ -1,7 +1,5 @@
 """A model hub on loopback: repositories at commits, with branches that can move."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

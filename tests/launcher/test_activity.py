@@ -1,7 +1,5 @@
 """The line about work that takes seconds: shown on a terminal only, and gone afterwards."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

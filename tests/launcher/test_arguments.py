@@ -1,7 +1,5 @@
 """Every spelling of a config file and of an override means the same."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which launch may take over a run directory, and what a launch does that was replaced."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sys

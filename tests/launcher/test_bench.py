@@ -1,7 +1,5 @@
 """`bench`: which differences it takes, what it says, and two real arms on this CPU."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

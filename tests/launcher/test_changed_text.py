@@ -1,7 +1,5 @@
 """Files of a finished run's text that have changed since."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `NEOBERT_UPDATE_SNAPSHOT=1 pytest tests/launcher/test_cli_surface.py` writes it anew.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands that tell: profiles, rule, explain, schema, plan; and those whose work a child does."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Two runs side by side: keys with their origins, and metrics where both have seen as much."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

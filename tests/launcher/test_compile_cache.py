@@ -1,7 +1,5 @@
 """The folder of compiled graphs: whose it is, and which code it belongs to."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

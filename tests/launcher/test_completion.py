@@ -1,7 +1,5 @@
 """What a shell is told when someone presses Tab, asked as bash asks."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

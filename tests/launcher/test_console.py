@@ -1,7 +1,5 @@
 """Closed pipes, full disks, Ctrl-C, faults of our own: no traceback, and the right code."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`init --from MODEL --context N`: rotary base, batch and documents of longer rows, or a refusal."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

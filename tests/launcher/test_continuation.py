@@ -1,7 +1,5 @@
 """Whether there is anything left to do for a run that is launched again, and what is read to know."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

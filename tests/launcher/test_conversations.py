@@ -1,7 +1,5 @@
 """Conversations: run files that are written for them, and reports that show their supervised text."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

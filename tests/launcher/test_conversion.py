@@ -1,7 +1,5 @@
 """Arguments converted without pydantic are what typer makes of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The end that is known beforehand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run for a CPU sees no GPU, and nothing that is started for it does."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

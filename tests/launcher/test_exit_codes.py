@@ -1,7 +1,5 @@
 """Bad input: one clear message, the right exit code, the same one in every format, and no traceback."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

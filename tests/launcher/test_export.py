@@ -1,7 +1,5 @@
 """`export` on the command line: what it takes, what it refuses before a child starts, what it prints."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

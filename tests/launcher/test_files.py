@@ -1,7 +1,5 @@
 """Hints of files that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import nullcontext

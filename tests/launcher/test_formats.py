@@ -1,7 +1,5 @@
 """What machines read: the published shapes, and escapes that survive any text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

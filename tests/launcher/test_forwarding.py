@@ -1,7 +1,5 @@
 """Signals of a launch: what they mean before there is a trainer, beside it, and after it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

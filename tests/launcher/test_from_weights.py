@@ -1,7 +1,5 @@
 """`init --from` and `train --from`: a run file of few keys for a model and a text, or a refusal."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A model of the Hub, trained by one command: the run starts from its weights."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

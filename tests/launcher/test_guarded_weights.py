@@ -1,7 +1,5 @@
 """Checks of weights from elsewhere: special tokens, positions and head, and what each hint leads to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

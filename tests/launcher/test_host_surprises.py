@@ -1,7 +1,5 @@
 """What a host has in store besides its size: a quota, a clock, a forgotten config file, another CUDA."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

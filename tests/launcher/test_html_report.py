@@ -1,7 +1,5 @@
 """`report`: the page of a run, of damaged runs, and of runs that try to break out of it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Models by their name on a hub: pinned to a commit, downloaded once, found again without a connection."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

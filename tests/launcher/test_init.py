@@ -1,7 +1,5 @@
 """`init`: a run file that lints clean for every answer, written once, and never over another file."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

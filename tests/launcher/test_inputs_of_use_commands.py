@@ -1,7 +1,5 @@
 """Inputs of `encode` and `evaluate` that are not there: refused before a child process imports torch."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """The second node of a run: it knows its number, and waits for what the first one has checked."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

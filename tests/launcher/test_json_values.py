@@ -1,7 +1,5 @@
 """Values of JSON from files: what counts as a count, a number, texts, an object."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.runfiles.json_values import is_count, is_number, is_texts

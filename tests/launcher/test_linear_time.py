@@ -1,7 +1,5 @@
 """Time of `lint` on hostile files: in proportion to their size."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """`lint`: which files, which rules, in which order, and fixes that change nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Commands on folders and files of text: what is read, what is left out, and what cannot be read."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

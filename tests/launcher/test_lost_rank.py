@@ -1,7 +1,5 @@
 """Which rank of several was lost, by what torchrun leaves in its log."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

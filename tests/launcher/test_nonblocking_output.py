@@ -1,7 +1,5 @@
 """Output to readers that take nothing, that are slow, or that went away."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

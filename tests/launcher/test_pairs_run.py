@@ -1,7 +1,5 @@
 """Pairs from a table to a search: `init`, `train`, `encode --index` and `search`, in an empty folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run files of pairs: microbatches that the table fills, and positions, rate and pooling of the weights."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`--parallel`: points that train at the same time, their devices and cores, and their stops."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

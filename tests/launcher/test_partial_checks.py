@@ -1,7 +1,5 @@
 """Findings on a file of another trainer: only about what the file itself says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

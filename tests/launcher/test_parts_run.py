@@ -1,7 +1,5 @@
 """A text prepared in three parts, each by two processes, trains to the losses of one preparation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

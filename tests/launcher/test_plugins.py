@@ -1,7 +1,5 @@
 """Plug-ins as `lint` and `plan` see them: read, and never run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plug-ins in whole commands: the examples of the page, refusals before a launch, resumes, exceptions."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

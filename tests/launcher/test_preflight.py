@@ -1,7 +1,5 @@
 """`preflight`: what cannot be judged is no pass; facts are judged again; a receipt says what was checked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Reasons of checks that were not run, as `preflight` prints them."""
 
-from __future__ import annotations
-
 import pytest
 
 from launcher.preflight import preflight_view

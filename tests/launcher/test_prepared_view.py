@@ -1,7 +1,5 @@
 """The summary of `data prepare`."""
 
-from __future__ import annotations
-
 from launcher.commands.data import prepared_text
 
 COUNTS = {

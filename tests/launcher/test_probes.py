@@ -1,7 +1,5 @@
 """The race of the probes, the levels, software and repository."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

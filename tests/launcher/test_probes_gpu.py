@@ -1,7 +1,5 @@
 """Probes of the GPUs: the driver's bindings, the kernel's log, a load. No GPU is needed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

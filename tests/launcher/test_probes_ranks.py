@@ -1,7 +1,5 @@
 """What ranks said, put together: worst case, senders, absence. The ranks themselves are in tests/faults."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

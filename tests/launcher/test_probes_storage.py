@@ -1,7 +1,5 @@
 """Probes of memory, disk, and what a run directory holds already."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Probes of tracker, scheduler and data."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

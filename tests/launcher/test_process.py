@@ -1,7 +1,5 @@
 """The trainer's process: its command, its signals, and what its end means."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Progress of child processes: counted there, shown in place on a terminal, and now and then in a log."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

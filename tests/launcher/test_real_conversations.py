@@ -1,7 +1,5 @@
 """Whole commands on conversations: what is refused, trained, exported and talked to."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole commands with the real trainer: stopped or killed and resumed, a run reads as one that was not."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

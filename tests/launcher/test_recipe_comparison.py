@@ -1,7 +1,5 @@
 """The comparison of low precision with bf16: what it is compared with, and a process that ends early."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

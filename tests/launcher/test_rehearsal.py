@@ -1,7 +1,5 @@
 """The rehearsal from outside: real children that are killed and start again, hang, die, or stand still."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Every input of a rehearsal changes the digest of its kind, and a new terminal changes none."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

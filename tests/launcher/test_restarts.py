@@ -1,7 +1,5 @@
 """Which failures are tried again, how often, and what the run ends with otherwise."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

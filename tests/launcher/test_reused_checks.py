@@ -1,7 +1,5 @@
 """Which checks of an earlier receipt stand for those of today."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

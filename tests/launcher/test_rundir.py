@@ -1,7 +1,5 @@
 """The run directory: one launch at a time, nothing deleted, and everything a later reader needs."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

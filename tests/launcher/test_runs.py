@@ -1,7 +1,5 @@
 """The table of runs: states, losses and the best evaluation; one row for whatever else lies there."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

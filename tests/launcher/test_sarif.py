@@ -1,7 +1,5 @@
 """SARIF against the parts of the 2.1.0 standard that a report uses: closed objects, required keys."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """`train --search`: the space, what is checked before the first trial, and which trials are trained."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

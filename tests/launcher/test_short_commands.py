@@ -1,7 +1,5 @@
 """`pretrain`, and weights, batch size and steps given next to a run file."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The batch script of `submit`, run with a launcher and a scheduler that pretend."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Questions and choices from a table to predictions: `init`, `train` and `predict` in an empty folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

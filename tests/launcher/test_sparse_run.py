@@ -1,7 +1,5 @@
 """A model with native sparse attention by the command line: started, killed, resumed, scored, exported."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """`bench speedrun`: its rules, its test, and its record."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

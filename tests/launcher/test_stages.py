@@ -1,7 +1,5 @@
 """`train --stages`: a run is judged at the steps that were named, and stopped where one of them fails."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

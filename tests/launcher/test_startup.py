@@ -1,7 +1,5 @@
 """What the launcher imports, and how much. `benchmarks/startup.py` measures the time that it takes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A command that is ended from outside: its code, what it says, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

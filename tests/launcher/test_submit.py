@@ -1,7 +1,5 @@
 """`submit`: what it checks here, what it writes, and how it queues."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sessions of a child that is quick to start: what is tried again, what is not, and what is left of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`train --sweep`: the points, what is checked before the first, and what becomes of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

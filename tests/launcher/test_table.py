@@ -1,7 +1,5 @@
 """Tables on terminals of every width, and without one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Findings on a terminal: hierarchy, the whole value underlined, what can be fixed, colours on request."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

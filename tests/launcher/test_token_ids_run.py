@@ -1,7 +1,5 @@
 """Token ids of datatrove train to the losses of their text, and those of another tokenizer are refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

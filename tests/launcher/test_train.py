@@ -1,7 +1,5 @@
 """`train` as people run it: in children, with a trainer that pretends, up to the exit code."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Two nodes on this host, the second one first: its ranks are those of its number all the same."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """`validate-gpu`: from what the children say to a verdict, and the real suite on a CPU."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

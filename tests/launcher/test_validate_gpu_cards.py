@@ -1,7 +1,5 @@
 """`validate-gpu` without a profile: the run of the visible GPU, by a pretended NVML."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

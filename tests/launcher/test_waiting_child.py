@@ -1,7 +1,5 @@
 """A trainer that imports its packages during preflight: what it may do until then, how its wait ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run leaves is read while it is written: torn lines, cut files, missing files."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The live view of a run: what it shows, on terminals of any size, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """What is a stall and whose: by the heartbeats alone, on a clock that the test turns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

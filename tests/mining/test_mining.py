@@ -1,7 +1,5 @@
 """Hard negatives: equal to those of sentence-transformers, without planted copies and answers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

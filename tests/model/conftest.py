@@ -4,8 +4,6 @@ It shares nothing with the model but the tensors' names: complex rotation, one h
 that says who may see whom.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The heads' losses under transformers' Trainer, whose steps may be accumulated from several batches."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

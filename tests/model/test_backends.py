@@ -1,7 +1,5 @@
 """Which attention kernel is legal where, and what is said where it is not."""
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """Tracing packed rows; test_record.py traces padded ones. tests/gpu has the compiled kernels."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

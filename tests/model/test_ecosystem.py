@@ -1,7 +1,5 @@
 """Input under transformers' names, and attention functions of its registry."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

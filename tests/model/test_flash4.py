@@ -1,7 +1,5 @@
 """The operator around FlashAttention 4, with plain attention in the package's place."""
 
-from __future__ import annotations
-
 import sys
 import types
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """torch's flex_attention with a mask of documents, held against segmented SDPA. Its gradients need a GPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention

@@ -1,7 +1,5 @@
 """The masked-language-model loss and the classifier."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Segments do not see each other, to the bit. Planted leaks: `probes/test_faults`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Padded rows: what an attention_mask may be, what attention probabilities are, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

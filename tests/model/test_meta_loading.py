@@ -4,8 +4,6 @@ The published NeoBERT keeps its rotations in a buffer that is not saved, `freqs_
 model on the meta device and fills what the checkpoint holds: this buffer becomes uninitialised memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Export to ONNX by way of TorchScript (`dynamo=False`)."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The model against a float64 implementation that shares nothing with it: forward, gradients, faults."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

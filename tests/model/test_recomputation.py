@@ -1,7 +1,5 @@
 """Recomputing blocks in the backward pass changes memory, and no gradient."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What the record of attention kernels says: eager, traced, recomputed, and where one block differs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Names, sizes, initial values, tying, the configuration, and starting without memory."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 

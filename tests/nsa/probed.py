@@ -1,7 +1,5 @@
 """The probes of native sparse attention by their subjects, and those that a planted fault fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

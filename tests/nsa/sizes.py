@@ -1,7 +1,5 @@
 """Small models with native sparse attention, and packed rows for them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The family: shape, names of weights, packed documents, and what it refuses."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

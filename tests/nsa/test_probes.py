@@ -1,7 +1,5 @@
 """Each planted fault of the attention is found by the probe of its property; a sound one passes all."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The reference against the definition token by token, and against flash-linear-attention where it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Metrics of gates and selection, and the guard over them."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The evaluation on what the training step runs on: the same loss as eager, and nothing compiled twice."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The runner of the kernels against the model's own forward, with plain formulas in the kernels' places."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

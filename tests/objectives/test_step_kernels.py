@@ -1,7 +1,5 @@
 """Which kernels run a step is decided once, by what the config, the device and the packages allow."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import types

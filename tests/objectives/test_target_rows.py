@@ -1,7 +1,5 @@
 """Room for the targets: enough for all but one microbatch in a billion, and never too little."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

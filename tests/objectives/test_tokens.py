@@ -1,7 +1,5 @@
 """The loss is the same however it is computed: masked or full logits, packed or padded, whole or in parts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

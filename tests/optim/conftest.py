@@ -1,7 +1,5 @@
 """A NeoBERT of two blocks, and packed documents for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

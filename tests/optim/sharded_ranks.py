@@ -1,7 +1,5 @@
 """What each of two ranks runs: a model spread over them by fully_shard against the same model whole."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every parameter is in one group, and only matrices that are no embeddings decay."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Stacked weights come apart where the model reads them apart, and come together again."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

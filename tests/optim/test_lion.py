@@ -1,7 +1,5 @@
 """Lion against its published update, in fp64."""
 
-from __future__ import annotations
-
 import torch
 
 from neobert.optim.lion import Lion

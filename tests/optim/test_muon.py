@@ -1,7 +1,5 @@
 """One optimizer: Muon's update for the matrices of the blocks, AdamW's for the rest."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

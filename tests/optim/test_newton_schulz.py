@@ -1,7 +1,5 @@
 """The batched iteration is torch's, matrix by matrix."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.optim import Muon

@@ -1,7 +1,5 @@
 """Attention logits are measured within documents, and heads above the threshold are cut down to it."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """The optimizer gets the rate that the plan showed, one optimizer step at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

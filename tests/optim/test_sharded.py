@@ -1,7 +1,5 @@
 """Weights spread over two ranks by FSDP2 get the update that they get whole."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wheel is installed next to distributions that own `launcher`, `profiles` and `validators`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

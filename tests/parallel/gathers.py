@@ -1,9 +1,8 @@
 """The largest message that ranks send to each other."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from threading import Thread
+from typing import Self
 from unittest import mock
 
 from torch import Tensor
@@ -20,7 +19,7 @@ class LargestMessage:
     def __init__(self) -> None:
         self.largest = 0
 
-    def __enter__(self) -> LargestMessage:
+    def __enter__(self) -> Self:
         real = Thread.run
 
         def run(thread: Thread) -> None:

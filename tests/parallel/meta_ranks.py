@@ -4,8 +4,6 @@ Rank 0 writes what came of each model in `DECODERS` that `MODELS` names, and of 
 `bf16`, of blocks that are gathered as they are, and in bf16.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product

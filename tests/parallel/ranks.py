@@ -6,8 +6,6 @@ The microbatches of a step are the same whatever the number of ranks: number i g
 `accumulation` of them to each. Their targets are unequally many, and one has none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

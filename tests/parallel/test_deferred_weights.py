@@ -1,7 +1,5 @@
 """Models that are built without memory for their weights hold what models with memory hold."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

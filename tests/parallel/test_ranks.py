@@ -1,7 +1,5 @@
 """Two ranks against one: the same microbatches a step give the same losses, gradients and weights."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks that wait for each other, as processes of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

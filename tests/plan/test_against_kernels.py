@@ -1,7 +1,5 @@
 """The plan's memory against what the own kernels keep, counted, and what a card reserved, measured."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan's arithmetic against the model that is trained: parameters exactly, kept activations closely."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

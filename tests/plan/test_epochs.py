@@ -1,7 +1,5 @@
 """Steps from epochs: what the plan derives from the lines of the training files, and what it assumes."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Evaluations in the plan: counted as the trainer makes them, timed where their size is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The planner and the resolver read one table: with every package installed they name the same kernels."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The plan's count of moments against the optimizer that is trained with."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.config.optimizers import OPTIMIZERS

@@ -1,7 +1,5 @@
 """What a tokenizer does to words, read from its file: the same as the library does."""
 
-from __future__ import annotations
-
 import unicodedata
 from unicodedata import normalize
 

@@ -1,7 +1,5 @@
 """Time of a step beyond the products of the model: launches, and Muon's products."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

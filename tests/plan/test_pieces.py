@@ -1,7 +1,5 @@
 """Runs that cut documents into pieces, and the steps in which they do."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.config import from_dict

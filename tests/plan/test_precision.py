@@ -1,7 +1,5 @@
 """Recipes are the values of the key."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args, get_type_hints
 

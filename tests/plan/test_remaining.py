@@ -1,7 +1,5 @@
 """The remaining part of a run that starts from a checkpoint, and the step in the name of that checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Learning rate and masking rate at their anchors, and what holds between them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

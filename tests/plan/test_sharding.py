@@ -5,8 +5,6 @@ are the head too. Qwen2.5-7B has 28 blocks of 233,057,792, a last norm of 3,584,
 152,064 x 3,584 each.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Bytes per token, and the passes that follow from them."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re

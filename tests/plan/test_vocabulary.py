@@ -1,7 +1,5 @@
 """The size of a tokenizer read from its files: what the trainer's loader makes of the same files."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

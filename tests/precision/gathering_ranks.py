@@ -3,8 +3,6 @@
 Rank 0 writes the bytes that a forward pass gathers in each, and the number of converted weights.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

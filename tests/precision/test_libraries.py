@@ -1,7 +1,5 @@
 """Libraries of low precision that no machine of this project runs: their calls, filters, order and state."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec

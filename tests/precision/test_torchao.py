@@ -1,7 +1,5 @@
 """Linear layers that torchao converts: which, with which results, and what a checkpoint has of them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

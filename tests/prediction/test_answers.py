@@ -1,7 +1,5 @@
 """Answers and choices that `predict` adds, against transformers' models: it has no pipeline for them."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import groupby

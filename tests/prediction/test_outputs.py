@@ -1,7 +1,5 @@
 """Output files of predictions: what a format cannot hold is refused by name, and nothing is left out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

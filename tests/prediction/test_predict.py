@@ -1,7 +1,5 @@
 """`predict` against the pipelines of transformers, and its files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

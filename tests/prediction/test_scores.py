@@ -1,7 +1,5 @@
 """Scores that `predict` reports where the rows have the labels of their run."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -3,8 +3,6 @@
 Needs the folder that NEOBERT_TEST_DATA names: minutes on a slow machine, so the set of each night runs it.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The suite on a CPU, over a model small enough for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention kernels that a test puts into the table."""
 
-from __future__ import annotations
-
 import torch
 
 

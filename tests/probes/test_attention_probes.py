@@ -1,7 +1,5 @@
 """Rows and weights that probes of attention are carried out on. Faults: `families/test_decoder_faults`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Probes of attention of transformers models, as `validate-gpu` and preflight run them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

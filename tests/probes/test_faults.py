@@ -1,7 +1,5 @@
 """Faults in the real model, planted from outside the suite: each is named by its rule."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Probe of the imports: an installed file that was edited by hand has another digest."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """What the probes make of paths whose faults are known to the bit: which number is told, and of what."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An entry in the table of kernels is all that a new attention kernel needs for its numerical checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

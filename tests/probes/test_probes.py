@@ -1,7 +1,5 @@
 """Each probe by itself: what it sees on a sound path, and what would otherwise let it pass for nothing."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

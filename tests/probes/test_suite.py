@@ -1,7 +1,5 @@
 """What holds the probes together: what is shared, what stands apart, where the time goes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """Labels of a target rule against the tokens of the text: shifts, and targets at the end of a text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

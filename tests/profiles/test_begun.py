@@ -1,7 +1,5 @@
 """A run that began with other values of its shipped profile continues with them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

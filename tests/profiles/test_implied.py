@@ -1,7 +1,5 @@
 """Values that a task and the length of a run imply, unless they are stated."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.config import ConfigError, to_dict

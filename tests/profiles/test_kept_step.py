@@ -1,7 +1,5 @@
 """The microbatches of a step when arguments set other numbers of ranks than the run file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Earlier versions trained lower-cased tokenizers without accents, and had no keys for either."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from neobert.config import from_dict, to_dict

@@ -1,7 +1,5 @@
 """The section `pretraining` of a profile applies to a NeoBERT from random weights, and to nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

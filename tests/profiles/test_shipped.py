@@ -1,7 +1,5 @@
 """The profiles that are shipped: locked, self-consistent, a fixed point, and what their names promise."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

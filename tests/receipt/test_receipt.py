@@ -1,7 +1,5 @@
 """The receipt covers one config for a while; anything else is refused by name."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rehearsals of a tiny run in this process, so that faults can be planted in the trainer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

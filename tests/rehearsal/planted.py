@@ -1,7 +1,5 @@
 """A rehearsal's child with a fault: `python -m planted NAME RESOLVED FOLDER`, PLANTED says which."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Attention of a task is tested by its rehearsal: planted faults are seen by name, whatever the task is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

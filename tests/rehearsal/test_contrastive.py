@@ -1,7 +1,5 @@
 """Pairs are rehearsed: a sound run passes, and a faulty second pass of a step with dropout is named."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

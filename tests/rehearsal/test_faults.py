@@ -1,7 +1,5 @@
 """Faults planted in the trainer, each seen by the check that is there for it; without them the run passes."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -1,7 +1,5 @@
 """What a process takes of its device beside the allocator, by drivers that tell more or less. No GPU."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

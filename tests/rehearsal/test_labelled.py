@@ -1,7 +1,5 @@
 """Labels of words over a new ModernBERT, whose head has logits of unit scale."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """The parts of a rehearsal: which steps, which batch, which keys, which documents."""
 
-from __future__ import annotations
-
 from dataclasses import replace as replaced
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Answers and choices are rehearsed: sound runs pass; faults are planted in tests/tasks/test_probes.py."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

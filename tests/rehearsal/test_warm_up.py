@@ -1,7 +1,5 @@
 """What a process does in advance for the run that it will train: it leaves no trace in that run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Exact search in blocks, against the whole product."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Indexes: what they hold, what is refused, continuation; the commands of docs/encoding.md."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A Slurm cluster of three virtual nodes on this machine: its own daemons, folder, ports and munge key."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

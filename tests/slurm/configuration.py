@@ -1,7 +1,5 @@
 """Files of a Slurm cluster of three virtual nodes on this machine, without a database and cgroups."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket

@@ -1,7 +1,5 @@
 """A cluster for all tests of this folder, and runs that are small enough for three nodes on two cores."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small runs as jobs, their preemptions, and what is left of them."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

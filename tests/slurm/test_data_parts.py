@@ -1,7 +1,5 @@
 """A text that is prepared in parts by an array of jobs, and joined by a job after it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

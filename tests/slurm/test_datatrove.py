@@ -1,7 +1,5 @@
 """The pipeline of datatrove that removes near-copies and prepares the rest, by its executor for Slurm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run that goes on with the nodes that it gets, by a real Slurm."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.slurm.runs import damage_of, steps_in

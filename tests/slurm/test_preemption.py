@@ -1,7 +1,5 @@
 """A run on two of three nodes that is preempted and loses a node, by a real Slurm."""
 
-from __future__ import annotations
-
 import pytest
 
 from neobert.runfiles.checkpoint.folders import checkpoint_steps

@@ -1,7 +1,5 @@
 """A run that is sharded over two nodes of two ranks each, and loses a node in a save, by a real Slurm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A sweep and a search as arrays of jobs, by a real Slurm."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Microbatches of pairs, a small BERT with dropout, and ranks as threads of this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Small chat templates, one for each behaviour of stock templates, and a tokenizer with their tokens."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

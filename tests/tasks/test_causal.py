@@ -1,7 +1,5 @@
 """Pretraining of a causal model: its labels, and runs that are killed, continued, adapted and loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 

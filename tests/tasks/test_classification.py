@@ -1,7 +1,5 @@
 """Labelled texts: from files with the quirks of real ones to a head that transformers loads."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

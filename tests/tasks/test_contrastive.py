@@ -1,7 +1,5 @@
 """Pairs: from tables of many forms to a model that sentence-transformers loads with its prompts."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The masked-LM loss next to the contrastive one: its gradient is added, over microbatches and ranks."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Rows with scores: read or refused with a sentence, trained on, and evaluated by their correlation."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Losses of scores are those of sentence-transformers; a step over ranks has the gradient of one graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

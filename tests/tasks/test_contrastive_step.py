@@ -1,7 +1,5 @@
 """A step over microbatches and ranks has the gradient of one graph over all, and planted faults do not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Columns, classes and scores inferred from tables, as people have them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Initial weights are loaded for every task, also for one that does nothing about them."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

@@ -1,7 +1,5 @@
 """The loss by position in the document: exact over chunks and ranks, and reported for rows that reach it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Choices: from the forms of SWAG, HellaSwag and ARC to a model that transformers loads."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import partial

@@ -1,7 +1,5 @@
 """What the pretraining task tells the loop about its microbatches."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Probes of tasks, on tiny models: sound ones know every answer, and each planted fault misses one."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

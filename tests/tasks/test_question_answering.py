@@ -1,7 +1,5 @@
 """Answers to questions: from the forms of SQuAD to a model that transformers loads, and its answers."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

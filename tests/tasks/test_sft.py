@@ -1,7 +1,5 @@
 """Supervised fine-tuning: runs that are killed, continued, adapted and loaded, and their generations."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Forms of conversations, and malformed ones."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

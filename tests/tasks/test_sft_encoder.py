@@ -1,7 +1,5 @@
 """Tokens of conversations: marks, control tokens, long conversations, and what is counted."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Control tokens that messages spell, as plain text, by tokenizers of each kind."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The child process that renders: templates that do not end, need memory, or are none."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

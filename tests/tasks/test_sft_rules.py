@@ -1,7 +1,5 @@
 """Faults that are planted in templates, messages and code, and the rule that finds each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any

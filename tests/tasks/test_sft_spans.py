@@ -1,7 +1,5 @@
 """Supervised text of conversations by templates of every behaviour."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

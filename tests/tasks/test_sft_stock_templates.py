@@ -4,8 +4,6 @@ NEOBERT_TEST_TEMPLATES names a folder of *.jinja files: trl ships one as trl/cha
 docs/chat-templates.md is of version 1.16.0.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

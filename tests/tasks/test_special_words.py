@@ -1,7 +1,5 @@
 """Texts that spell special tokens: plain text where a row has parts, in training and in predictions."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labelled words: from files with the quirks of real ones to a head that pipelines load."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

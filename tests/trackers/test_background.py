@@ -1,7 +1,5 @@
 """A tracker that is missing, raises or hangs: reported once, and training neither stops nor waits."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

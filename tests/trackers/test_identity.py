@@ -1,7 +1,5 @@
 """Identity of a run at its trackers: one for all sessions of a run, another one for another run."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """MLflow with its own package: the same names and values, and one run however often it is resumed."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The file for Prometheus: whole at any moment, in Prometheus' grammar, with units in the names."""
 
-from __future__ import annotations
-
 import re
 import threading
 

@@ -1,7 +1,5 @@
 """Real runs with real trackers: the same names and values as in metrics.jsonl, in a resumed run too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

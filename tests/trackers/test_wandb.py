@@ -1,7 +1,5 @@
 """Arguments and calls that Weights & Biases gets."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Tiny runs: a corpus of made-up words, a model of a few thousand parameters, a session in this process."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

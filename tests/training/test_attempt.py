@@ -1,7 +1,5 @@
 """A session that a later launch has replaced, as that of a lost node: it changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What stays, what goes, and what is best. A checkpoint that cannot go costs no run."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from dataclasses import dataclass, replace

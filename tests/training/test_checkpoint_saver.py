@@ -1,7 +1,5 @@
 """Saves beside training: what is copied, who waits for whom, and what a failed one does."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

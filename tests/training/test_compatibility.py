@@ -1,7 +1,5 @@
 """What may change between the sessions of one run, and what makes it another."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What is compiled behind the warm-up is counted and told with its reason; a planted one is seen."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

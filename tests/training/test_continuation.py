@@ -1,7 +1,5 @@
 """A run that continues another one on other text, and what it may not continue."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Counters that should stay flat: growth is logged, and growth that lasts ends a run with a checkpoint."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

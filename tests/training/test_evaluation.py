@@ -1,7 +1,5 @@
 """What an evaluation adds up to: a mean where there are targets, null where there are none."""
 
-from __future__ import annotations
-
 import math
 from contextlib import closing, nullcontext
 from types import SimpleNamespace

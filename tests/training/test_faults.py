@@ -1,7 +1,5 @@
 """What goes wrong while training stops the run with one message, and costs no checkpoint."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The guard's verdict on a device that is not waited for: updates are skipped from the bad step on."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

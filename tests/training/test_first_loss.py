@@ -1,7 +1,5 @@
 """The loss before the first step against the last evaluation of the run that the weights are from."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The folder of checkpoints: a save is there or it is not, whatever happens in the middle of it."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

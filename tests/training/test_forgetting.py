@@ -1,7 +1,5 @@
 """The loss on text that the weights were trained on before: evaluated where it is given, and warned of."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A session that is begun again goes on from the run's own checkpoint, or begins where it began."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Guesses at masked words: what is written, across a resume, and that training does not depend on them."""
 
-from __future__ import annotations
-
 import json
 import re
 

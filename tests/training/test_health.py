@@ -1,7 +1,5 @@
 """What wears a run down is said when it comes, once, and counted."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The heartbeat beside the loop: it goes on when the loop does not, and its files stay small."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

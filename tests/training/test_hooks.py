@@ -1,7 +1,5 @@
 """A hook runs on its cadence, and at the ends where it says so."""
 
-from __future__ import annotations
-
 import pytest
 from safetensors.numpy import load_file
 

@@ -1,7 +1,5 @@
 """Lines that a run leaves behind read as one history."""
 
-from __future__ import annotations
-
 import os
 import resource
 

@@ -1,7 +1,5 @@
 """A MiB is 2**20 bytes and a GiB is 1024 of them, and what is not there is not zero."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The history as tables and as a summary: what the lines hold, whoever ended the run, in bounded memory."""
 
-from __future__ import annotations
-
 import csv
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Warning of a model that has learned nothing that its evaluation shows."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Under each optimizer a run that was killed ends where the unbroken one does, to the last bit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

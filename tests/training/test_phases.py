@@ -1,7 +1,5 @@
 """Marks of progress: what is learned from the time between them, and what is not."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

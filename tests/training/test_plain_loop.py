@@ -3,8 +3,6 @@
 The loop knows torch and transformers only: one document at a time, without packing, AdamW, a cosine.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import pairwise

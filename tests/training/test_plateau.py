@@ -1,7 +1,5 @@
 """A loss that has stopped falling is named once a stretch; one that falls as losses do is not."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The order in which a model is made ready to train."""
 
-from __future__ import annotations
-
 import json
 
 from neobert.config import from_dict

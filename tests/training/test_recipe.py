@@ -1,7 +1,5 @@
 """Schedules of the recipe: killed in the middle of each and resumed, a run is the uninterrupted one."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints of version 0.2.0, whose stored configs have keys that were removed since."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Replicas are compared by a sum of bits; the flip of one in a rank of two is in `tests/faults`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

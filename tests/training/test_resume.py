@@ -1,7 +1,5 @@
 """A run that was stopped anywhere and resumed is, to the last bit, the run that was never stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A whole session in this process: what it writes, and that it writes it in the contract's words."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A request is noted once and acted on where it can be."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

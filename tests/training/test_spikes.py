@@ -1,7 +1,5 @@
 """Loss spikes: detected on the device, reported, and stopped before the optimizer."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Stacks on request, also from a thread that has never given the interpreter's lock away."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Optimizer and random state go through plain tensors and come back as they were."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

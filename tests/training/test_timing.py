@@ -1,7 +1,5 @@
 """Where the time of a step goes: parts that add up, a clock that tests turn, a collector that waits."""
 
-from __future__ import annotations
-
 import gc
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Traces of a few steps: written where the config says, dropped where a session ends before them."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

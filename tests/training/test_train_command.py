@@ -1,7 +1,5 @@
 """The trainer as a process of its own: real signals, real kills, two ranks, and its exit codes."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Situations that rules are judged in: a run file, recorded facts, a measurement, a day. See `fixtures/`."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

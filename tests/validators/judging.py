@@ -1,7 +1,5 @@
 """One rule over one run, with the facts of the fixtures and what a test changes of them or of the plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

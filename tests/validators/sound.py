@@ -1,7 +1,5 @@
 """What nothing is wrong with: variations of the production profiles, and the machine made for each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules and plan refuse a kernel that does not compute the model's attention, in the table's words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

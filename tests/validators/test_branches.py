@@ -1,7 +1,5 @@
 """What a rule says beyond its fixture: one row a branch, with the neighbour that silences it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversation rules: values at their limits, what they report, and their hints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """How rules are selected, judged, placed and waived, and what the verdict makes of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date
 

@@ -1,7 +1,5 @@
 """Which devices a rule judges, and which errors of the log it takes for fatal."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

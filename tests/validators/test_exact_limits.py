@@ -1,7 +1,5 @@
 """Values exactly at a limit that no config hits by itself: the plan is given them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

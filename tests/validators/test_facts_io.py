@@ -1,7 +1,5 @@
 """Facts survive JSON, and JSON that is no facts is refused with its place."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

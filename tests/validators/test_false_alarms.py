@@ -1,7 +1,5 @@
 """No rule fires on what is sound: production profiles, and 200 runs that vary them, on healthy machines."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

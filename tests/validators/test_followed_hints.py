@@ -1,7 +1,5 @@
 """Every hint is followed: the edit that it names ends the finding, and brings no new failure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A hint that names a key and a value mends what it stands beside."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

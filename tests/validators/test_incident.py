@@ -1,7 +1,5 @@
 """The run that this project exists for: a toy in fp32 on two data-centre GPUs for a day, saving nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from validators.finding import Severity

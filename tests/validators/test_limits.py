@@ -1,7 +1,5 @@
 """Values just at and just beyond what a rule allows, and the words it says, where no fixture goes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

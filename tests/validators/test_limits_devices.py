@@ -1,7 +1,5 @@
 """Limits on GPUs, their health and their pace: just at them, and just beyond."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

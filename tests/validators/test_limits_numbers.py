@@ -1,7 +1,5 @@
 """Limits on losses, rates and precision: just at them, and just beyond."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 

@@ -1,7 +1,5 @@
 """Limits on ranks and the links between them: just at them, and just beyond."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Limits on warm-up and decay: just at them, and just beyond."""
 
-from __future__ import annotations
-
 import pytest
 
 from profiles.registry import resolve_run

@@ -1,7 +1,5 @@
 """Limits on sizes and memory: just at them, and just beyond."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf, nextafter
 from typing import Any

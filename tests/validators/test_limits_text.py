@@ -1,7 +1,5 @@
 """Limits on the text that was prepared: just at them, and just beyond."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

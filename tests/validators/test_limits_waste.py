@@ -1,7 +1,5 @@
 """Limits of the rules on what wastes a day of GPUs and breaks nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 

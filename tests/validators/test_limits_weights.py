@@ -1,7 +1,5 @@
 """Limits of the rules about initial weights, and what silences them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The key that a rule names where several are possible, and limits of the host."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

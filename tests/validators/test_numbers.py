@@ -1,7 +1,5 @@
 """The rules over numbers, beyond their fixtures: every kind of fault, every kind of doubt."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import pytest

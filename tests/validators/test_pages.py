@@ -1,7 +1,5 @@
 """The catalogue is complete, and the committed file is what the docstrings say today."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which device a run is planned for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

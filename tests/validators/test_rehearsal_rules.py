@@ -1,7 +1,5 @@
 """The rules of a rehearsal at their limits, and what they say where a part of it is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

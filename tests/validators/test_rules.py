@@ -1,7 +1,5 @@
 """Every rule has been seen to fail, and to pass where one thing differs; every rule has its page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

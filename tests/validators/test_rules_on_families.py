@@ -1,7 +1,5 @@
 """No rule raises on a transformers model, whose section lacks the keys of a NeoBERT."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """No rule fires on a shipped profile."""
 
-from __future__ import annotations
-
 import pytest
 
 from profiles.registry import list_profiles, load_profile, resolve_run

@@ -1,7 +1,5 @@
 """Rules ask what a task does: a task of another name has the rules of what it does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Facts that are there and do not say: the check is unknown and required, and says what is missing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What each rule weighs, whom it is for and who may answer for it: changed on purpose, or not at all."""
 
-from __future__ import annotations
-
 import validators.rules  # noqa: F401  registers every rule
 from validators.finding import Severity
 from validators.rule import RULES

@@ -1,7 +1,5 @@
 """Fixtures that start the children of a test as forks of a warm interpreter."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -9,8 +9,6 @@ with its client. Isolated processes (`-I`) are forks of another one, which has i
 of this project; its socket is `bare`, in the same folder.
 """
 
-from __future__ import annotations
-
 import array
 import atexit
 import gc
