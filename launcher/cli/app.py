@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from launcher.cli.arguments import spell_out_json
+from launcher.cli.arguments import expand_json_option
 from launcher.cli.groups import PROGRAM, app
 from launcher.process.termination import TerminatedError, unwind_when_stopped
 from launcher.terminal import console
@@ -28,14 +28,14 @@ COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
 """Environment variable that requests shell completions; typer prints them and exits."""
 
 
-def _version(requested: bool) -> None:
+def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
 
 Version = Annotated[
-    bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
 ]
 
 
@@ -60,18 +60,18 @@ Color = Annotated[
 
 
 @app.callback()
-def _root(version: Version = False, color: Color = "auto") -> None:
+def _declare_global_options(version: Version = False, color: Color = "auto") -> None:
     pass
 
 
-def whole_app() -> typer.Typer:
+def app_with_all_commands() -> typer.Typer:
     """Return the app with all commands."""
     for name in DECLARATIONS:
         import_module(name, __package__)
     return app
 
 
-def parser_of(arguments: Sequence[str]) -> Any:
+def make_parser(arguments: Sequence[str]) -> Any:
     """Return the parser of a command line, with only the command or group that its first argument names.
 
     typer inspects every option of every command it has, which for all commands takes as long as parsing a run
@@ -79,12 +79,12 @@ def parser_of(arguments: Sequence[str]) -> Any:
     """
     for name in DECLARATIONS:
         import_module(name, __package__)
-        if chosen := _only(arguments[:1]):
+        if chosen := _app_with_commands(arguments[:1]):
             return typer.main.get_command(chosen)
     return typer.main.get_command(app)
 
 
-def _only(names: Sequence[str | None]) -> typer.Typer | None:
+def _app_with_commands(names: Sequence[str | None]) -> typer.Typer | None:
     """Return the app with only these commands and groups; None if none of them is defined yet."""
     chosen = copy(app)
     chosen.registered_commands = [info for info in app.registered_commands if info.name in names]
@@ -100,9 +100,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Tracebacks are printed only on request."""
     # pydantic's search for plugins reads the metadata of all packages, a tenth of the run time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    arguments = spell_out_json(arguments)
+    arguments = expand_json_option(arguments)
     try:
-        command = parser_of(arguments)
+        command = make_parser(arguments)
         with command.make_context(PROGRAM, list(arguments)) as context:
             command.invoke(context)
     except typer.Exit as end:
@@ -110,16 +110,16 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of the help text closed its pipe
         console.silence(sys.stdout)
     except (Exception, KeyboardInterrupt, TerminatedError) as error:
-        from launcher.cli.errors import deliver, requested_format
+        from launcher.cli.errors import report_exception, requested_format
 
-        return deliver(error, requested_format(arguments))
+        return report_exception(error, requested_format(arguments))
     return EXIT_OK
 
 
 def main() -> NoReturn:
     """Run `neobert-launch` with the arguments of the process, and exit with its exit code."""
     if os.environ.get(COMPLETES):
-        whole_app()(prog_name=PROGRAM)
+        app_with_all_commands()(prog_name=PROGRAM)
     unwind_when_stopped()
     console.open_closed_streams()
     console.accept_any_text()

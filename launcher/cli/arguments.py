@@ -53,7 +53,7 @@ def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(tokens[:cut]), list(tokens[cut + 1 :])
 
 
-def spell_out_json(tokens: Sequence[str]) -> list[str]:
+def expand_json_option(tokens: Sequence[str]) -> list[str]:
     """Replace `--json`, which every command with an output format accepts, by --output-format json."""
     cut = list(tokens).index("--") if "--" in tokens else len(tokens)
     ours = ("--output-format=json" if token == "--json" else token for token in tokens[:cut])
@@ -70,22 +70,22 @@ def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> lis
     Raises:
         MisplacedArgumentError: a bare argument looks like the value of a `--set KEY`.
     """
-    return list(_rewritten(deque(tokens), options_with_value))
+    return list(_rewrite_tokens(deque(tokens), options_with_value))
 
 
-def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
+def _rewrite_tokens(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
     while tokens:
         token = tokens.popleft()
         is_declared = token.partition("=")[0] in options_with_value  # as --task of `init`
         dotted = None if is_declared else DOTTED_OPTION.fullmatch(token)
         if dotted:
-            yield from ("--set", dotted[1] + (dotted[2] or _value_after(tokens)))
+            yield from ("--set", dotted[1] + (dotted[2] or _pop_assigned_value(tokens)))
         elif token.startswith("@"):
-            yield from ("--config", *([token[1:]] if len(token) > 1 else _next(tokens)))
+            yield from ("--config", *([token[1:]] if len(token) > 1 else _pop_first(tokens)))
         elif token in options_with_value:
-            value = _next(tokens)
+            value = _pop_first(tokens)
             if token == "--set":
-                _check_assigned(value, tokens)
+                _require_equals_sign(value, tokens)
             yield from (token, *value)
         elif ASSIGNMENT.match(token):
             yield from ("--set", token)
@@ -95,11 +95,11 @@ def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Itera
             yield token
 
 
-def _next(tokens: deque[str]) -> list[str]:
+def _pop_first(tokens: deque[str]) -> list[str]:
     return [tokens.popleft()] if tokens else []
 
 
-def _check_assigned(key: list[str], rest: deque[str]) -> None:
+def _require_equals_sign(key: list[str], rest: deque[str]) -> None:
     """Reject `--set KEY VALUE`, and suggest `--set KEY=VALUE`: no parameter takes a bare VALUE."""
     following = rest[0] if rest else "--"
     if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
@@ -108,19 +108,19 @@ def _check_assigned(key: list[str], rest: deque[str]) -> None:
     raise MisplacedArgumentError(f"Unexpected argument '{following}'. Did you mean '{meant}'?")
 
 
-def _value_after(tokens: deque[str]) -> str:
+def _pop_assigned_value(tokens: deque[str]) -> str:
     """Return the next token as `=VALUE`; empty if it is an option, so that the override fails to parse."""
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
-def _files_of_text(tokens: Sequence[str]) -> list[str]:
+def _text_files(tokens: Sequence[str]) -> list[str]:
     """Return the files after --text, into which the shell expands a pattern, without run files."""
     following = tokens[tokens.index(TEXT) + 1 :] if TEXT in tokens else []
     files = takewhile(os.path.isfile, following)
     return [file for file in files if not file.lower().endswith(RUN_FILE_SUFFIXES)]
 
 
-def _explain(error: Any, args: Sequence[str]) -> None:
+def _explain_usage_error(error: Any, args: Sequence[str]) -> None:
     """Name an unknown option as it was typed, with the keys that resemble it; else the suffixes of run files.
 
     The option may be a key without its section, or a key of another trainer.
@@ -157,7 +157,7 @@ class ConfigCommand(TyperCommand):
         """Rewrite run files and overrides to `--config` and `--set`, then parse as usual."""
         tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
         ctx.obj = tuple(handed_on)
-        if len(files := _files_of_text(tokens)) > 1:
+        if len(files := _text_files(tokens)) > 1:
             way = "quote the pattern, or pass the folder"
             ctx.fail(f"--text takes one path, and the shell passed {len(files)} files: {way}")
         try:
@@ -167,7 +167,7 @@ class ConfigCommand(TyperCommand):
         try:
             rest: list[str] = super().parse_args(ctx, tokens)
         except UsageError as error:
-            _explain(error, args)
+            _explain_usage_error(error, args)
             raise
         return rest
 

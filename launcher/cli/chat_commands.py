@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from launcher.cli import use_options
-from launcher.cli.groups import PROGRAM, app, end
+from launcher.cli.groups import PROGRAM, app, exit_with
 
 Source = Annotated[
     str,
@@ -72,8 +72,8 @@ def _chat(
     from neobert.generation.request import Sampling
 
     sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    server = chat.Server(model, api_key_env)
-    end(chat.run(source, sampling, system=system, seed=seed, server=server, device=device))
+    server = chat.ServerSettings(model, api_key_env)
+    exit_with(chat.run(source, sampling, system=system, seed=seed, server=server, device=device))
 
 
 @app.command("serve", rich_help_panel="Use", epilog=f"Example: {PROGRAM} serve runs/sft-demo --port 8000")
@@ -86,4 +86,4 @@ def _serve(
     """
     from launcher.commands import serve
 
-    end(serve.run(folder, host, port, device))
+    exit_with(serve.run(folder, host, port, device))

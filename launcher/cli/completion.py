@@ -9,19 +9,19 @@ def profile_names(incomplete: str) -> list[str]:
     """Return the names of profiles that start with `incomplete`."""
     from profiles.registry import list_profiles
 
-    return _beginning(list_profiles(), incomplete)
+    return _names_with_prefix(list_profiles(), incomplete)
 
 
-def keys(incomplete: str) -> list[str]:
+def config_keys(incomplete: str) -> list[str]:
     """Return the config keys that start with `incomplete`."""
     from neobert.config import all_keys
 
-    return _beginning(all_keys(), incomplete)
+    return _names_with_prefix(all_keys(), incomplete)
 
 
 def key_options(incomplete: str) -> list[str]:
     """Return the config keys that start with `incomplete`, spelled as options: `--trainer.max_steps`."""
-    return [f"--{key}" for key in keys(incomplete.removeprefix("--")) if "." in key]
+    return [f"--{key}" for key in config_keys(incomplete.removeprefix("--")) if "." in key]
 
 
 def rule_codes(incomplete: str) -> list[str]:
@@ -29,7 +29,7 @@ def rule_codes(incomplete: str) -> list[str]:
     import validators.rules  # noqa: F401  registers every rule
     from validators.rule import RULES
 
-    return _beginning(sorted(RULES), incomplete)
+    return _names_with_prefix(sorted(RULES), incomplete)
 
 
 def export_formats(incomplete: str) -> list[str]:
@@ -37,8 +37,8 @@ def export_formats(incomplete: str) -> list[str]:
     from neobert.export_formats import FORMATS
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _beginning(FORMATS, last)]
+    return [f"{before}{comma}{name}" for name in _names_with_prefix(FORMATS, last)]
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+def _names_with_prefix(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.cli import config_options, options, use_options
 from launcher.cli.arguments import ConfigCommand, PathsCommand
-from launcher.cli.groups import PROGRAM, app, end, make_group
+from launcher.cli.groups import PROGRAM, app, exit_with, make_group
 from launcher.commands.selection import Selection
 from launcher.terminal import console
 
@@ -48,7 +48,7 @@ def _init(
 
     given = tuple(columns or ())
     request = init.Request(file, text, dataset, size, device, weights, task, context, given)
-    end(init.run(request, output_format))
+    exit_with(init.run(request, output_format))
 
 
 @app.command(
@@ -76,7 +76,7 @@ def _lint(
     """
     from launcher.commands import lint
 
-    choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
+    choice = lint.RuleSelection(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
     request = lint.Request(
         tuple(paths),
         choice,
@@ -87,7 +87,7 @@ def _lint(
         needs_data=data,
         overrides=tuple(overrides or ()),
     )
-    end(lint.run(request, output_format))
+    exit_with(lint.run(request, output_format))
 
 
 @app.command("rule", rich_help_panel="Config", epilog=f"Example: {PROGRAM} rule CKP001")
@@ -102,7 +102,7 @@ def _rule(
     """
     from launcher.commands import rule
 
-    end(rule.run(code, output_format, every=every))
+    exit_with(rule.run(code, output_format, every=every))
 
 
 @app.command(
@@ -121,7 +121,7 @@ def _explain(
     """Explain a key: value, origin, meaning and allowed values."""
     from launcher.commands import explain
 
-    end(explain.run(key, Selection.from_options(profile, config, overrides), output_format))
+    exit_with(explain.run(key, Selection.from_options(profile, config, overrides), output_format))
 
 
 @app.command("schema", rich_help_panel="Config", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
@@ -137,7 +137,7 @@ def _profiles_list(output_format: options.Format = "text") -> None:
     """List the profiles with their intent and hardware."""
     from launcher.commands import profiles
 
-    end(profiles.list_all(output_format))
+    exit_with(profiles.list_all(output_format))
 
 
 @profiles_app.command("show")
@@ -150,7 +150,7 @@ def _profiles_show(
     """
     from launcher.commands import profiles
 
-    end(profiles.show(name, output_format, verbose=verbose))
+    exit_with(profiles.show(name, output_format, verbose=verbose))
 
 
 @profiles_app.command("diff")
@@ -162,7 +162,7 @@ def _profiles_diff(
     """Show the keys in which two profiles differ."""
     from launcher.commands import profiles
 
-    end(profiles.diff(first, second, output_format))
+    exit_with(profiles.diff(first, second, output_format))
 
 
 @data_app.command(
@@ -187,11 +187,11 @@ def _data_prepare(
     With --part K/N, one of N parts, which `data join` joins.
     """
     from launcher.commands import data
-    from launcher.commands.run_file_options import of_text
+    from launcher.commands.run_file_options import text_overrides
 
-    given = of_text(dataset, tokenizer, max_length)
+    given = text_overrides(dataset, tokenizer, max_length)
     chosen = Selection.from_options(profile, config, [*given, *(overrides or ())])
-    end(data.prepare(chosen, output, part, output_format))
+    exit_with(data.prepare(chosen, output, part, output_format))
 
 
 @data_app.command("join", epilog=f"Example: {PROGRAM} data join prepared")
@@ -202,7 +202,7 @@ def _data_join(folder: config_options.PartsFolder, output_format: options.Format
     """
     from launcher.commands import data
 
-    end(data.join(folder, output_format))
+    exit_with(data.join(folder, output_format))
 
 
 @data_app.command("mine", epilog=f"Example: {PROGRAM} data mine embedder pairs.jsonl -o triples.jsonl")
@@ -239,7 +239,7 @@ def _data_mine(
         dtype=dtype,
         device=device,
     )
-    end(data.mine(request, output_format))
+    exit_with(data.mine(request, output_format))
 
 
 @tokenizer_app.command(
@@ -259,4 +259,4 @@ def _tokenizer_train(
     from launcher.commands import data
 
     chosen = Selection.from_options(profile, config, overrides)
-    end(data.train_tokenizer(chosen, output, output_format))
+    exit_with(data.train_tokenizer(chosen, output, output_format))

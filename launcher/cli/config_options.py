@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from launcher.cli.completion import keys, profile_names, rule_codes
+from launcher.cli.completion import config_keys, profile_names, rule_codes
 
 # profiles
 ProfileName = Annotated[
@@ -69,7 +69,7 @@ RuleCode = Annotated[
 EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
 Key = Annotated[
     str,
-    Argument(metavar="KEY", autocompletion=keys, help="Config key, or a value of the plan."),
+    Argument(metavar="KEY", autocompletion=config_keys, help="Config key, or a value of the plan."),
 ]
 
 # data mine

@@ -56,7 +56,7 @@ def requested_format(arguments: Sequence[str]) -> str:
     return requested if requested in FORMATS else "text"
 
 
-def deliver(error: BaseException, output_format: str) -> int:
+def report_exception(error: BaseException, output_format: str) -> int:
     """Report the exception that ended a command. Returns the exit code."""
     if isinstance(error.__cause__, KeyboardInterrupt | TerminatedError):
         error = error.__cause__  # Python 3.11 raises RuntimeError if it interrupts the creation of a class
@@ -66,7 +66,7 @@ def deliver(error: BaseException, output_format: str) -> int:
     known = _as_project_error(error)
     if known is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
         raise error
-    return deliver_error(known or _unexpected(error), output_format)
+    return print_error(known or _unexpected_error(error), output_format)
 
 
 def _as_project_error(error: BaseException) -> ProjectError | None:
@@ -120,7 +120,7 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
     return console.unwritten(error) if error.errno in LOST_WRITES else None
 
 
-def deliver_error(error: ProjectError, output_format: str) -> int:
+def print_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
     if output_format == "text" or error.code in UNFORMATTED:
         console.log(_config_error_text(error) if isinstance(error, ConfigError) else describe_error(error))
@@ -128,7 +128,7 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
     from launcher.report.report import report_of_error
 
     report = report_of_error(error)
-    _write_anyway(report, output_format)
+    _try_to_write(report, output_format)
     return report.exit_code
 
 
@@ -143,7 +143,7 @@ def _config_error_text(error: ConfigError) -> str:
     return "\n\n".join([*texts[: min(MAX_SHOWN, num_issues)], *rest, *texts[num_issues:]])
 
 
-def _write_anyway(report: Report, output_format: str) -> None:
+def _try_to_write(report: Report, output_format: str) -> None:
     """Write the report to stdout; if that fails, write a line to stderr."""
     from launcher.report.formats import deliver
 
@@ -153,7 +153,7 @@ def _write_anyway(report: Report, output_format: str) -> None:
         console.log(describe_error(error))
 
 
-def _unexpected(error: BaseException) -> ProjectError:
+def _unexpected_error(error: BaseException) -> ProjectError:
     """Return the error for an unexpected exception, e.g. a shadowed module or a bug.
 
     The exit code is the one for a check that could not run.
@@ -162,13 +162,13 @@ def _unexpected(error: BaseException) -> ProjectError:
         files = ", ".join(f"{module} is imported from {file}" for module, file in foreign.items())
         hint = "install the project in a separate environment"
         return ProjectError(SHADOWED, files, hint, exit_code=EXIT_CHECK_UNKNOWN)
-    kept = _keep_traceback(error)
+    kept = _save_traceback(error)
     trace = f"the traceback is in {kept}" if kept else "set NEOBERT_TRACEBACK=1 to print the traceback"
     message = f"neobert-launch failed: {type(error).__name__}: {error}"
     return ProjectError("unexpected", message, f"{trace}; please report it", exit_code=EXIT_CHECK_UNKNOWN)
 
 
-def _keep_traceback(error: BaseException) -> Path | None:
+def _save_traceback(error: BaseException) -> Path | None:
     lines = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.cli import config_options, options, use_options
-from launcher.cli.groups import PROGRAM, app, end, make_group
+from launcher.cli.groups import PROGRAM, app, exit_with, make_group
 
 if TYPE_CHECKING:
     from neobert.evaluation.embedding_model import EmbeddingModel
@@ -55,7 +55,7 @@ def _evaluate_glue(
         keeps_checkpoints=keep_checkpoints,
         overrides=tuple(overrides or ()),
     )
-    end(evaluate_glue.run(request, output_format))
+    exit_with(evaluate_glue.run(request, output_format))
 
 
 @evaluate_app.command("blimp", epilog=f"Example: {PROGRAM} evaluate blimp runs/demo blimp.jsonl.gz")
@@ -75,8 +75,8 @@ def _evaluate_blimp(
     """
     from launcher.commands import evaluation
 
-    model = evaluation.Model(folder, dtype, device)
-    end(evaluation.run_blimp(model, data, pairs_per_paradigm, output, output_format))
+    model = evaluation.EvaluatedModel(folder, dtype, device)
+    exit_with(evaluation.run_blimp(model, data, pairs_per_paradigm, output, output_format))
 
 
 @evaluate_app.command(
@@ -106,9 +106,9 @@ def _evaluate_pseudo_perplexity(
     """
     from launcher.commands import evaluation
 
-    model = evaluation.Model(folder, dtype, device)
+    model = evaluation.EvaluatedModel(folder, dtype, device)
     source = {"data": texts, "column": column, "split": split}
-    end(evaluation.run_perplexity(model, max_length, source, output, output_format))
+    exit_with(evaluation.run_perplexity(model, max_length, source, output, output_format))
 
 
 @evaluate_app.command("passkey", epilog=f"Example: {PROGRAM} evaluate passkey runs/demo --lengths 1k,4k")
@@ -131,9 +131,9 @@ def _evaluate_passkey(
     """
     from launcher.commands import evaluation
 
-    model = evaluation.Model(folder, dtype, device)
-    test = {"lengths": evaluation.lengths_of(lengths), "trials": trials, "seed": seed}
-    end(evaluation.run_passkey(model, test, at_least, output, output_format))
+    model = evaluation.EvaluatedModel(folder, dtype, device)
+    test = {"lengths": evaluation.parse_lengths(lengths), "trials": trials, "seed": seed}
+    exit_with(evaluation.run_passkey(model, test, at_least, output, output_format))
 
 
 @evaluate_app.command(
@@ -156,8 +156,8 @@ def _evaluate_generation(
     """
     from launcher.commands import evaluation
 
-    model = evaluation.Model(folder, dtype, device)
-    end(evaluation.run_generation(model, prompts, max_tokens, output, output_format))
+    model = evaluation.EvaluatedModel(folder, dtype, device)
+    exit_with(evaluation.run_generation(model, prompts, max_tokens, output, output_format))
 
 
 def _embedding_model(
@@ -183,7 +183,7 @@ def _embedding_model(
 
 
 @evaluate_app.command("similarity", epilog=f"Example: {PROGRAM} evaluate similarity runs/demo sts-test.tsv")
-@options.with_options_of(_embedding_model)
+@options.with_options_from(_embedding_model)
 def _evaluate_similarity(
     model: EmbeddingModel,
     data: use_options.ScoredPairs,
@@ -200,11 +200,11 @@ def _evaluate_similarity(
     from launcher.commands import evaluation
 
     names = {"text": query_column, "second": positive_column, "score": score_column}
-    end(evaluation.run_similarity(model, data, names, output, output_format))
+    exit_with(evaluation.run_similarity(model, data, names, output, output_format))
 
 
 @evaluate_app.command("retrieval", epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo cranfield")
-@options.with_options_of(_embedding_model)
+@options.with_options_from(_embedding_model)
 def _evaluate_retrieval(
     model: EmbeddingModel,
     data: use_options.BeirData,
@@ -217,13 +217,13 @@ def _evaluate_retrieval(
     """
     from launcher.commands import evaluation
 
-    end(evaluation.run_retrieval(model, data, output, output_format))
+    exit_with(evaluation.run_retrieval(model, data, output, output_format))
 
 
 @evaluate_app.command(
     "mteb", epilog=f"Example: {PROGRAM} evaluate mteb runs/demo --tasks STSBenchmark,NFCorpus -o mteb-demo"
 )
-@options.with_options_of(_embedding_model)
+@options.with_options_from(_embedding_model)
 def _evaluate_mteb(
     model: EmbeddingModel,
     output: use_options.EvaluationFolder = None,
@@ -239,4 +239,4 @@ def _evaluate_mteb(
     from launcher.commands import evaluation
 
     names = tuple(filter(None, (tasks or "").split(",")))
-    end(evaluation.run_mteb(model, benchmark, names, output, output_format))
+    exit_with(evaluation.run_mteb(model, benchmark, names, output, output_format))

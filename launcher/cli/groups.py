@@ -41,9 +41,9 @@ class CommandGroup(TyperGroup):
         """Return a command whose arguments are converted without pydantic."""
         command = super().get_command(ctx, name)
         if command is not None:
-            convert_plainly(command, ctx)
+            convert_without_pydantic(command, ctx)
             refuse_empty_paths(command, ctx)
-            name_arguments_plainly(command, ctx)
+            show_plain_argument_names(command, ctx)
             command.parse_args = partial(_parse_args, type(command).parse_args, command)  # type: ignore[method-assign]
         return command
 
@@ -55,7 +55,7 @@ class CommandGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options of the group itself, converted without pydantic too."""
-        convert_plainly(self, ctx)
+        convert_without_pydantic(self, ctx)
         refuse_empty_paths(self, ctx)
         rest: list[str] = super().parse_args(ctx, args)
         return rest
@@ -95,22 +95,24 @@ class PlainConversion:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         items = value if isinstance(value, list | tuple) else [value]
-        if not all(map(self._fits, items)):
+        if not all(map(self._is_plainly_typed, items)):
             param._runtime_param = None
             return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
         converted = [Path(item) if self.item is Path else item for item in items]
         return converted if items is value else converted[0]
 
-    def _fits(self, item: Any) -> bool:
+    def _is_plainly_typed(self, item: Any) -> bool:
         if get_origin(self.item) is Literal:
             return item in get_args(self.item)
         return self.item in (str, Path) and isinstance(item, str)
 
 
-def convert_plainly(command: Any, ctx: Any) -> None:
+def convert_without_pydantic(command: Any, ctx: Any) -> None:
     """Use `PlainConversion` for a command's parameters, if this version of typer supports it."""
     for param in command.get_params(ctx):
-        if hasattr(param, "_runtime_param") and not _is_checked(param.type_descriptor.parameter_info):
+        if hasattr(param, "_runtime_param") and not _has_other_validation(
+            param.type_descriptor.parameter_info
+        ):
             param._runtime_param = PlainConversion(param.type_descriptor.annotation)
 
 
@@ -152,7 +154,7 @@ def _parse_args(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
         raise
 
 
-def name_arguments_plainly(command: Any, ctx: Any) -> None:
+def show_plain_argument_names(command: Any, ctx: Any) -> None:
     """Show arguments as RUN or [FILE]: typer adds braces, as for choices, and types such as list[Path]."""
     for param in command.get_params(ctx):
         if param.param_type_name == "argument" and param.metavar is not None:
@@ -170,13 +172,13 @@ def _help_record(describe: Any, param: Any, name: str, ctx: Any) -> tuple[str, s
     return name, describe(param, ctx)[1]
 
 
-def _is_checked(info: Any) -> bool:
+def _has_other_validation(info: Any) -> bool:
     """Return whether typer also validates the value, by a custom parser or a check of the path."""
     is_limited = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
     return is_limited or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
 
 
-def end(code: int) -> NoReturn:
+def exit_with(code: int) -> NoReturn:
     """Exit the command with this exit code, by raising `typer.Exit`."""
     raise typer.Exit(code)
 

@@ -76,7 +76,7 @@ FindingsOnly = Annotated[
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
 
 
-def at_most_one(**values: object) -> None:
+def require_at_most_one(**values: object) -> None:
     """Raise `ProjectError` if two of these options are set; `prompt_text` is --prompt-text."""
     given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
     if len(given) > 1:
@@ -84,7 +84,7 @@ def at_most_one(**values: object) -> None:
         raise ProjectError("options", message, hint, exit_code=EXIT_USAGE)
 
 
-def with_options_of(build: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options_from(build: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the first parameter of a command with those of `build`, which returns its value.
 
     Parameters with a default come last, as Python requires; the parser does not depend on their order.

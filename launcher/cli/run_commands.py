@@ -8,7 +8,7 @@ import typer
 
 from launcher.cli import config_options, options, run_options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
-from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
+from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, exit_with, make_group
 from launcher.commands.selection import Selection
 from neobert.tasks.short_commands import SHORT_COMMANDS
 
@@ -51,7 +51,7 @@ def _plan(
     from launcher.commands import plan
 
     chosen = Selection.from_options(profile, config, overrides)
-    end(plan.run(chosen, output_format, verbose=verbose))
+    exit_with(plan.run(chosen, output_format, verbose=verbose))
 
 
 @app.command(
@@ -87,7 +87,7 @@ def _preflight(
         strict=strict,
         verbose=verbose,
     )
-    end(preflight.run(request, output_format))
+    exit_with(preflight.run(request, output_format))
 
 
 @app.command(
@@ -149,10 +149,10 @@ def _train(
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(called.obj),
     )
-    given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
+    given = [*(overrides or ()), *run_file_options.size_overrides(batch_size, steps)]
     stated = Selection.from_options(profile, config, given)
-    source = run_file_options.Source(weights, text, context)
-    chosen = run_file_options.chosen_run(str(called.info_name), stated, source)
+    source = run_file_options.WeightsOptions(weights, text, context)
+    chosen = run_file_options.choose_run(str(called.info_name), stated, source)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
     request = train.Request(
@@ -176,7 +176,7 @@ def _train(
         collects=collect,
         allows_unequal_tokens=allow_unequal_tokens,
     )
-    end(several_runs.run(request, several, output_format))
+    exit_with(several_runs.run(request, several, output_format))
 
 
 for _name, _short in SHORT_COMMANDS.items():
@@ -194,7 +194,7 @@ def _status(run: run_options.RunDirectories = None, output_format: options.Forma
     """Show the status of runs, one line each."""
     from launcher.commands import status
 
-    end(status.run(run or (), output_format))
+    exit_with(status.run(run or (), output_format))
 
 
 @app.command("watch", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} watch runs/demo")
@@ -206,7 +206,7 @@ def _watch(run: run_options.RunDirectory = None) -> None:
     """
     from launcher.commands import watch
 
-    end(watch.run(run))
+    exit_with(watch.run(run))
 
 
 @runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
@@ -214,7 +214,7 @@ def _runs(folder: run_options.RunsFolder = None, output_format: options.Format =
     """List the runs below a folder: state, step, losses, throughput, last heartbeat, best evaluation."""
     from launcher.commands import runs
 
-    end(runs.run(folder, output_format))
+    exit_with(runs.run(folder, output_format))
 
 
 @runs_app.command("compare", epilog=f"Example: {PROGRAM} runs compare runs/a runs/b")
@@ -224,7 +224,7 @@ def _compare(
     """Compare runs: config keys that differ and where each was set, results, metrics at equal steps."""
     from launcher.commands import compare
 
-    end(compare.run(run, by, output_format))
+    exit_with(compare.run(run, by, output_format))
 
 
 @app.command(
@@ -244,7 +244,7 @@ def _report(
     """
     from launcher.commands import report
 
-    end(report.run(run or (), output))
+    exit_with(report.run(run or (), output))
 
 
 @app.command(
@@ -273,7 +273,7 @@ def _validate_gpu(
 
     chosen = Selection.from_options(profile, config, overrides)
     request = validate_gpu.Request(chosen, full, save_facts, strict=strict, verbose=verbose)
-    end(validate_gpu.run(request, output_format))
+    exit_with(validate_gpu.run(request, output_format))
 
 
 @bench_app.command(
@@ -316,7 +316,7 @@ def _bench(
         baseline=baseline,
         output=output,
     )
-    end(bench.run(arguments, output_format))
+    exit_with(bench.run(arguments, output_format))
 
 
 @bench_app.command("speedrun", epilog=f"Example: {PROGRAM} bench speedrun examples/speedrun-rules.yaml")
@@ -333,4 +333,4 @@ def _speedrun(
     """
     from launcher.commands import speedrun
 
-    end(speedrun.run(rules, output_format, dry_run=dry_run))
+    exit_with(speedrun.run(rules, output_format, dry_run=dry_run))

@@ -9,7 +9,7 @@ from typer import Option
 
 from launcher.cli import options, run_options
 from launcher.cli.arguments import ConfigCommand
-from launcher.cli.groups import PROGRAM, app, end
+from launcher.cli.groups import PROGRAM, app, exit_with
 from launcher.commands.selection import Selection
 
 To = Annotated[Literal["slurm", "skypilot", "kubernetes"], Option("--to", help="Engine that runs the job.")]
@@ -149,4 +149,4 @@ def _submit(
         parallel=parallel,
         strict=strict,
     )
-    end(submit.run(chosen))
+    exit_with(submit.run(chosen))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.cli import options, use_options
-from launcher.cli.groups import PROGRAM, app, end
+from launcher.cli.groups import PROGRAM, app, exit_with
 
 
 @app.command(
@@ -37,8 +37,8 @@ def _encode(
     from launcher.commands import text_jobs
     from neobert.encoding.request import EMBEDDINGS, Request
 
-    options.at_most_one(output=output, index=index)
-    options.at_most_one(prompt=prompt, prompt_text=prompt_text)
+    options.require_at_most_one(output=output, index=index)
+    options.require_at_most_one(prompt=prompt, prompt_text=prompt_text)
     file = output if index is None else index / EMBEDDINGS
     request = Request(
         folder=str(folder),
@@ -57,7 +57,7 @@ def _encode(
         processes=processes,
         texts_per_shard=texts_per_shard,
     )
-    end(text_jobs.run(request, output_format))
+    exit_with(text_jobs.run(request, output_format))
 
 
 @app.command(
@@ -83,9 +83,9 @@ def _search(
     """
     from launcher.commands import text_jobs
 
-    options.at_most_one(prompt=prompt, prompt_text=prompt_text)
+    options.require_at_most_one(prompt=prompt, prompt_text=prompt_text)
     settings = {"top": top, "prompt": prompt, "prompt_text": prompt_text, "dtype": dtype, "device": device}
-    end(text_jobs.search(index, query, model, settings, output_format))
+    exit_with(text_jobs.search(index, query, model, settings, output_format))
 
 
 @app.command(
@@ -128,7 +128,7 @@ def _predict(
         processes=processes,
         rows_per_shard=rows_per_shard,
     )
-    end(text_jobs.run(request, output_format))
+    exit_with(text_jobs.run(request, output_format))
 
 
 @app.command(
@@ -163,4 +163,4 @@ def _export(
         results=tuple(results or ()),
         dtype=dtype,
     )
-    end(export.run(arguments, output_format))
+    exit_with(export.run(arguments, output_format))

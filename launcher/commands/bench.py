@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.io.files import RUN_FILE_SUFFIXES, require_writable, write_text
 from launcher.process.json_child import report_of
 from launcher.report.formats.text import finding_text
@@ -68,10 +68,10 @@ def run(arguments: Arguments, output_format: str) -> int:
     """Measure one or two arms in a child process, print the report, and save it if requested."""
     arms = resolve_arms(arguments)
     differences = differences_between(list(arms.values()))
-    refuse_unnamed(arguments, differences)
+    refuse_undeclared_differences(arguments, differences)
     for name, resolved in arms.items():
-        refuse_many_processes(resolved)
-        keep_to_its_device(resolved)
+        require_single_process(resolved)
+        hide_gpus_from_cpu_run(resolved)
         print_findings(name, resolved)
     require_writable(arguments.output)
     request = Request(
@@ -114,12 +114,12 @@ def differences_between(arms: list[ResolvedRun]) -> Differences:
     return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
 
 
-def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
+def refuse_undeclared_differences(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
     """Raise `ProjectError` if the arms differ in an undeclared key, or if --b-set changes nothing."""
     overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
-    unnamed = [key for key in differences if not _is_covered(key, (*overridden, *arguments.differing))]
+    unnamed = [key for key in differences if not _is_declared(key, (*overridden, *arguments.differing))]
     if unnamed:
-        values = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
+        values = "; ".join(f"{key}: {_values_text(differences[key])}" for key in unnamed)
         raise ProjectError(
             "bench-unnamed-difference",
             f"the two configs differ in keys that --differing does not name: {values}",
@@ -136,7 +136,7 @@ def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, An
         )
 
 
-def refuse_many_processes(resolved: ResolvedRun) -> None:
+def require_single_process(resolved: ResolvedRun) -> None:
     """Raise `ProjectError` for a run with several processes: each arm runs in one."""
     distributed = resolved.config.distributed
     if distributed.nproc_per_node * distributed.nnodes > 1:
@@ -173,22 +173,25 @@ def read_report(path: Path) -> dict[str, Any]:
     return dict(report)
 
 
-def _is_covered(key: str, names: Iterable[str]) -> bool:
+def _is_declared(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def _shown(values: tuple[Any, Any]) -> str:
+def _values_text(values: tuple[Any, Any]) -> str:
     return " and ".join(map(show_value, values))
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
     """Format a report of `bench` as text for the terminal."""
-    title, table = fold(_title(report), console.width()), [_row(*arm) for arm in report["arms"].items()]
-    summary = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
+    title, table = (
+        fold(_report_title(report), console.width()),
+        [_arm_row(*arm) for arm in report["arms"].items()],
+    )
+    summary = fold("\n".join([*_comparison_lines(report), *_baseline_lines(report)]), console.width())
     return "\n".join([title, columns([HEAD, *table], indent="  "), *([summary] if summary else [])])
 
 
-def _title(report: Mapping[str, Any]) -> str:
+def _report_title(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     documents = "synthetic documents" if settings["data"] == "synthetic" else "the run's own documents"
     turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
@@ -196,19 +199,19 @@ def _title(report: Mapping[str, Any]) -> str:
     return f"{paint(printable(report['device']), 'bold')}: {turns} after {after}, {documents}"
 
 
-def _row(name: str, arm: Mapping[str, Any]) -> tuple[str, ...]:
+def _arm_row(name: str, arm: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         name,
         f"{arm['tokens_per_second']:,.0f}",
         f"{arm['step_ms']:.2f}",
-        _share(arm["means"].get("perf/data_wait_share")),
-        _share(arm["means"].get("perf/host_bound_share")),
-        _share(arm["mfu_of_measured_peak"]),
-        _share(arm["mfu_of_nominal_peak"]),
+        _percent_or_unknown(arm["means"].get("perf/data_wait_share")),
+        _percent_or_unknown(arm["means"].get("perf/host_bound_share")),
+        _percent_or_unknown(arm["mfu_of_measured_peak"]),
+        _percent_or_unknown(arm["mfu_of_nominal_peak"]),
     )
 
 
-def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
+def _comparison_lines(report: Mapping[str, Any]) -> Iterator[str]:
     comparison = report["comparison"]
     if comparison is None:
         return
@@ -219,7 +222,7 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{verdict}: {comparison['ratio']:.4f} times the tokens/s of a ({span})"
 
 
-def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_lines(report: Mapping[str, Any]) -> Iterator[str]:
     baseline = report["baseline"]
     if baseline is not None:
         then, ratio = baseline["date_utc"], f"{baseline['ratio']:.4f} times the tokens/s"
@@ -227,5 +230,5 @@ def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
         yield printable(f"a relative to the baseline of {then}: {times}")
 
 
-def _share(value: float | None) -> str:
+def _percent_or_unknown(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1%}"

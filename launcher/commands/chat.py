@@ -38,10 +38,10 @@ DATA, DONE = b"data:", b"[DONE]"
 LONGEST_ERROR = 300
 
 
-class Replies(Protocol):
+class ReplySource(Protocol):
     """Source of replies: a model's folder, or a server."""
 
-    def __enter__(self) -> Replies: ...
+    def __enter__(self) -> ReplySource: ...
 
     def __exit__(self, *error: object) -> object: ...
 
@@ -50,7 +50,7 @@ class Replies(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSettings:
     """Model name on a server, and the environment variable that holds the key."""
 
     model: str | None
@@ -78,7 +78,7 @@ def run(
     *,
     system: str,
     seed: int,
-    server: Server,
+    server: ServerSettings,
     device: str | None,
 ) -> int:
     """Talk until standard input ends.
@@ -88,17 +88,17 @@ def run(
     """
     conversation = Conversation(system)
     if source.startswith(("http://", "https://")):
-        replies: Replies = ServerReplies(source, server.model, server.api_key_variable, seed)
+        replies: ReplySource = ServerReplies(source, server.model, server.api_key_variable, seed)
     else:
         replies = FolderReplies(expanded(Path(source)), seed, device)
     with replies:
         if sys.stdin.isatty():
             console.log(HELP)
-        _talk(conversation, replies, sampling)
+        _chat_loop(conversation, replies, sampling)
     return EXIT_OK
 
 
-def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
+def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
     """Answer the lines of standard input until it ends, or `/exit`."""
     on_terminal = sys.stdin.isatty()
     while True:
@@ -109,7 +109,7 @@ def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> N
             if line == EXIT:
                 return
             if line:
-                _answer(line, conversation, replies, sampling)
+                _print_reply(line, conversation, replies, sampling)
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -120,7 +120,7 @@ def _talk(conversation: Conversation, replies: Replies, sampling: Sampling) -> N
             console.log("error: the line is not UTF-8 text")
 
 
-def _answer(line: str, conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
+def _print_reply(line: str, conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
     """Print the reply to a line, and keep both; a refused conversation keeps neither."""
     if line == CLEAR:
         conversation.clear()
@@ -164,7 +164,7 @@ class FolderReplies:
         with ExitStack() as opening, activity("loading the model"):
             child = started(MODULE, self._request, stdin=subprocess.PIPE)
             self._child, self._error_file = opening.enter_context(child)
-            self._next()
+            self._read_line()
             self._open = opening.pop_all()
         return self
 
@@ -179,16 +179,16 @@ class FolderReplies:
         """Yield the text of a reply in pieces, then its end; Ctrl-C ends it. Raises `ProjectError`."""
         assert self._child.stdin is not None
         request = {"messages": messages, "sampling": asdict(sampling)}
-        with _interrupts_passed_to(self._child):
+        with _forward_interrupts(self._child):
             self._child.stdin.write(json.dumps(request).encode() + b"\n")
             self._child.stdin.flush()
-            while "text" in (answer := self._next()):
+            while "text" in (answer := self._read_line()):
                 yield answer["text"]
         if "error" in answer:
             raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])
         yield ReplyEnd(**answer["ending"])
 
-    def _next(self) -> dict[str, Any]:
+    def _read_line(self) -> dict[str, Any]:
         """Return the child's next line. Raises its `ProjectError` if it ended."""
         assert self._child.stdout is not None
         if line := self._child.stdout.readline():
@@ -201,7 +201,7 @@ class FolderReplies:
 
 
 @contextmanager
-def _interrupts_passed_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _forward_interrupts(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass Ctrl-C to the child while the `with` block runs, wherever the block is."""
     before = signal.signal(signal.SIGINT, lambda *_: child.send_signal(signal.SIGINT))
     try:
@@ -210,14 +210,14 @@ def _interrupts_passed_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class _NoRedirect(HTTPRedirectHandler):
+class _RedirectRefuser(HTTPRedirectHandler):
     """Makes a redirect an error: the key and the conversation are for the named server only."""
 
     def redirect_request(self, *_: Any) -> None:
         """Refuse the redirect."""
 
 
-WITHOUT_REDIRECTS = build_opener(_NoRedirect)
+WITHOUT_REDIRECTS = build_opener(_RedirectRefuser)
 
 
 class ServerReplies:
@@ -239,8 +239,8 @@ class ServerReplies:
         """Ask for the server's models, unless one was named. Raises `ProjectError` if it does not answer."""
         if self._model is None:
             try:
-                with self._open("/models") as response:
-                    models = _json(response.read()).get("data")
+                with self._open_url("/models") as response:
+                    models = _parse_json_object(response.read()).get("data")
             except HTTPError:
                 models = None
             if not (isinstance(models, list) and models and isinstance(models[0], dict)):
@@ -259,43 +259,43 @@ class ServerReplies:
         }  # fmt: skip
         reason: Reason = "stop"
         try:
-            with self._open("/chat/completions", body) as response:
-                for choice in _choices(response):
+            with self._open_url("/chat/completions", body) as response:
+                for choice in _first_choices(response):
                     if text := (choice.get("delta") or {}).get("content"):
                         yield str(text)
                     if choice.get("finish_reason") == "length":
                         reason = "length"
         except HTTPError as error:
             content = printable(error.read(LONGEST_ERROR).decode(errors="replace"))
-            raise self._failure(f"the server returned HTTP {error.code}: {content}", "") from error
+            raise self._server_error(f"the server returned HTTP {error.code}: {content}", "") from error
         except (OSError, HTTPException) as error:
-            raise self._failure(printable(str(error))) from error
+            raise self._server_error(printable(str(error))) from error
         yield ReplyEnd(reason=reason)
 
-    def _open(self, path: str, content: dict[str, Any] | None = None) -> Any:
+    def _open_url(self, path: str, content: dict[str, Any] | None = None) -> Any:
         body = None if content is None else json.dumps(content).encode()
         try:
             return WITHOUT_REDIRECTS.open(Request(self._url + path, body, self._headers), timeout=TIMEOUT_S)
         except HTTPError:
             raise
         except (OSError, HTTPException, ValueError) as error:  # of a URL without a host: ValueError
-            raise self._failure(printable(str(getattr(error, "reason", error)))) from error
+            raise self._server_error(printable(str(getattr(error, "reason", error)))) from error
 
-    def _failure(self, message: str, hint: str = "check that the server is running") -> ProjectError:
+    def _server_error(self, message: str, hint: str = "check that the server is running") -> ProjectError:
         return ProjectError("chat", message, hint, printable(self._url), EXIT_USAGE)
 
 
-def _choices(response: Any) -> Iterator[dict[str, Any]]:
+def _first_choices(response: Any) -> Iterator[dict[str, Any]]:
     """Yield the first choice in each event of a stream."""
     for line in response:
         if not line.startswith(DATA) or line[len(DATA) :].strip() == DONE:
             continue
-        choices = _json(line[len(DATA) :]).get("choices")
+        choices = _parse_json_object(line[len(DATA) :]).get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             yield choices[0]
 
 
-def _json(content: bytes) -> dict[str, Any]:
+def _parse_json_object(content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except ValueError as error:

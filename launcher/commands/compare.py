@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.status import runs_among
+from launcher.commands.status import select_runs
 from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.discovery import relative_names
 from launcher.rundir.records import Record, read_json
@@ -44,7 +44,7 @@ MISSING = "(no such key)"
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRun:
     """A run to compare. `metric`: name of the metric that selects checkpoints, or the evaluation loss."""
 
     name: str
@@ -56,7 +56,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricRow:
     """Values of a metric at one step or token count, one per run; `is_estimate` marks interpolation."""
 
     position: int
@@ -70,16 +70,16 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     `by` None compares at equal steps if all runs have the same tokens per step, else at equal tokens.
     Raises `ProjectError` for fewer than two runs, or a folder without a run.
     """
-    folders = runs_among(folders)
+    folders = select_runs(folders)
     if len(folders) < 2:
         message, hint = "fewer than two runs are given", "pass two or more run directories"
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
-    axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
-    names = _fitting(relative_names(folders), console.width())
-    runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
+    axis: Axis = by or ("step" if _have_equal_step_tokens(statuses) else "tokens")
+    names = _shorten_names(relative_names(folders), console.width())
+    runs = [_read_compared_run(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
-    tables = {} if TASK in differing else {name: table_of(runs, name) for name in _metrics(runs)}
+    tables = {} if TASK in differing else {name: metric_rows(runs, name) for name in _metric_names(runs)}
     if output_format == "json":
         console.write(result_json(_as_json(runs, axis, differing, tables)))
     else:
@@ -90,7 +90,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     return EXIT_OK
 
 
-def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
+def _read_compared_run(folder: Path, name: str, status: RunStatus, axis: Axis) -> ComparedRun:
     resolved, manifest = read_json(folder / RESOLVED), read_json(folder / MANIFEST)
     flat = compared_keys(flatten(resolved))
     if isinstance(manifest.get(CODE), str):
@@ -98,7 +98,7 @@ def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
     selecting = selecting_metric(resolved)
     metric = EVAL_LOSS if selecting is None else selecting[0].name
     origins = {key: _without_position(each) for key, each in read_json(folder / PROVENANCE).items()}
-    return Compared(name, status, flat, origins, metric, RunHistory.read(folder / METRICS, axis))
+    return ComparedRun(name, status, flat, origins, metric, RunHistory.read(folder / METRICS, axis))
 
 
 def _without_position(origin: Any) -> Any:
@@ -107,20 +107,20 @@ def _without_position(origin: Any) -> Any:
     return origin | {"line": 0} if is_argument else origin
 
 
-def _fitting(names: Sequence[str], terminal: int) -> list[str]:
+def _shorten_names(names: Sequence[str], terminal: int) -> list[str]:
     """Cut the start of run names to fit `terminal` columns (0: no limit), unless two would become equal."""
     width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(shown_width, names))
     short = [console.cut_name(name, width) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)
 
 
-def _have_same_tokens(statuses: Sequence[RunStatus]) -> bool:
+def _have_equal_step_tokens(statuses: Sequence[RunStatus]) -> bool:
     """Return whether tokens per step agree within `SAME_TOKENS` in all runs that report them."""
     rates = [each.tokens_total / each.step for each in statuses if each.tokens_total and each.step]
     return not rates or max(rates) <= (1 + SAME_TOKENS) * min(rates)
 
 
-def differing_keys(runs: Sequence[Compared]) -> list[str]:
+def differing_keys(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the keys whose value is not the same in all runs."""
     keys = sorted({key for each in runs for key in each.config})
     return [
@@ -133,12 +133,12 @@ def differing_keys(runs: Sequence[Compared]) -> list[str]:
 _NONE = object()
 
 
-def _metrics(runs: Sequence[Compared]) -> list[str]:
+def _metric_names(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the names of the metrics to compare: both losses, and the metrics that select checkpoints."""
     return list(dict.fromkeys([TRAIN_LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
 
 
-def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
+def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
     """Return the values of a metric in all runs at equal steps or token counts.
 
     Training losses are means since the previous row. A run that failed before its first metrics has no
@@ -157,55 +157,61 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
             points = [each.history.metric(name).at(position) for each in runs]
         values, estimates = zip(*points, strict=True)
         if any(value is not None for value in values):
-            rows.append(Row(position, values, estimates))
+            rows.append(MetricRow(position, values, estimates))
     return rows
 
 
-def _origin(each: Compared, key: str) -> str:
+def _origin_text(run: ComparedRun, key: str) -> str:
     """Return a config value's origin as short text, such as a file name and line."""
-    content = each.origins.get(key)
+    content = run.origins.get(key)
     if key == CODE or not isinstance(content, dict):
         return UNKNOWN if key != CODE else MANIFEST
     kind, file, line = (content.get(name) for name in ("kind", "file", "line"))
     origin = Origin(
-        kind if kind in ("default", "override", "run") else "file", Path(str(file)).name, _count(line)
+        kind if kind in ("default", "override", "run") else "file",
+        Path(str(file)).name,
+        _integer_or_zero(line),
     )
     return printable(origin_text(origin))
 
 
-def _count(value: object) -> int:
+def _integer_or_zero(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _value(each: Compared, key: str) -> str:
-    return printable(show_value(each.config[key])) if key in each.config else MISSING
+def _config_value_text(run: ComparedRun, key: str) -> str:
+    return printable(show_value(run.config[key])) if key in run.config else MISSING
 
 
-def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
+def _config_text(runs: Sequence[ComparedRun], differing: Sequence[str]) -> str:
     """Format the differing keys as a table if it fits the terminal, else as one block per key."""
     keys = set[str]().union(*(each.config for each in runs))
     head = paint(f"config: {len(differing)} of {len(keys)} keys differ", "bold")
     if not differing:
         return head
-    cells = [[key, *(f"{_value(each, key)} ({_origin(each, key)})" for each in runs)] for key in differing]
+    cells = [
+        [key, *(f"{_config_value_text(each, key)} ({_origin_text(each, key)})" for each in runs)]
+        for key in differing
+    ]
     rows = [["", *(each.name for each in runs)], *cells]
     widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     if not console.width() or sum(widths) + 2 * len(widths) <= console.width():
         return f"{head}\n{columns(rows, indent='  ')}"
     blocks = [
-        (key, [[each.name, _value(each, key), _origin(each, key)] for each in runs]) for key in differing
+        (key, [[each.name, _config_value_text(each, key), _origin_text(each, key)] for each in runs])
+        for key in differing
     ]
     return "\n".join([head, *(f"  {key}\n{columns(block, indent='    ')}" for key, block in blocks)])
 
 
-def _results_text(runs: Sequence[Compared]) -> str:
+def _results_text(runs: Sequence[ComparedRun]) -> str:
     names = list(dict.fromkeys(name for each in runs for name in each.status.evaluation))
     shown = [name for name in names if name in (EVAL_LOSS, *(each.metric for each in runs))]
-    labels = [_label(name) for name in shown]
+    labels = [_metric_label(name) for name in shown]
     rows = [["", "state", "step", "tokens", "tokens/s", "loss", *labels, "best"]]
     for each in runs:
         status = each.status
-        values = [_shown(name, status.evaluation.get(name)) for name in shown]
+        values = [_metric_value_text(name, status.evaluation.get(name)) for name in shown]
         rows.append(
             [
                 each.name,
@@ -221,22 +227,26 @@ def _results_text(runs: Sequence[Compared]) -> str:
     return f"{paint('results', 'bold')}\n{columns(rows, indent='  ')}"
 
 
-def _tables_text(runs: Sequence[Compared], axis: Axis, tables: dict[str, list[Row]]) -> Iterator[str]:
+def _tables_text(
+    runs: Sequence[ComparedRun], axis: Axis, tables: dict[str, list[MetricRow]]
+) -> Iterator[str]:
     for name, rows in tables.items():
         if not rows:
             continue
         note = ", mean since the row above" if name == TRAIN_LOSS else ""
-        head = paint(f"{_label(name)} at equal {'steps' if axis == 'step' else 'tokens'}{note}", "bold")
+        head = paint(
+            f"{_metric_label(name)} at equal {'steps' if axis == 'step' else 'tokens'}{note}", "bold"
+        )
         by_two = ["difference"] if len(runs) == 2 else []
-        shown = [[axis, *(each.name for each in runs), *by_two], *(_cells(name, row) for row in rows)]
-        yield f"{head}\n{_right_aligned(shown)}"
+        shown = [[axis, *(each.name for each in runs), *by_two], *(_row_cells(name, row) for row in rows)]
+        yield f"{head}\n{_right_aligned_table(shown)}"
     if any(any(row.is_estimate) for rows in tables.values() for row in rows):
         yield "~ interpolated between two evaluations"
 
 
-def _cells(name: str, row: Row) -> list[str]:
+def _row_cells(name: str, row: MetricRow) -> list[str]:
     values = [
-        f"{'~' if is_estimate else ''}{_shown(name, value)}"
+        f"{'~' if is_estimate else ''}{_metric_value_text(name, value)}"
         for value, is_estimate in zip(row.values, row.is_estimate, strict=True)
     ]
     first, *others = row.values
@@ -247,22 +257,22 @@ def _cells(name: str, row: Row) -> list[str]:
     return [show_count(row.position), *values, *difference]
 
 
-def _right_aligned(rows: Sequence[Sequence[str]]) -> str:
+def _right_aligned_table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     aligned = (map(right_aligned, row, widths) for row in rows)
     return "\n".join(f"  {'  '.join(cells)}" for cells in aligned)
 
 
-def _label(name: str) -> str:
+def _metric_label(name: str) -> str:
     return "training loss" if name == TRAIN_LOSS else label_of(name)
 
 
-def _shown(name: str, value: float | None) -> str:
+def _metric_value_text(name: str, value: float | None) -> str:
     return UNKNOWN if value is None else value_text(name, value)
 
 
 def _as_json(
-    runs: Sequence[Compared], axis: Axis, differing: Sequence[str], tables: dict[str, list[Row]]
+    runs: Sequence[ComparedRun], axis: Axis, differing: Sequence[str], tables: dict[str, list[MetricRow]]
 ) -> dict[str, Any]:
     config = {
         key: [

@@ -70,10 +70,10 @@ def prepare(selection: Selection, output: Path | None, part: str | None, output_
     if part is not None:
         return _prepare_part(resolved, output, PartNumber.of_option(part), output_format)
     if output is not None and not (output / PREPARED).exists():
-        _check_new(output, "prepared text")
+        _require_new_folder(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)
-    report = _report_of(PREPARE, "preparing the data", resolved, folder)
-    return _deliver_prepared(report, output_format)
+    report = _run_config_child(PREPARE, "preparing the data", resolved, folder)
+    return _print_prepared(report, output_format)
 
 
 def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, output_format: str) -> int:
@@ -81,18 +81,18 @@ def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, 
         hint = f"add --output DIR; part {part} is written to DIR/{part.folder}"
         raise ProjectError("no-folder", "--part needs a folder for the parts", hint, "--part", EXIT_USAGE)
     arguments = (str(output.absolute()), part.option)
-    report = _report_of(PREPARE_PART, f"preparing part {part}", resolved, arguments)
-    return _deliver_prepared(report, output_format)
+    report = _run_config_child(PREPARE_PART, f"preparing part {part}", resolved, arguments)
+    return _print_prepared(report, output_format)
 
 
 def join(folder: Path, output_format: str) -> int:
     """Join the parts of a text and print the report."""
     hint = "see the output above"
     report = report_of(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
-    return _deliver_prepared(report, output_format)
+    return _print_prepared(report, output_format)
 
 
-def _deliver_prepared(report: dict[str, Any], output_format: str) -> int:
+def _print_prepared(report: dict[str, Any], output_format: str) -> int:
     """Print the report. Raises DAT002 for text that was prepared from the ids of another tokenizer."""
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     for violation in foreign_ids(report.get("token_ids", {})):
@@ -103,15 +103,15 @@ def _deliver_prepared(report: dict[str, Any], output_format: str) -> int:
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
     """Train the tokenizer of a run, save it in the new folder `output`, and print the report."""
     resolved = selection.require()
-    _check_new(output, "a tokenizer")
+    _require_new_folder(output, "a tokenizer")
     make_folder(output.absolute().parent)
     require_writable(output.absolute() / TOKENIZER if output.exists() else output.absolute())
-    report = _report_of(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
-    deliver_report(report, output_format)
+    report = _run_config_child(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
+    print_report(report, output_format)
     return EXIT_OK
 
 
-def _check_new(output: Path, content: str) -> None:
+def _require_new_folder(output: Path, content: str) -> None:
     """Raise ProjectError unless the folder is new or empty, because existing files may be in use."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
@@ -121,27 +121,29 @@ def _check_new(output: Path, content: str) -> None:
     raise ProjectError("occupied-folder", message, "choose a new folder", str(output), EXIT_USAGE)
 
 
-def _report_of(module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
-    hint = _hint(resolved.config.dataset.num_proc)
+def _run_config_child(
+    module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]
+) -> dict[str, Any]:
+    hint = _hint_without_report(resolved.config.dataset.num_proc)
     return report_of(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
 
 
-def _hint(num_proc: int) -> str:
+def _hint_without_report(num_proc: int) -> str:
     """Return the hint for a child process that ended without reporting an error."""
     less = f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "use a machine with more memory"
     return f"see the output above; if memory ran out, {less}"
 
 
-def deliver_report(report: dict[str, Any], output_format: str) -> None:
+def print_report(report: dict[str, Any], output_format: str) -> None:
     """Print the report of a child process: as JSON, or one line per value, named by its key."""
     if output_format == "json":
         console.write(result_json(report))
     else:
-        rows = [[name.replace("_", " "), _shown(value)] for name, value in flatten(report).items()]
+        rows = [[name.replace("_", " "), _value_text(value)] for name, value in flatten(report).items()]
         console.write(columns(rows))
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -171,7 +173,7 @@ def mine(request: Request, output_format: str) -> int:
         output=str(output),
         corpus=None if corpus is None else str(corpus),
     )
-    deliver_report(
+    print_report(
         report_of(MINING_MODULE, asdict(content), doing="loading the model", hint=MINING_HINT), output_format
     )
     return EXIT_OK

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.commands import train
 from launcher.commands.evaluation import DATA, output_folder
-from launcher.commands.glue_points import RANDOM, Point, Request, Suite
+from launcher.commands.glue_points import RANDOM, GlueRun, GlueSuite, Request
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_runs import STOPPED, train_point
 from launcher.io.files import make_folder, require_source, write_json, write_text
@@ -54,22 +54,22 @@ def run(request: Request, output_format: str) -> int:
     Returns the first exit code that is not 0. Raises `ProjectError` if another process evaluates into this
     folder: its run without a checkpoint would look stopped, and would be deleted.
     """
-    _refuse_unknown(request)
+    _require_valid_tasks(request)
     data, model = require_source(request.data, DATA), model_folder(request.folder.absolute())
     try:
         with output_folder(request.output) as output, held(output):
-            return _run_missing(_begin(request, data, model, output), output_format)
+            return _run_missing(_make_suite(request, data, model, output), output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"
         hint = "wait until that process ends, or choose another --output"
         raise ProjectError("glue-running", message, hint, str(request.output.absolute())) from None
 
 
-def _run_missing(suite: Suite, output_format: str) -> int:
+def _run_missing(suite: GlueSuite, output_format: str) -> int:
     _refuse_unusable_overrides(suite)
     request, code = suite.request, EXIT_OK
-    for number, (task, seed) in enumerate(request.order(), 1):
-        point, parent = suite.point(task, seed), suite.parent(task, seed)
+    for number, (task, seed) in enumerate(request.ordered_runs(), 1):
+        point, parent = suite.make_run(task, seed), suite.parent(task, seed)
         if suite.is_finished(point):
             continue
         if parent is not None and not suite.is_finished(parent):
@@ -78,7 +78,7 @@ def _run_missing(suite: Suite, output_format: str) -> int:
         console.log(f"run {number} of {len(request.tasks) * request.seeds}: {task.name}, seed {seed}")
         if not (point.folder / CHECKPOINTS).is_dir():  # without checkpoints, it cannot be resumed
             shutil.rmtree(point.folder, ignore_errors=True)
-        ended = _train(point, request)
+        ended = _train_point(point, request)
         code = code or ended
         if ended in STOPPED:
             console.log(f"the evaluation was stopped; {resume_command(has_checkpoint=True)}")
@@ -87,15 +87,15 @@ def _run_missing(suite: Suite, output_format: str) -> int:
             if suite.result(point) is None:
                 console.log(f"{task.name}, seed {seed}: no evaluation reported {task.metrics[0]}")
             _write_report(suite)
-            _drop_checkpoints(suite, [point] if task.name not in request.sources() else [])
-    _drop_checkpoints(suite, starmap(suite.point, request.order()))
+            _delete_checkpoints(suite, [point] if task.name not in request.source_tasks() else [])
+    _delete_checkpoints(suite, starmap(suite.make_run, request.ordered_runs()))
     report = _write_report(suite)
-    console.write(result_json(report) if output_format == "json" else _table(report))
+    console.write(result_json(report) if output_format == "json" else _scores_text(report))
     return code
 
 
-def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
-    settings = _config_of(model)
+def _make_suite(request: Request, data: str, model: Path, output: Path) -> GlueSuite:
+    settings = _read_model_config(model)
     if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
         message = f"has no weights ({WEIGHT_FILES})"
         raise ProjectError("glue-model", message, "pass a folder with safetensors", str(model), EXIT_USAGE)
@@ -109,7 +109,7 @@ def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
     prepared = report_of(MODULE, content, doing="reading the tasks", hint="see the output above")
     earlier = read_json(output / RESULTS).get("tasks", {})
     recorded = {each["digest"]: each for summary in earlier.values() for each in summary["runs"]}
-    return Suite(request, model, settings, device, prepared["tasks"], prepared["weights"], recorded)
+    return GlueSuite(request, model, settings, device, prepared["tasks"], prepared["weights"], recorded)
 
 
 def _has_gpu() -> bool:
@@ -119,14 +119,14 @@ def _has_gpu() -> bool:
         return False
 
 
-def _refuse_unknown(request: Request) -> None:
+def _require_valid_tasks(request: Request) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
         message = f"unknown task {printable(', '.join(unknown))}"
         if (reason := LEFT_OUT.get(unknown[0])) is not None:
             message = f"task {unknown[0]} is left out: {reason}"
         hint = f"tasks: {', '.join(TASKS)}; suites: {', '.join(suite.name for suite in SUITES)}"
         raise ProjectError("glue-tasks", message, hint, "--tasks", EXIT_USAGE)
-    if request.transfers and not request.sources():
+    if request.transfers and not request.source_tasks():
         starts = {name: TASKS[name].starts_from for name in request.tasks}
         known = [f"{source} for {name}" for name, source in starts.items() if source]
         hint = f"add {', '.join(known)} to --tasks" if known else "remove --transfer"
@@ -134,7 +134,7 @@ def _refuse_unknown(request: Request) -> None:
         raise ProjectError("glue-tasks", message, hint, "--transfer", EXIT_USAGE)
 
 
-def _config_of(model: Path) -> dict[str, Any]:
+def _read_model_config(model: Path) -> dict[str, Any]:
     """Read config.json. Raises `ProjectError` unless it is of a model that can be trained, with its sizes."""
     try:
         settings = parse_json(model / CONFIG)
@@ -148,7 +148,7 @@ def _config_of(model: Path) -> dict[str, Any]:
     return settings
 
 
-def _drop_checkpoints(suite: Suite, points: Iterable[Point]) -> None:
+def _delete_checkpoints(suite: GlueSuite, points: Iterable[GlueRun]) -> None:
     """Delete the checkpoints of finished runs, unless the request keeps them.
 
     All checkpoints of a large model's runs would fill a disk.
@@ -158,17 +158,17 @@ def _drop_checkpoints(suite: Suite, points: Iterable[Point]) -> None:
             shutil.rmtree(point.folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _refuse_unusable_overrides(suite: Suite) -> None:
+def _refuse_unusable_overrides(suite: GlueSuite) -> None:
     """Raise `ProjectError` for an override with an unknown key or a wrong value, once for all runs."""
     if suite.request.overrides:
-        task, seed = next(suite.request.order())
-        _selection(suite.point(task, seed), suite.request).resolve()
+        task, seed = next(suite.request.ordered_runs())
+        _point_selection(suite.make_run(task, seed), suite.request).resolve()
 
 
-def _train(point: Point, request: Request) -> int:
+def _train_point(point: GlueRun, request: Request) -> int:
     """Train one run and return its exit code. Its summary goes to standard error, the table to stdout."""
     launch = train.Request(
-        _selection(point, request),
+        _point_selection(point, request),
         Topology(),
         dry_run=False,
         strict=False,
@@ -177,7 +177,7 @@ def _train(point: Point, request: Request) -> int:
     return train_point(launch, "json")
 
 
-def _selection(point: Point, request: Request) -> Selection:
+def _point_selection(point: GlueRun, request: Request) -> Selection:
     make_folder(point.file.parent)
     write_json(point.file, point.settings)
     data = ("dataset", *(f"dataset.{name}" for name in ("path", "train_split", "validation_split")))
@@ -188,18 +188,18 @@ def _selection(point: Point, request: Request) -> Selection:
     return Selection(None, (point.file,), request.overrides, arguments)
 
 
-def _write_report(suite: Suite) -> dict[str, Any]:
+def _write_report(suite: GlueSuite) -> dict[str, Any]:
     """Write glue.json, unless no run has a result; return its content."""
-    report = _report(suite)
+    report = _make_report(suite)
     if report["tasks"]:
         write_text(suite.request.output / RESULTS, result_json(report))
     return report
 
 
-def _report(suite: Suite) -> dict[str, Any]:
+def _make_report(suite: GlueSuite) -> dict[str, Any]:
     request = suite.request
     results = {
-        name: list(filter(None, (suite.result(suite.point(TASKS[name], n)) for n in range(request.seeds))))
+        name: list(filter(None, (suite.result(suite.make_run(TASKS[name], n)) for n in range(request.seeds))))
         for name in request.tasks
     }
     tasks = {name: task_summary(name, suite.files[name], runs) for name, runs in results.items() if runs}
@@ -219,12 +219,14 @@ def _report(suite: Suite) -> dict[str, Any]:
     }
 
 
-def _table(report: Mapping[str, Any]) -> str:
+def _scores_text(report: Mapping[str, Any]) -> str:
     rows = [["task", "score", "metrics", "seeds", "starts from"]]
     for name, task in report["tasks"].items():
-        metrics = ", ".join(f"{metric} {_shown(values)}" for metric, values in task["metrics"].items())
+        metrics = ", ".join(
+            f"{metric} {_mean_and_deviation(values)}" for metric, values in task["metrics"].items()
+        )
         starts = ", ".join(task["starts_from"])
-        rows.append([name, _shown(task["score"]), metrics, str(len(task["runs"])), starts])
+        rows.append([name, _mean_and_deviation(task["score"]), metrics, str(len(task["runs"])), starts])
     found = report["averages"]
     means = {"average": found["all"]} | {
         f"{name}: {len(suite['tasks'])} of {suite['of']}": suite["mean"]
@@ -234,5 +236,5 @@ def _table(report: Mapping[str, Any]) -> str:
     return "\n".join([columns(rows), *notes(report["tasks"], report["missing"])])
 
 
-def _shown(values: Mapping[str, Any]) -> str:
+def _mean_and_deviation(values: Mapping[str, Any]) -> str:
     return score_text(values["mean"], values["std"])

@@ -32,7 +32,7 @@ Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class EvaluatedModel:
     """Model to evaluate and its compute settings; None selects the default of the device."""
 
     folder: Path
@@ -74,23 +74,34 @@ def evaluate_in_child(
     return report
 
 
-def run_blimp(model: Model, data: Path, pairs: int | None, output: Path | None, output_format: str) -> int:
+def run_blimp(
+    model: EvaluatedModel, data: Path, pairs: int | None, output: Path | None, output_format: str
+) -> int:
     """Score the first `pairs` minimal pairs of each paradigm in `data`, and print the accuracies."""
     require_present(data, DATA)
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs}
-    return _score("blimp", model, None, content, output, output_format)
+    return _score_texts("blimp", model, None, content, output, output_format)
 
 
 def run_perplexity(
-    model: Model, max_length: int | None, texts: Mapping[str, Any], output: Path | None, output_format: str
+    model: EvaluatedModel,
+    max_length: int | None,
+    texts: Mapping[str, Any],
+    output: Path | None,
+    output_format: str,
 ) -> int:
     """Score the texts, and print their (pseudo-)perplexity over tokens and per document."""
     content = {**texts, "data": require_source(texts["data"], "TEXTS")}
-    return _score("pseudo-perplexity", model, max_length, content, output, output_format)
+    return _score_texts("pseudo-perplexity", model, max_length, content, output, output_format)
 
 
-def _score(
-    name: str, model: Model, max_length: int | None, content: Report, output: Path | None, output_format: str
+def _score_texts(
+    name: str,
+    model: EvaluatedModel,
+    max_length: int | None,
+    content: Report,
+    output: Path | None,
+    output_format: str,
 ) -> int:
     settings = model.settings() | {"max_length": max_length}
     table = _blimp_table if name == "blimp" else _perplexity_table
@@ -107,7 +118,14 @@ def _blimp_table(report: Report) -> str:
     rows.append([f"mean of {counted(len(report['paradigms']), 'paradigm')}", score_text(report["accuracy"])])
     pairs, ties = counted(report["pairs"], "pair"), counted(report["ties"], "tie")
     notes = [f"not comparable with published scores: {reason}" for reason in report["not_comparable"]]
-    return "\n".join([columns(rows), f"{pairs}, {ties} (scored as wrong)", *notes, *_cut(report, "sentence")])
+    return "\n".join(
+        [
+            columns(rows),
+            f"{pairs}, {ties} (scored as wrong)",
+            *notes,
+            *_note_on_truncation(report, "sentence"),
+        ]
+    )
 
 
 def _perplexity_table(report: Report) -> str:
@@ -122,40 +140,44 @@ def _perplexity_table(report: Report) -> str:
     values = {label: report[name] for label, name in names.items() if name in report}
     rows = [[label, UNKNOWN if value is None else f"{value:,.2f}"] for label, value in values.items()]
     counts = [counted(report["documents"], "document"), counted(report["tokens"], "token")]
-    counted_texts = "; ".join([", ".join(counts), *_cut(report, "document")])
+    counted_texts = "; ".join([", ".join(counts), *_note_on_truncation(report, "document")])
     return f"{columns(rows)}\n{counted_texts}\nsource: {printable(report['source'])}"
 
 
-def _cut(report: Report, noun: str) -> list[str]:
+def _note_on_truncation(report: Report, noun: str) -> list[str]:
     """Return how many texts were cut, if any were."""
     return [f"{counted(report['truncated'], noun)} truncated"] if report["truncated"] else []
 
 
 def run_passkey(
-    model: Model, test: Mapping[str, Any], least: float | None, output: Path | None, output_format: str
+    model: EvaluatedModel,
+    test: Mapping[str, Any],
+    min_accuracy: float | None,
+    output: Path | None,
+    output_format: str,
 ) -> int:
     """Test the model, and print the accuracy by length and depth.
 
     Args:
         test: lengths in tokens, documents of each length and depth (`trials`), and their seed.
-        least: minimum accuracy of every length in percent; below it, the exit code is that of a failed check.
+        min_accuracy: minimum accuracy of every length in percent; below it, the exit code is 1.
     """
     request = {**test, **model.settings()}
     with output_folder(output) as place:
         report = evaluate_in_child("passkey", request, place / "passkey.json", _passkey_table, output_format)
     worst, accuracy = min(report["accuracy"].items(), key=lambda each: each[1])
-    if least is None or 100 * accuracy >= least:
+    if min_accuracy is None or 100 * accuracy >= min_accuracy:
         return EXIT_OK
-    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {least:g}%)")
+    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {min_accuracy:g}%)")
     return EXIT_CHECK_FAILED
 
 
-def lengths_of(text: str) -> list[int]:
+def parse_lengths(text: str) -> list[int]:
     """Return the lengths of `512,1k,4k` in tokens; 1k is 1,024. Raises `ProjectError`."""
-    return sorted({_length_of(part.strip()) for part in text.split(",")})
+    return sorted({_parse_length(part.strip()) for part in text.split(",")})
 
 
-def _length_of(part: str) -> int:
+def _parse_length(part: str) -> int:
     number = NUMBER.fullmatch(part)
     tokens = int(number[1]) * (1024 if number[2] else 1) if number else 0
     if not 0 < tokens <= LONGEST:
@@ -174,7 +196,7 @@ def _passkey_table(report: Report) -> str:
 
 
 def run_generation(
-    model: Model, prompts: Path, max_tokens: int, output: Path | None, output_format: str
+    model: EvaluatedModel, prompts: Path, max_tokens: int, output: Path | None, output_format: str
 ) -> int:
     """Continue the prompts and print the continuations; with `output`, save them and print the first ones."""
     settings = model.settings()
@@ -184,13 +206,13 @@ def run_generation(
         file = place / "generation.json"
 
         def table(report: Report) -> str:
-            return _continuations(report, None if output is None else file)
+            return _continuations_text(report, None if output is None else file)
 
         evaluate_in_child("generation", request, file, table, output_format)
     return EXIT_OK
 
 
-def _continuations(report: Report, saved: Path | None) -> str:
+def _continuations_text(report: Report, saved: Path | None) -> str:
     lines = []
     for sample in report["samples"][: SHOWN_SAMPLES if saved else None]:
         prompt = sample.get("prompt") or sample["messages"][-1]["content"]
@@ -213,7 +235,7 @@ def run_similarity(
     """Correlate the similarities of pairs with their scores; `names` are the columns of the table."""
     request = _embedding_request(model, data) | {"columns": names}
     with output_folder(output) as place:
-        evaluate_in_child("similarity", request, place / "similarity.json", _similarities, output_format)
+        evaluate_in_child("similarity", request, place / "similarity.json", _similarity_text, output_format)
     return EXIT_OK
 
 
@@ -222,7 +244,7 @@ def run_retrieval(model: EmbeddingModel, data: Path, output: Path | None, output
     request = _embedding_request(model, data)
     with output_folder(output) as place:
         request["output"] = str(place / "corpus-embeddings.npy")
-        evaluate_in_child("retrieval", request, place / "retrieval.json", _rankings, output_format)
+        evaluate_in_child("retrieval", request, place / "retrieval.json", _retrieval_text, output_format)
     return EXIT_OK
 
 
@@ -232,22 +254,24 @@ def _embedding_request(model: EmbeddingModel, data: Path) -> dict[str, Any]:
     return {"model": asdict(model), "data": str(data.absolute())}
 
 
-def _similarities(report: Report) -> str:
-    return "\n".join([_metrics(report), counted(report["pairs"], "pair"), *_cut(report, "text")])
+def _similarity_text(report: Report) -> str:
+    return "\n".join(
+        [_metrics_table(report), counted(report["pairs"], "pair"), *_note_on_truncation(report, "text")]
+    )
 
 
-def _rankings(report: Report) -> str:
+def _retrieval_text(report: Report) -> str:
     counts = f"{counted(report['queries'], 'query', 'queries')}, {counted(report['documents'], 'document')}"
-    lines = [_metrics(report), counts]
+    lines = [_metrics_table(report), counts]
     if report["unjudged_queries"]:
         queries = counted(report["unjudged_queries"], "query", "queries")
         lines.append(f"{queries} without a relevant document skipped")
     if report["unknown_judgements"]:
         lines.append(f"{counted(report['unknown_judgements'], 'judgement')} with unknown ids skipped")
-    return "\n".join([*lines, *_cut(report, "text")])
+    return "\n".join([*lines, *_note_on_truncation(report, "text")])
 
 
-def _metrics(report: Report) -> str:
+def _metrics_table(report: Report) -> str:
     return columns([[name, score_text(value)] for name, value in report["metrics"].items()])
 
 

@@ -42,23 +42,23 @@ def run(key: str, selection: Selection, output_format: str) -> int:
     derived = dict(plan_run(resolved).derived())
     name = key.removeprefix(PLAN)
     if key not in all_keys() and name in derived:
-        _deliver(_plan_json(name, derived[name]), output_format)
+        _print_explanation(_plan_json(name, derived[name]), output_format)
         return EXIT_OK
     try:
-        info = describe(_whole_key(key))
+        info = describe(_full_key(key))
     except ProjectError as error:
-        raise _with_other_names(error, key, derived) from None
-    _deliver(_key_json(info, resolved), output_format)
+        raise _with_suggestions(error, key, derived) from None
+    _print_explanation(_key_json(info, resolved), output_format)
     return EXIT_OK
 
 
-def _whole_key(key: str) -> str:
+def _full_key(key: str) -> str:
     """Return the full path of a key name that only one section has; any other `key` unchanged."""
     named = keys_named(key)
     return named[0] if len(named) == 1 else key
 
 
-def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
+def _with_suggestions(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
     """Return the error, with a hint at the rule, key or value of the plan that `key` resembles."""
     if key.upper() in RULES:
         error.hint = f"{key.upper()} is a rule: `neobert-launch rule {key.upper()}`"
@@ -101,7 +101,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
     content: dict[str, Any] = {"key": info.path, "description": info.description, "type": info.type}
     if info.path not in all_keys():
         return {**content, "keys": [key for key in values if key.startswith(f"{info.path}.")]}
-    default = _default_in(resolved.config, info) if info.path in values else info.default
+    default = _default_value(resolved.config, info) if info.path in values else info.default
     content |= {"default": to_plain(default), "choices": list(info.choices)}
     if info.tags:
         content["section_types"] = list(info.tags)
@@ -113,31 +113,31 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
     return content
 
 
-def _default_in(config: RunConfig, info: KeyInfo) -> object:
+def _default_value(config: RunConfig, info: KeyInfo) -> object:
     """Return the default of a key in the section type that the run uses; other types may have another."""
     *sections, name = info.path.split(".")
     own = next(item for item in fields(reduce(getattr, sections, config)) if item.name == name)
     return info.default if own.default is MISSING else own.default
 
 
-def _deliver(content: dict[str, Any], output_format: str) -> None:
+def _print_explanation(content: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
         console.write(result_json(content))
     else:
-        console.write(fold("\n".join(_lines(content)), console.width()))
+        console.write(fold("\n".join(_text_lines(content)), console.width()))
 
 
-def _lines(content: dict[str, Any]) -> Iterator[str]:
+def _text_lines(content: dict[str, Any]) -> Iterator[str]:
     yield console.paint(content["key"], "bold")
     if content.get("description"):
         yield f"  {content['description']}"
     if "keys" in content:
         yield from (f"  {key}" for key in content["keys"])
         return
-    yield columns(list(_rows(content)), indent="  ")
+    yield columns(list(_value_rows(content)), indent="  ")
 
 
-def _rows(content: dict[str, Any]) -> Iterator[list[str]]:
+def _value_rows(content: dict[str, Any]) -> Iterator[list[str]]:
     if "value" in content:
         yield ["value", show_value(content["value"])]
     if "reason" in content:

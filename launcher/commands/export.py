@@ -51,9 +51,9 @@ class Arguments:
 def run(arguments: Arguments, output_format: str) -> int:
     """Export the model, and print each folder's largest difference in outputs from the model."""
     require_formats(arguments.formats)
-    _require_formats_of(arguments.dtype, arguments.formats)
+    _require_dtype_support(arguments.dtype, arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)
-    require_free(arguments.output, arguments.formats)
+    require_new_folders(arguments.output, arguments.formats)
     require_packages(arguments.formats)
     _require_usable_results(arguments)
     request = {
@@ -85,7 +85,7 @@ def require_formats(names: Sequence[str]) -> None:
         )
 
 
-def _require_formats_of(dtype: str, names: Sequence[str]) -> None:
+def _require_dtype_support(dtype: str, names: Sequence[str]) -> None:
     """Raise `ProjectError` if a format is not written in this dtype."""
     others = [name for name in names if name != "hf"]
     if dtype != "fp32" and others:
@@ -118,7 +118,7 @@ def _require_usable_results(arguments: Arguments) -> None:
         raise ProjectError("export-results", message, hint, "--results", EXIT_USAGE)
 
 
-def require_free(output: Path, names: Sequence[str]) -> None:
+def require_new_folders(output: Path, names: Sequence[str]) -> None:
     """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
 
     Names the formats that an earlier export did not finish, because repeating the command does not resume it.
@@ -143,24 +143,24 @@ def choose_folders(source: Path, average: str) -> list[Path]:
     config and weights, as transformers saves them.
     """
     if not source.exists():
-        raise _unusable(source, "no such folder")
+        raise _source_error(source, "no such folder")
     root = holder_of(source)
     if average:
         if root is None:
-            raise _unusable(source, "--average needs a run directory with checkpoints")
-        return [_verified(root / str(step)) for step in steps_to_average(root, average)]
+            raise _source_error(source, "--average needs a run directory with checkpoints")
+        return [_verify_checkpoint(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
         return [best_or_newest(root)]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHT_FILES)) and not (source / FILE_NAME).exists():
         return [source]
     if not (source / FILE_NAME).exists():
-        raise _unusable(source, _reason(source))
+        raise _source_error(source, _why_nothing_to_export(source))
     found = find(source.parent, str(source))
     assert found is not None
     return [found[0]]
 
 
-def _reason(source: Path) -> str:
+def _why_nothing_to_export(source: Path) -> str:
     if not source.is_dir():
         return "is a file, not a folder"
     if (source / RESOLVED).is_file():
@@ -178,32 +178,32 @@ def steps_to_average(root: Path, average: str) -> list[int]:
     there = checkpoint_steps(root)
     parts = average.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) < MAX_DIGITS for part in parts):
-        raise _unusable_average(average, "is not a number of checkpoints, or a list of steps", there)
+        raise _average_error(average, "is not a number of checkpoints, or a list of steps", there)
     numbers = [int(part) for part in parts]
     if len(numbers) == 1 and numbers[0] > len(there):
-        raise _unusable_average(average, f"exceeds the number of checkpoints ({len(there)})", there)
+        raise _average_error(average, f"exceeds the number of checkpoints ({len(there)})", there)
     steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
     absent = [str(step) for step in steps if step not in there]
     if absent:
-        raise _unusable_average(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
+        raise _average_error(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
     if len(steps) < 2 or len(set(steps)) < len(steps):
-        raise _unusable_average(average, "must select at least two checkpoints, each once", there)
+        raise _average_error(average, "must select at least two checkpoints, each once", there)
     return steps
 
 
-def _verified(folder: Path) -> Path:
+def _verify_checkpoint(folder: Path) -> Path:
     """Return the checkpoint folder after verifying its files against the manifest."""
     verify(folder)
     return folder
 
 
-def _unusable(source: Path, reason: str) -> ProjectError:
+def _source_error(source: Path, reason: str) -> ProjectError:
     hint = "pass a run directory, a checkpoint folder, or a folder saved by transformers"
     return ProjectError("export-source", reason, hint, str(source), EXIT_USAGE)
 
 
-def _unusable_average(average: str, reason: str, there: Sequence[int]) -> ProjectError:
-    steps = ", ".join(map(str, there))
+def _average_error(average: str, reason: str, available: Sequence[int]) -> ProjectError:
+    steps = ", ".join(map(str, available))
     return ProjectError(
         "export-average", f"{average} {reason}", f"available checkpoints: {steps}", "--average", EXIT_USAGE
     )
@@ -211,17 +211,17 @@ def _unusable_average(average: str, reason: str, there: Sequence[int]) -> Projec
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:
     """Format the report as a table of formats, folders (below `output` as given) and differences."""
-    return columns([HEAD, *(_row(name, each, output) for name, each in report.items())])
+    return columns([HEAD, *(_format_row(name, each, output) for name, each in report.items())])
 
 
-def _row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:
+def _format_row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:
     largest = max(report["max_difference"].values())
     package, version = next(iter(report["read_with"].items()))
     difference = f"{largest:.1e} (limit {report['limit']:g})"
-    return name, str(output / name), _steps(report["source"]), difference, f"{package} {version}"
+    return name, str(output / name), _steps_text(report["source"]), difference, f"{package} {version}"
 
 
-def _steps(source: Sequence[Mapping[str, Any]]) -> str:
+def _steps_text(source: Sequence[Mapping[str, Any]]) -> str:
     """Return the exported checkpoint's step, or all averaged steps; `-` for a model without a step."""
     steps = ", ".join("-" if each["step"] is None else str(each["step"]) for each in source)
     return f"mean of {steps}" if len(source) > 1 else steps

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launcher.commands.previewed_text import (
-    about_text,
+    as_text_option_error,
     notes_on_splits,
     preview_by_line,
     preview_text,
     warn_of_text,
 )
 from launcher.commands.starter_file import Device
-from launcher.commands.starting_weights import CONTEXT, OPTION, about_option, find_weights
-from launcher.commands.weights_run_file import ADAPTER, Content, content_of
+from launcher.commands.starting_weights import CONTEXT, OPTION, as_from_option_error, find_weights
+from launcher.commands.weights_run_file import ADAPTER, RunFileInputs, run_file_yaml
 from launcher.io.files import make_folder, writing
 from neobert.atomic_write import write_atomically
 from neobert.config.overrides import parse_overrides, text_override
@@ -108,14 +108,14 @@ def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[
 
     Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
     """
-    made = run_file(request)
+    made = make_run_file(request)
     if made.preview is not None:
         warn_of_text(made.preview, request.file)
     write_run_file(request.file, made.content, replaces=replaces)
     return made.notes
 
 
-def run_file(request: Request) -> RunFile:
+def make_run_file(request: Request) -> RunFile:
     """Read weights and text, and return the run file. Raises `ProjectError` if a run cannot use them."""
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
@@ -132,20 +132,20 @@ def run_file(request: Request) -> RunFile:
         if weights is not None and request.task is None:
             config = resolve_run(None, (), weights.overrides).config
             spec = text_task(is_causal=shape_of(config, 1).attention.is_causal)
-            spec = _of_conversations(request, spec) or spec
-        found, table = _read(request, spec)
+            spec = _conversation_task(request, spec) or spec
+        found, table = _read_text_or_table(request, spec)
         by_line = preview_by_line(request.text, found) if request.text and found else None
         found = by_line or found
         sample = table.sample if table else found.sample if found else ()
         tokenizer = TokenizerConfig(path=None if weights is None else str(weights.folder))
-        content = content_of(
-            Content(
+        content = run_file_yaml(
+            RunFileInputs(
                 command=request.command,
                 file=request.file,
                 weights=weights,
                 task=spec.keys.name,
                 text=request.source,
-                lengths=table.lengths if table else _lengths(found),
+                lengths=table.lengths if table else _sample_sizes(found),
                 num_bytes=found.size_bytes if found is not None and found.is_plain else None,
                 documents=None if found is None else found.documents,
                 is_by_line=by_line is not None,
@@ -158,8 +158,10 @@ def run_file(request: Request) -> RunFile:
             )
         )
     except ProjectError as error:
-        error = about_option(error)
-        others = [] if request.task else [f"; or, {each}" for each in _other_tasks(request.text, spec)]
+        error = as_from_option_error(error)
+        others = (
+            [] if request.task else [f"; or, {each}" for each in _suggest_other_tasks(request.text, spec)]
+        )
         raise replace(error, hint=error.hint + "".join(others)) from None
     splits = notes_on_splits(request.text, ALL_COLUMNS if table else text_rows(DatasetConfig()))
     if table:
@@ -168,12 +170,12 @@ def run_file(request: Request) -> RunFile:
     return RunFile(content, (*splits, *tasks), found)
 
 
-def named_in(overrides: Sequence[str]) -> dict[str, str]:
+def select_inferring_keys(overrides: Sequence[str]) -> dict[str, str]:
     """Return the keys of overrides from which others are inferred, with their values."""
-    return {each.path: each.text for each in parse_overrides(overrides) if infers_others(each.path)}
+    return {each.path: each.text for each in parse_overrides(overrides) if determines_other_keys(each.path)}
 
 
-def infers_others(path: str) -> bool:
+def determines_other_keys(path: str) -> bool:
     """Return whether columns and labels, or the learning rate, depend on the key."""
     return path.endswith(("_column", ".problem")) or path == ADAPTER
 
@@ -186,10 +188,10 @@ def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
         if replaces:
             write_atomically(file, encoded)
         else:
-            _create(file, encoded)
+            _create_file(file, encoded)
 
 
-def _create(file: Path, content: bytes) -> None:
+def _create_file(file: Path, content: bytes) -> None:
     """Write a new file. Raises OSError, and then removes the incomplete file."""
     try:
         with file.open("xb") as new:
@@ -201,7 +203,7 @@ def _create(file: Path, content: bytes) -> None:
         raise
 
 
-def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
+def _read_text_or_table(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
     """Read the first texts, or the labelled rows."""
     if not spec.reads_table:
         return None if request.text is None else preview_text(request.text), None
@@ -212,13 +214,13 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
     try:
         return None, import_module(f"{spec.keys.package}.inferred").infer(request.text, request.named)
     except ProjectError as error:
-        raise about_text(error) from None
+        raise as_text_option_error(error) from None
 
 
-def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
+def _conversation_task(request: Request, spec: TaskSpec) -> TaskSpec | None:
     """Return the task of conversations, if the model can learn them and the text has some.
 
-    A malformed row in columns of conversations does not make them text: `_read` reports the row.
+    A malformed row in such columns does not make them text: `_read_text_or_table` reports the row.
     """
     for each in SPECS.values():
         if each.stores_targets and each.predicts == spec.predicts and request.text is not None:
@@ -233,15 +235,15 @@ def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
 
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
     """Return a note for each other task that the columns of a table are suitable for."""
-    return tuple(f"{text} is read as text; {each}" for each in _other_tasks(text, chosen))
+    return tuple(f"{text} is read as text; {each}" for each in _suggest_other_tasks(text, chosen))
 
 
-def _other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
+def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
     """Yield the tasks that a file has labels, pairs or answers for, and how to choose them."""
     if text is None or not text.is_file():
         return
     if chosen.predicts == "next":  # no causal model has a head of labels
-        yield from () if chosen.stores_targets else _task_of_answers(text)
+        yield from () if chosen.stores_targets else _suggest_answer_task(text)
         return
     for spec in SPECS.values():
         with suppress(ProjectError):
@@ -250,7 +252,7 @@ def _other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
                 yield f"for its {'pairs' if spec.predicts == 'pairs' else 'labels'}: --task {spec.name}"
 
 
-def _task_of_answers(text: Path) -> Iterator[str]:
+def _suggest_answer_task(text: Path) -> Iterator[str]:
     """Yield how to train on the answers of a table whose columns have other names than the task reads."""
     with suppress(ProjectError):
         if pair := question_and_answer(each.name for each in columns_of(text)[0]):
@@ -260,8 +262,8 @@ def _task_of_answers(text: Path) -> Iterator[str]:
             yield f"for its answers: {way}"
 
 
-def _lengths(found: Preview | None) -> tuple[int, ...]:
-    return tuple(len(text.encode("utf-8", "replace")) for text in found.sample) if found else ()
+def _sample_sizes(preview: Preview | None) -> tuple[int, ...]:
+    return tuple(len(text.encode("utf-8", "replace")) for text in preview.sample) if preview else ()
 
 
 def default_device() -> Device:

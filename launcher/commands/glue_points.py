@@ -44,27 +44,27 @@ class Request:
     keeps_checkpoints: bool
     overrides: tuple[str, ...]
 
-    def source_of(self, name: str) -> str | None:
+    def source_task(self, name: str) -> str | None:
         """Return the task whose best checkpoint initializes task `name`; None if no other task does."""
         source = TASKS[name].starts_from
         return source if self.transfers and source in self.tasks else None
 
-    def sources(self) -> set[str]:
+    def source_tasks(self) -> set[str]:
         """Return the tasks whose best checkpoints initialize other tasks."""
-        return {source for name in self.tasks if (source := self.source_of(name)) is not None}
+        return {source for name in self.tasks if (source := self.source_task(name)) is not None}
 
-    def order(self) -> Iterator[tuple[GlueTask, int]]:
+    def ordered_runs(self) -> Iterator[tuple[GlueTask, int]]:
         """Yield task and seed of every run; a task comes after the task that initializes it."""
-        for name in sorted(self.tasks, key=self._depth):
+        for name in sorted(self.tasks, key=self._transfer_depth):
             yield from ((TASKS[name], seed) for seed in range(self.seeds))
 
-    def _depth(self, name: str) -> int:
-        source = self.source_of(name)
-        return 0 if source is None else 1 + self._depth(source)
+    def _transfer_depth(self, name: str) -> int:
+        source = self.source_task(name)
+        return 0 if source is None else 1 + self._transfer_depth(source)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class GlueRun:
     """A run of one task and seed.
 
     Attributes:
@@ -81,13 +81,13 @@ class Point:
     settings: Mapping[str, Any]
 
     @property
-    def best(self) -> Path:
+    def best_checkpoint(self) -> Path:
         """Folder of the best checkpoint."""
         return self.folder / CHECKPOINTS / BEST
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class GlueSuite:
     """Inputs of one `evaluate glue` command.
 
     Attributes:
@@ -105,10 +105,10 @@ class Suite:
     weights: str
     recorded: Mapping[str, dict[str, Any]]
 
-    def point(self, task: GlueTask, seed: int) -> Point:
+    def make_run(self, task: GlueTask, seed: int) -> GlueRun:
         """Return the run of a task and seed, with its folder and digest."""
         output = self.request.output.absolute()
-        start, origin = self._start(task, seed)
+        start, origin = self._initial_weights(task, seed)
 
         def settings(folder: Path) -> dict[str, Any]:
             return run_settings(
@@ -128,22 +128,22 @@ class Suite:
         digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         folder = output / "runs" / task.name / f"seed-{seed}-{digest[:8]}"
         file = output / "configs" / f"{task.name}-seed-{seed}.json"
-        return Point(task, seed, start, digest, folder, file, settings(folder))
+        return GlueRun(task, seed, start, digest, folder, file, settings(folder))
 
-    def _start(self, task: GlueTask, seed: int) -> tuple[Start, str]:
+    def _initial_weights(self, task: GlueTask, seed: int) -> tuple[Start, str]:
         """Return the initial weights of a run, and the string that identifies them in its digest."""
         if (parent := self.parent(task, seed)) is not None:
-            return parent.start.after(parent.task.name, parent.best), parent.digest
+            return parent.start.after(parent.task.name, parent.best_checkpoint), parent.digest
         if self.request.random_weights:
             return Start(RANDOM, None), ""
         return Start(PRETRAINED, self.model), self.weights
 
-    def parent(self, task: GlueTask, seed: int) -> Point | None:
+    def parent(self, task: GlueTask, seed: int) -> GlueRun | None:
         """Return the run whose best checkpoint initializes this run; None if no other run does."""
-        source = self.request.source_of(task.name)
-        return None if source is None else self.point(TASKS[source], seed)
+        source = self.request.source_task(task.name)
+        return None if source is None else self.make_run(TASKS[source], seed)
 
-    def result(self, point: Point) -> dict[str, Any] | None:
+    def result(self, point: GlueRun) -> dict[str, Any] | None:
         """Return the best evaluation of a finished run; None if there is none.
 
         glue.json has the results of one command only, also if their run directories were removed.
@@ -163,10 +163,12 @@ class Suite:
             "run": str(point.folder),
         }
 
-    def is_finished(self, point: Point) -> bool:
+    def is_finished(self, point: GlueRun) -> bool:
         """Return whether a run has a result, and its best checkpoint if an unfinished run starts from it."""
         if self.result(point) is None:
             return False
-        own, source_of = point.task.name, self.request.source_of
-        later = (self.point(TASKS[name], point.seed) for name in self.request.tasks if source_of(name) == own)
-        return point.best.exists() or all(self.is_finished(each) for each in later)
+        own, source_of = point.task.name, self.request.source_task
+        later = (
+            self.make_run(TASKS[name], point.seed) for name in self.request.tasks if source_of(name) == own
+        )
+        return point.best_checkpoint.exists() or all(self.is_finished(each) for each in later)

@@ -12,7 +12,7 @@ FEW_DOCUMENTS, HELD_OUT = 100, 0.05
 HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 
-def keys_of_documents(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
+def held_out_keys(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
     """Yield the keys for a text of few documents: a share chosen by hash could be none or all of them."""
     if is_by_line:
         yield Entry("dataset.document_per_line", True, "no blank line separates documents")

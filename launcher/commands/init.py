@@ -12,9 +12,9 @@ from typing import Any
 from launcher.commands.from_weights import Request as WeightsRequest
 from launcher.commands.from_weights import (
     default_device,
-    infers_others,
-    named_in,
+    determines_other_keys,
     notes_on_tasks,
+    select_inferring_keys,
     write_from_weights,
     write_run_file,
 )
@@ -25,7 +25,7 @@ from launcher.commands.previewed_text import (
     warn_of_one_document,
     warn_of_text,
 )
-from launcher.commands.starter_file import Device, SizeName, Starter, content_of
+from launcher.commands.starter_file import Device, SizeName, Starter, starter_yaml
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.overrides import parse_overrides
@@ -60,8 +60,8 @@ class Request:
 
 def run(request: Request, output_format: str) -> int:
     """Write the run file and print the next commands."""
-    _check_file(request.file)
-    notes = _write(request)
+    _require_new_yaml_file(request.file)
+    notes = _write_run_file(request)
     resolved = resolve_run(None, [request.file])
     if not resolved.config.dataset.document_per_line:
         warn_of_one_document(str(resolved.config.dataset.path or ""))
@@ -71,24 +71,24 @@ def run(request: Request, output_format: str) -> int:
         "inferred": list(notes),
         "profile": resolved.profile.name if resolved.profile else None,
         "next": [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")],
-        "checkpoint": _checkpoint(resolved.config),
-        "use": _use(resolved.config),
+        "checkpoint": _checkpoint_folder(resolved.config),
+        "use": _loading_expression(resolved.config),
         "parameters": plan.num_parameters.value,
         "eta_s": plan.eta_s.value,
     }
-    console.write(result_json(result) if output_format == "json" else _report(result))
+    console.write(result_json(result) if output_format == "json" else _report_text(result))
     return EXIT_OK
 
 
-def _checkpoint(config: RunConfig) -> str:
+def _checkpoint_folder(config: RunConfig) -> str:
     """Return the folder of the run's best checkpoint, or its newest if it keeps no best one."""
     name = "best" if config.trainer.metric_for_best_model else "latest"
     return os.path.join(config.trainer.output_dir, "checkpoints", name)
 
 
-def _use(config: RunConfig) -> str:
+def _loading_expression(config: RunConfig) -> str:
     """Return the Python expression that loads a checkpoint of the run."""
-    checkpoint = _checkpoint(config)
+    checkpoint = _checkpoint_folder(config)
     trust = ", trust_remote_code=True" if family_of(config) is NEOBERT else ""
     spec = spec_of(config)
     if spec.predicts == "pairs":
@@ -98,7 +98,7 @@ def _use(config: RunConfig) -> str:
     return f"{call}{checkpoint!r}{trust})"
 
 
-def _report(result: dict[str, Any]) -> str:
+def _report_text(result: dict[str, Any]) -> str:
     commands: list[str] = result["next"]
     glosses = ("check the file", "size, memory and time", "Ctrl-C saves; the same command continues")
     width = max(map(len, commands)) + 2
@@ -111,38 +111,40 @@ def _report(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check_file(file: Path) -> None:
+def _require_new_yaml_file(file: Path) -> None:
     if os.path.lexists(file):
         message, hint = (
             "the file exists, and init does not overwrite files",
             "choose another file: neobert-launch init FILE",
         )
-        raise _usage("occupied-file", message, hint, file)
+        raise _usage_error("occupied-file", message, hint, file)
     if file.suffix.lower() not in YAML_SUFFIXES:
-        raise _usage(
+        raise _usage_error(
             "unusable-path", "init writes YAML files only", f"change the name to {file.stem}.yaml", file
         )
 
 
-def _write(request: Request) -> Sequence[str]:
+def _write_run_file(request: Request) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts and names of files, one line each."""
-    if others := [each.path for each in parse_overrides(request.overrides) if not infers_others(each.path)]:
+    if others := [
+        each.path for each in parse_overrides(request.overrides) if not determines_other_keys(each.path)
+    ]:
         hint = f"leave out --{others[0]}, and edit the file that init writes"
-        raise _usage(
+        raise _usage_error(
             "usage",
             f"of keys, init takes columns, classification.problem and adapter.type, not {others[0]}",
             hint,
         )
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
-        write_run_file(request.file, content_of(_starter(request), request.file.name))
+        write_run_file(request.file, starter_yaml(_make_starter(request), request.file.name))
         tasks = () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
-    named = named_in(request.overrides)
+    named = select_inferring_keys(request.overrides)
     if request.size is not None:
         message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
-        raise _usage("usage", message, "leave out --size")
-    text, dataset = _text(request)
+        raise _usage_error("usage", message, "leave out --size")
+    text, dataset = _text_or_dataset(request)
     device = request.device or default_device()
     return write_from_weights(
         WeightsRequest(
@@ -151,19 +153,19 @@ def _write(request: Request) -> Sequence[str]:
     )
 
 
-def _text(request: Request) -> tuple[Path | None, str | None]:
+def _text_or_dataset(request: Request) -> tuple[Path | None, str | None]:
     """Return the text's path and the dataset's name, one of which is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
-        raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
+        raise _usage_error("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
     if text is None and dataset is None:
         hint = f"add --text FILE or --dataset NAME; --dataset {BUILTIN} needs no text of your own"
-        raise _usage("usage", "neither --text nor --dataset is given", hint)
+        raise _usage_error("usage", "neither --text nor --dataset is given", hint)
     return text, dataset
 
 
-def _starter(request: Request) -> Starter:
-    text, dataset = _text(request)
+def _make_starter(request: Request) -> Starter:
+    text, dataset = _text_or_dataset(request)
     found = None if text is None else preview_text(text)
     by_line = preview_by_line(text, found) if text is not None and found is not None else None
     found = by_line or found
@@ -171,7 +173,7 @@ def _starter(request: Request) -> Starter:
     if found is not None:
         warn_of_text(found, request.file)
     return Starter(
-        text=_relative(text, request.file) if text is not None else "",
+        text=_path_in_file(text, request.file) if text is not None else "",
         dataset=dataset or "",
         size=request.size or ("tiny" if device == "cpu" else "small"),
         device=device,
@@ -185,10 +187,10 @@ def _starter(request: Request) -> Starter:
     )
 
 
-def _relative(text: Path, file: Path) -> str:
+def _path_in_file(text: Path, file: Path) -> str:
     """Return the path to write into the run file: relative to its folder, unless `text` is absolute."""
     return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
 
 
-def _usage(code: str, message: str, hint: str, place: Path | str = "") -> ProjectError:
-    return ProjectError(code, message, hint, str(place), EXIT_USAGE)
+def _usage_error(code: str, message: str, hint: str, location: Path | str = "") -> ProjectError:
+    return ProjectError(code, message, hint, str(location), EXIT_USAGE)

@@ -38,19 +38,19 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
         rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
     else:
         rate = min(TOP_RATE, FINE_TUNING_RATE * (BASE_WIDTH / width) ** 1.5)
-    return _rounded(rate)
+    return _round_to_one_digit(rate)
 
 
-def rate_of_adapter(rate: float) -> float:
+def adapter_rate(rate: float) -> float:
     """Estimate the LoRA learning rate from the rate for full training (arXiv:2106.09685)."""
-    return min(ADAPTER_TOP_RATE, _rounded(10 * rate))
+    return min(ADAPTER_TOP_RATE, _round_to_one_digit(10 * rate))
 
 
-def rate_of_conversations(hidden_size: int) -> float:
+def conversation_rate(hidden_size: int) -> float:
     """Return an estimate of the learning rate for conversations."""
-    return _rounded(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
+    return _round_to_one_digit(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
 
 
-def _rounded(rate: float) -> float:
+def _round_to_one_digit(rate: float) -> float:
     """Round a rate to one digit."""
     return float(f"{rate:.0e}")

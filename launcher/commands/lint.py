@@ -35,18 +35,18 @@ MAX_TRIED = 100
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
 
 
-class Choice(NamedTuple):
+class RuleSelection(NamedTuple):
     """Selection of rules by code or prefix."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
-    def takes(self, code: str) -> bool:
+    def selects(self, code: str) -> bool:
         """Return whether a rule code starts with a selected prefix (if any) and with no ignored one."""
         selected, ignored = (tuple(map(current_code, codes)) for codes in (self.select, self.ignore))
         return (not selected or code.startswith(selected)) and not (ignored and code.startswith(ignored))
 
-    def check(self) -> None:
+    def require_known_codes(self) -> None:
         """Raise ProjectError for a prefix that matches no rule, e.g. because of a typo."""
         if not (prefixes := (*self.select, *self.ignore)):
             return
@@ -71,7 +71,7 @@ class Request(NamedTuple):
     """
 
     paths: tuple[Path, ...]
-    choice: Choice
+    choice: RuleSelection
     fix: bool
     statistics: bool
     strict: bool
@@ -101,31 +101,31 @@ def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
 
 def run(request: Request, output_format: str) -> int:
     """Lint every file, print one report, return its exit code."""
-    request.choice.check()
+    request.choice.require_known_codes()
     discovered = discover(request.paths)
     _require_files(request.paths, discovered)
     if request.fix:
-        _fix([path for path in discovered.files if left_out_as_foreign(path) is None])
+        _apply_fixes([path for path in discovered.files if left_out_as_foreign(path) is None])
     judged = [
-        _chosen(
-            judge_file(path, needs_data=request.needs_data, overrides=request.overrides),
+        _select_rules(
+            check_file(path, needs_data=request.needs_data, overrides=request.overrides),
             request.choice,
         )
         for path in discovered.files
     ]
-    is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
-    report = combine(judged, strict=request.strict, has_folder=is_repository)
+    is_repository = request.choice.selects(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
+    report = combine_results(judged, strict=request.strict, has_folder=is_repository)
     if output_format != "text":
         deliver(report, output_format)
         return report.exit_code
-    text = render(report, _fixable(discovered.files, judged, report), quiet=request.quiet)
+    text = render(report, _fixable_findings(discovered.files, judged, report), quiet=request.quiet)
     if text:
         console.write(text)
-    _log_more(request, discovered, report, [one.note for one in judged if one.note])
+    _log_notes(request, discovered, report, [one.note for one in judged if one.note])
     return report.exit_code
 
 
-def _fixable(files: Sequence[Path], judged: Sequence[CheckedFile], report: Report) -> list[Finding]:
+def _fixable_findings(files: Sequence[Path], judged: Sequence[CheckedFile], report: Report) -> list[Finding]:
     """Return the findings that --fix would fix, in files that could not be resolved.
 
     Every fix is tried, so files with more than `MAX_TRIED` problems are skipped.
@@ -158,7 +158,7 @@ def _require_files(paths: Sequence[Path], discovered: Discovered) -> None:
         )
 
 
-def judge_file(
+def check_file(
     path: Path,
     *,
     needs_data: bool = False,
@@ -171,19 +171,21 @@ def judge_file(
     resolved: ResolvedRun | None = None
     try:
         resolved = resolve_run(None, [path], overrides)
-        if _is_parent(resolved):
+        if _is_parent_profile(resolved):
             return CheckedFile((), (), EXIT_OK, "", resolved.digest)
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
         judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
-        return CheckedFile(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
+        return CheckedFile(
+            tuple(_locate_findings(findings_of_error(judged), path, resolved)), (), error.exit_code
+        )
     profile = resolved.profile.name if resolved.profile else ""
-    placed = tuple(_in_own_file(finding, resolved, path) for finding in checked.findings)
+    placed = tuple(_move_to_linted_file(finding, resolved, path) for finding in checked.findings)
     note = f"{path}: {checked.note}" if checked.note else ""
     return CheckedFile(placed, tuple(checked.checks), EXIT_OK, profile, resolved.digest, note)
 
 
-def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
+def _move_to_linted_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
     """Move a finding on an inherited value to the line of `profile:` or `extends:` in the linted file.
 
     The linted file is the one to correct, and the parent profile may be outside the repository. The
@@ -208,7 +210,7 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
     )
 
 
-def _is_parent(resolved: ResolvedRun) -> bool:
+def _is_parent_profile(resolved: ResolvedRun) -> bool:
     """Return whether the file is a base profile, or a development profile without a dataset.
 
     Such a profile must resolve, but rules about runs do not apply to it.
@@ -221,7 +223,9 @@ def _is_parent(resolved: ResolvedRun) -> bool:
     return profile.kind == "base" or (profile.kind == "development" and not has_data)
 
 
-def _placed(findings: Iterable[Finding], path: Path, resolved: ResolvedRun | None) -> Iterator[Finding]:
+def _locate_findings(
+    findings: Iterable[Finding], path: Path, resolved: ResolvedRun | None
+) -> Iterator[Finding]:
     """Place findings without a location: at their key if the file could be resolved, else at the top."""
     for finding in findings:
         if finding.file:
@@ -231,26 +235,26 @@ def _placed(findings: Iterable[Finding], path: Path, resolved: ResolvedRun | Non
         else:
             place = resolved.place(finding.path)
             located = replace(finding, file=place.file, line=place.line, column=place.column)
-            yield _in_own_file(located, resolved, path)
+            yield _move_to_linted_file(located, resolved, path)
 
 
-def _chosen(judged: CheckedFile, choice: Choice) -> CheckedFile:
+def _select_rules(judged: CheckedFile, choice: RuleSelection) -> CheckedFile:
     """Drop findings and checks of rules that were not selected; keep all errors of an unresolved file."""
     if judged.exit_code:
         return judged
-    findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
-    checks = tuple(check for check in judged.checks if choice.takes(check.id))
+    findings = tuple(finding for finding in judged.findings if choice.selects(finding.code))
+    checks = tuple(check for check in judged.checks if choice.selects(check.id))
     return judged._replace(findings=findings, checks=checks)
 
 
-def combine(judged: Sequence[CheckedFile], *, strict: bool, has_folder: bool = False) -> Report:
+def combine_results(judged: Sequence[CheckedFile], *, strict: bool, has_folder: bool = False) -> Report:
     """Combine the results of all files into one report.
 
     The exit code is the most severe of all files: usage error, failed check, unknown, success. With
     `has_folder`, the check CFG010 of the whole repository is added.
     """
-    findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_place)
-    checks = _worst_of_each(check for one in judged for check in one.checks)
+    findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_sort_key)
+    checks = _worst_per_rule(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):
         checks.append(_repository_check(judged, strict=strict))
     codes = {one.exit_code for one in judged} | {verdict_of(findings, checks, strict=strict).exit_code}
@@ -261,12 +265,12 @@ def combine(judged: Sequence[CheckedFile], *, strict: bool, has_folder: bool = F
     return Report(exit_code, alone.profile, alone.config_hash, tuple(findings), tuple(checks))
 
 
-def _place(finding: Finding) -> tuple[str, int, int, str]:
+def _sort_key(finding: Finding) -> tuple[str, int, int, str]:
     """Return the sort key: findings of one rule at one place stay in the order of the rule."""
     return finding.file, finding.line, finding.column, finding.code
 
 
-def _worst_of_each(checks: Iterable[CheckResult]) -> list[CheckResult]:
+def _worst_per_rule(checks: Iterable[CheckResult]) -> list[CheckResult]:
     worst: dict[str, CheckResult] = {}
     for check in checks:
         known = worst.setdefault(check.id, check)
@@ -285,7 +289,7 @@ def _repository_check(judged: Sequence[CheckedFile], *, strict: bool) -> CheckRe
     return CheckResult(rule.code, rule.name, rule.level, status, required=True, message=message)
 
 
-def _fix(files: Sequence[Path]) -> None:
+def _apply_fixes(files: Sequence[Path]) -> None:
     """Apply safe fixes in place; print each fix, and the number of fixed problems and of all problems."""
     from launcher.lint.fixes import fix_file
 
@@ -305,7 +309,7 @@ def _fix(files: Sequence[Path]) -> None:
     console.log(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _log_more(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
+def _log_notes(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
         from launcher.terminal.table import columns
 

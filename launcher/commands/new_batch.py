@@ -31,7 +31,7 @@ UNFILLED_TEXTS = 1.5
 passes where `init` had stated 3."""
 
 
-class Batch(NamedTuple):
+class BatchSize(NamedTuple):
     """Rows per step, the microbatches that share them, and the estimated texts per step."""
 
     rows: int
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     texts: int = 0
 
 
-def batch_of_table(
+def batch_for_table(
     config: RunConfig,
     lengths: Sequence[int],
     length: int,
@@ -47,7 +47,7 @@ def batch_of_table(
     device: Device,
     *,
     is_packed: bool,
-) -> Batch:
+) -> BatchSize:
     """Return the batch for a table whose texts have these `lengths` in bytes, in rows of `length` tokens."""
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)
@@ -62,7 +62,7 @@ def batch_of_table(
     if has_pairs or spec.stores_targets:
         microbatches = math.ceil(rows * length / MAX_MICROBATCH[device])
         rows = max(of_example, math.ceil(rows / microbatches)) * microbatches
-    return Batch(rows, microbatches, texts)
+    return BatchSize(rows, microbatches, texts)
 
 
 def rows_per_step(trainer: TrainerConfig) -> int:
@@ -76,12 +76,12 @@ def covering_length(lengths: Sequence[int]) -> int:
     return int(2 ** math.ceil(math.log2(max(MIN_TOKENS, max_tokens(covered)))))
 
 
-def lost_share(lengths: Sequence[int], length: int) -> float:
+def truncated_share(lengths: Sequence[int], length: int) -> float:
     """Return the share of bytes in texts longer than `length` tokens."""
     return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
 
 
-def pieces_of(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
+def split_sizes(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
     """Return text sizes in bytes, with texts longer than `length` tokens split."""
     most = max(1, int(length * bytes_per_token))
     return [min(most, left) for size in lengths for left in range(size, 0, -most)]
@@ -93,21 +93,19 @@ def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> 
     return sum(tokens) / len(tokens)
 
 
-def rows_of_texts(
-    lengths: Sequence[int], length: int, rows_of_microbatch: int, bytes_per_token: float
-) -> float:
+def num_text_rows(lengths: Sequence[int], length: int, microbatch_rows: int, bytes_per_token: float) -> float:
     """Return the number of rows of `length` tokens that hold the texts.
 
-    rows_of_microbatch: rows that are packed together; 0: each text has a row of its own.
+    microbatch_rows: rows that are packed together; 0: each text has a row of its own.
     """
-    if not rows_of_microbatch:
+    if not microbatch_rows:
         return len(lengths)
     mean = mean_tokens(lengths, length, bytes_per_token)
-    unfilled = min(0.5, UNFILLED_TEXTS * mean / (rows_of_microbatch * length))
+    unfilled = min(0.5, UNFILLED_TEXTS * mean / (microbatch_rows * length))
     return len(lengths) * mean / (length * (1 - unfilled))
 
 
-def rows_of_pieces(lengths: Sequence[int], length: int, bytes_per_token: float, *, is_packed: bool) -> float:
+def num_piece_rows(lengths: Sequence[int], length: int, bytes_per_token: float, *, is_packed: bool) -> float:
     """Return the number of rows that hold the texts in pieces of `length` tokens."""
     tokens = [num_bytes / bytes_per_token for num_bytes in lengths]
     return sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)

@@ -14,7 +14,13 @@ from pathlib import Path
 from launcher.commands import train
 from launcher.commands.selection import VISIBLE_ENV
 from launcher.commands.sweep_results import Candidate
-from launcher.commands.sweep_runs import STOPPED, Points, log_how_to_continue, record, train_in_turn
+from launcher.commands.sweep_runs import (
+    STOPPED,
+    PointQueue,
+    log_how_to_continue,
+    record_result_of_launch,
+    train_in_turn,
+)
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process.child_start import dying_with_parent
@@ -58,11 +64,11 @@ class ChildLaunch:
     before: tuple[int, int] | None
 
 
-class Team:
+class ParallelTraining:
     """Launchers that train points at the same time."""
 
     def __init__(
-        self, points: Points, request: train.Request, slots: Sequence[Slot], forwarder: SiblingForwarder
+        self, points: PointQueue, request: train.Request, slots: Sequence[Slot], forwarder: SiblingForwarder
     ) -> None:
         self._points, self._request, self._forwarder = points, request, forwarder
         self._free, self._running = [*slots], list[ChildLaunch]()
@@ -72,37 +78,37 @@ class Team:
     def train(self) -> None:
         """Train a point on each slot until none is left; no launcher is left behind, also after an error."""
         try:
-            self._hand_out()
+            self._start_on_free_slots()
             while self._running:
                 self._forwarder.print_new()
-                for launch in self._ended():
+                for launch in self._pop_ended():
                     self._record(launch)
-                self._hand_out()
+                self._start_on_free_slots()
                 time.sleep(POLL_S)
         finally:
             self._forwarder.stop()
             for launch in self._running:
                 launch.process.wait()
 
-    def _hand_out(self) -> None:
+    def _start_on_free_slots(self) -> None:
         while self._free and not (self._is_exhausted or self._is_stopping or self._forwarder.seen):
-            candidate = self._points.next()
+            candidate = self._points.next_point()
             if candidate is None:
                 self._is_exhausted = True
                 return
-            launch = self._start(candidate, self._free.pop(0))
+            launch = self._start_point(candidate, self._free.pop(0))
             self._running.append(launch)
             self._forwarder.adopt(launch.process)
 
-    def _start(self, candidate: Candidate, slot: Slot) -> ChildLaunch:
+    def _start_point(self, candidate: Candidate, slot: Slot) -> ChildLaunch:
         log = candidate.folder.with_name(f"{candidate.folder.name}.log")
         before = stamp(candidate.folder / MANIFEST)
         visible = {VISIBLE_ENV: ",".join(slot.devices)} if slot.devices else {}
         console.log(printable(f"log: {log}"))
-        words = arguments_of(candidate, self._request)
-        return ChildLaunch(candidate, slot, start(words, log, visible, slot.cores), log, before)
+        words = point_arguments(candidate, self._request)
+        return ChildLaunch(candidate, slot, start_launcher(words, log, visible, slot.cores), log, before)
 
-    def _ended(self) -> Iterator[ChildLaunch]:
+    def _pop_ended(self) -> Iterator[ChildLaunch]:
         for launch in [each for each in self._running if each.process.poll() is not None]:
             self._running.remove(launch)
             self._free.append(launch.slot)
@@ -114,9 +120,9 @@ class Team:
         if code < 0:
             was_asked = self._is_stopping or self._forwarder.seen
             code = EXIT_PREEMPTED if was_asked else EXIT_TRAINING_FAILED
-        is_started = record(self._points, launch.candidate, code, launch.before)
+        is_started = record_result_of_launch(self._points, launch.candidate, code, launch.before)
         ending = "finished" if code == EXIT_OK else f"exit code {code}"
-        text = "" if is_started else f"\n{_tail(launch.log)}"
+        text = "" if is_started else f"\n{_last_log_line(launch.log)}"
         console.log(printable(f"{launch.candidate.point.label}: {ending}{text}", keep="\n"))
         self.code = self.code or code
         if code in STOPPED and not (self._is_stopping or self._forwarder.seen):
@@ -124,14 +130,16 @@ class Team:
             self._forwarder.stop()
 
 
-def train_points(points: Points, request: train.Request, output_format: str, slots: Sequence[Slot]) -> int:
+def train_points(
+    points: PointQueue, request: train.Request, output_format: str, slots: Sequence[Slot]
+) -> int:
     """Train points on slots at the same time, or one after another without; return the exit code.
 
     It is that of the first point that failed, or of the stop.
     """
     if not slots:
         return train_in_turn(points, request, output_format)
-    team = Team(points, request, slots, forwarder := SiblingForwarder())
+    team = ParallelTraining(points, request, slots, forwarder := SiblingForwarder())
     with handling(forwarder):
         team.train()
     seen = forwarder.seen
@@ -152,10 +160,10 @@ def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) ->
         raise ProjectError(
             "sweep", message, "leave out --rdzv-endpoint, --master-addr and --master-port", OPTION, EXIT_USAGE
         )
-    return slots_of(run, parallel) if parallel else []
+    return make_slots(run, parallel) if parallel else []
 
 
-def arguments_of(candidate: Candidate, request: train.Request) -> list[str]:
+def point_arguments(candidate: Candidate, request: train.Request) -> list[str]:
     """Return the command line that launches one point."""
     words = ["train", *candidate.selection.as_arguments()]
     words += ["--strict"] * request.strict + ["--verbose"] * request.verbose + ["--quiet"] * request.quiet
@@ -164,7 +172,7 @@ def arguments_of(candidate: Candidate, request: train.Request) -> list[str]:
     return [*words, "--", *request.topology.extra] if request.topology.extra else words
 
 
-def _tail(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     lines = [line.decode(errors="replace") for line in last_lines(log, TAIL_BYTES)]
     return "\n".join(lines[-TAIL_LINES:])
 
@@ -181,32 +189,34 @@ class Slot:
     cores: tuple[int, ...]
 
 
-def slots_of(run: ResolvedRun, parallel: int) -> list[Slot]:
+def make_slots(run: ResolvedRun, parallel: int) -> list[Slot]:
     """Return devices and cores for each of `parallel` points.
 
     Raises ProjectError if there are fewer GPUs than they need.
     """
     devices = () if run.device == "cpu" else _visible_gpus()
     each = run.config.distributed.nproc_per_node if devices or run.device == "cuda" else 0
-    return divide(devices, each, sorted(os.sched_getaffinity(0)), parallel)
+    return divide_into_slots(devices, each, sorted(os.sched_getaffinity(0)), parallel)
 
 
-def divide(devices: Sequence[str], each: int, cores: Sequence[int], parallel: int) -> list[Slot]:
+def divide_into_slots(
+    devices: Sequence[str], devices_per_slot: int, cores: Sequence[int], parallel: int
+) -> list[Slot]:
     """Divide devices and cores; no two slots share a device, or a core unless there are fewer than slots.
 
     Args:
-        each: devices of one slot.
+        devices_per_slot: number of devices of each slot.
     """
-    if parallel * each > len(devices):
+    if parallel * devices_per_slot > len(devices):
         visible = counted(len(devices), "GPU") if devices else "no GPU"
-        message = f"{counted(parallel, 'point')} of {counted(each, 'GPU')}, but {visible} visible"
-        most = len(devices) // each
+        message = f"{counted(parallel, 'point')} of {counted(devices_per_slot, 'GPU')}, but {visible} visible"
+        most = len(devices) // devices_per_slot
         hint = f"{OPTION} {most}" if most else "leave out --parallel, or see CUDA_VISIBLE_DEVICES"
         raise ProjectError("sweep", message, hint, OPTION, EXIT_USAGE)
     share = len(cores) // parallel
     return [
         Slot(
-            devices=tuple(devices[index * each : (index + 1) * each]),
+            devices=tuple(devices[index * devices_per_slot : (index + 1) * devices_per_slot]),
             cores=tuple(cores[index * share : (index + 1) * share] or cores),
         )
         for index in range(parallel)
@@ -248,7 +258,7 @@ class SiblingForwarder(Forwarder):
             child.send_signal(number)
 
 
-def start(
+def start_launcher(
     arguments: Sequence[str], log: Path, environment: Mapping[str, str], cores: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     """Start a launcher on some cores, in its own session: Ctrl-C reaches it once, through this launcher.
@@ -263,13 +273,13 @@ def start(
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             start_new_session=True,
-            preexec_fn=_on_cores(cores, dying_with_parent(signal.SIGTERM, os.getpid())),
+            preexec_fn=_pinned_to_cores(cores, dying_with_parent(signal.SIGTERM, os.getpid())),
         )
 
 
-def _on_cores(cores: Sequence[int], then: Callable[[], None]) -> Callable[[], None]:
+def _pinned_to_cores(cores: Sequence[int], prepare_further: Callable[[], None]) -> Callable[[], None]:
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
-        then()
+        prepare_further()
 
     return prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.io.files import require_writable, write_text
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, load_facts, results_folder, write_report, write_results
@@ -41,7 +41,7 @@ def run(request: Request, output_format: str) -> int:
     """
     wanted = parse_levels(request.levels)
     resolved = request.selection.require()
-    keep_to_its_device(resolved)
+    hide_gpus_from_cpu_run(resolved)
     levels = wanted or default_levels(resolved)
     recorded = load_facts(request.facts) if request.facts else None
     if recorded is None:
@@ -58,14 +58,16 @@ def run(request: Request, output_format: str) -> int:
     if output_format == "text":
         console.write(preflight_text(examination, verbose=request.verbose))
         console.write(
-            _kept(examination, folder) if recorded else printable(f"report, facts and receipt: {folder}")
+            _results_note(examination, folder)
+            if recorded
+            else printable(f"report, facts and receipt: {folder}")
         )
     else:
         deliver(examination.report, output_format)
     return examination.report.exit_code
 
 
-def _kept(examination: Examination, folder: Path) -> str:
+def _results_note(examination: Examination, folder: Path) -> str:
     recorded = examination.facts.recorded_utc or "an unknown time"
     kept = printable(f"report: {folder}")
     return f"{kept}\nno receipt: the checks used facts recorded at {printable(recorded)}, not this machine"

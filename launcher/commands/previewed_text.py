@@ -36,7 +36,7 @@ def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
     found = preview_of(dataset, text_rows(dataset))
     error = found.error
     if error is not None and SET_COLUMN not in error.hint:
-        raise about_text(error)
+        raise as_text_option_error(error)
     return found
 
 
@@ -49,7 +49,7 @@ def preview_by_line(text: Path, preview: Preview) -> Preview | None:
     return by_line if len(lines) > 1 and sum(map(len, lines)) > PAGE_WIDTH * len(lines) else None
 
 
-def about_text(error: ProjectError) -> ProjectError:
+def as_text_option_error(error: ProjectError) -> ProjectError:
     """Return an error of reading `dataset.path` as one about the option `--text`."""
     hint = error.hint.replace("set dataset.path to", "set --text to")
     return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)

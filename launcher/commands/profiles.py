@@ -21,10 +21,11 @@ def list_all(output_format: str) -> int:
     """Print one line per profile."""
     profiles = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
-        console.write(result_json({"profiles": [_about(profile) for profile in profiles]}))
+        console.write(result_json({"profiles": [_profile_json(profile) for profile in profiles]}))
     else:
         rows = [
-            [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in profiles
+            [profile.name, profile.kind, _hardware_text(profile.requires), profile.intent]
+            for profile in profiles
         ]
         console.write(columns(rows))
     return EXIT_OK
@@ -38,11 +39,11 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         content = {
             key: {"value": value, "origin": profile.origins[key]._asdict()} for key, value in values.items()
         }
-        console.write(result_json({**_about(profile), "values": content}))
+        console.write(result_json({**_profile_json(profile), "values": content}))
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
-    head = fold("\n".join(_head(profile)), console.width())
+    head = fold("\n".join(_heading(profile)), console.width())
     console.write(f"{head}\n{columns(rows, indent='  ')}")
     return EXIT_OK
 
@@ -64,28 +65,30 @@ def diff(first: str, second: str, output_format: str) -> int:
     return EXIT_OK
 
 
-def _head(profile: Profile) -> Iterator[str]:
+def _heading(profile: Profile) -> Iterator[str]:
     yield console.paint(printable(f"{profile.name} ({profile.kind})"), "bold")
     yield printable(f"  {profile.intent}")
     mfu = f"{profile.expects.mfu:.0%}"
-    yield printable(f"  requires {_hardware(profile.requires)}; expects an MFU of {mfu}{_rate(profile)}")
+    yield printable(
+        f"  requires {_hardware_text(profile.requires)}; expects an MFU of {mfu}{_price_text(profile)}"
+    )
     yield printable(f"  from {', '.join(profile.files)}; {'pinned' if profile.is_locked else 'not pinned'}")
 
 
-def _rate(profile: Profile) -> str:
+def _price_text(profile: Profile) -> str:
     rate = profile.expects.tokens_per_second
     basis = " (an estimate)" if profile.expects.is_estimate else " (measured)"
     return (f", {rate[0]:,.0f} to {rate[1]:,.0f} tokens/s" if rate else "") + basis
 
 
-def _hardware(requires: Requirements) -> str:
+def _hardware_text(requires: Requirements) -> str:
     if requires.device == "cpu":
         return "CPU"
     memory = f", {requires.gpu_memory_gib:g} GiB" if requires.gpu_memory_gib else ""
     return f"{requires.num_gpus} x {requires.gpu or 'any GPU'}{memory}"
 
 
-def _about(profile: Profile) -> dict[str, Any]:
+def _profile_json(profile: Profile) -> dict[str, Any]:
     return {
         "name": profile.name,
         "kind": profile.kind,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launcher.commands.status import runs_among
+from launcher.commands.status import select_runs
 from launcher.htmlreport.page import MAX_RUNS, write_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
@@ -23,13 +23,13 @@ from neobert.printable import printable
 FILE, FILE_OF_SEVERAL = "report.html", "compare.html"
 
 
-def run(named: Sequence[Path], output: Path | None) -> int:
+def run(paths: Sequence[Path], output: Path | None) -> int:
     """Write the HTML report of runs, by default of the newest run, and print its path.
 
     A folder selects the runs below it. `output` None writes into the first folder that is named.
     """
-    paths = named or [newest_run()]
-    folders = _ranked(runs_among([run for path in paths for run in _runs_below(path) or [path]]))
+    paths = paths or [newest_run()]
+    folders = _sort_by_loss(select_runs([run for path in paths for run in _runs_below(path) or [path]]))
     path = output or _first_folder(paths) / (FILE if len(folders) == 1 else FILE_OF_SEVERAL)
     require_writable(path, "pass another file with --output")
     drawn = folders[:MAX_RUNS]
@@ -48,7 +48,7 @@ def _runs_below(path: Path) -> list[Path]:
     return [run.folder for run in find_runs(path) if not run.problem] if path.is_dir() else []
 
 
-def _ranked(folders: Sequence[Path]) -> list[Path]:
+def _sort_by_loss(folders: Sequence[Path]) -> list[Path]:
     """Return the folders by evaluation loss, the lowest first; two or fewer in the order given."""
     if len(folders) <= 2:
         return list(folders)

@@ -34,10 +34,10 @@ INDENT = "    "
 def run(code: str | None, output_format: str, *, every: bool) -> int:
     """Print one rule's page, or list all rules or one family, such as CKP."""
     is_list = every or code is None
-    rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
+    rules = [RULES[name] for name in sorted(RULES)] if is_list else find_family(code or "")
     if rules:
         content = {"rules": [_as_json(rule) for rule in rules]}
-        console.write(result_json(content) if output_format == "json" else _list(rules))
+        console.write(result_json(content) if output_format == "json" else _list_text(rules))
         return EXIT_OK
     rule = find_rule(code or "")
     note_retired(code or "")
@@ -45,7 +45,7 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
     return EXIT_OK
 
 
-def family_of(letters: str) -> list[Rule]:
+def find_family(letters: str) -> list[Rule]:
     """Return the rules whose code starts with these letters; an empty list if there are digits in them."""
     begins = letters.upper() if letters.isalpha() else None
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
@@ -59,7 +59,7 @@ def find_rule(code: str) -> Rule:
         raise ProjectError(
             code="unknown-rule",
             message=f"unknown rule {code}",
-            hint=_meant(code, list(by_name)),
+            hint=_suggestion(code, list(by_name)),
             exit_code=EXIT_USAGE,
         )
     return rule
@@ -71,7 +71,7 @@ def note_retired(code: str) -> None:
         console.log(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 
 
-def _meant(code: str, names: list[str]) -> str:
+def _suggestion(code: str, names: list[str]) -> str:
     if code in all_keys():
         return f"{code} is a config key: `neobert-launch explain {code}`"
     families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
@@ -100,7 +100,7 @@ def page_text(rule: Rule) -> str:
     return f"{title}\n{traits}\n\n{page}"
 
 
-def _list(rules: list[Rule]) -> str:
+def _list_text(rules: list[Rule]) -> str:
     rows = [[rule.code, rule.name, str(rule.severity), str(rule.level), _first_line(rule)] for rule in rules]
     return columns(rows)
 
@@ -132,8 +132,8 @@ def _marked_lines(page: str) -> Iterator[str]:
         elif heading := HEADING.fullmatch(line):
             yield paint(heading[1], "bold")
         else:
-            yield INLINE_CODE.sub(_inline, line)
+            yield INLINE_CODE.sub(_paint_inline_code, line)
 
 
-def _inline(match: re.Match[str]) -> str:
+def _paint_inline_code(match: re.Match[str]) -> str:
     return paint(match[1], "cyan") if has_colour(sys.stdout) else match[0]

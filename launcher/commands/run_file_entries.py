@@ -35,40 +35,40 @@ class Entry(NamedTuple):
     is_stated: bool = False
 
 
-def resolved(entries: Sequence[Entry], device: str) -> RunConfig:
+def resolve_entries(entries: Sequence[Entry], device: str) -> RunConfig:
     """Return the config for a run with these entries and the device's profile."""
     given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
     return resolve_run(device, (), given).config
 
 
-def declared(task: str, folder: Path, device: str) -> Iterator[Entry]:
+def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
     """Yield the keys of the task that the weights declare, and the defaults of those that they do not."""
     spec = SPECS[task]
     stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
     yield from stated
     entries = [Entry("task", task), *stated]
-    config = resolved(entries, device)
+    config = resolve_entries(entries, device)
     for key, value in spec.undeclared(config, folder).items():
         with suppress(ConfigError):  # a value that the key may not have
-            resolved([*entries, Entry(key, value)], device)
+            resolve_entries([*entries, Entry(key, value)], device)
             yield Entry(key, value, "as config.json of the weights has it")
             continue
         comment = f"the weights declare {printable(value)}: set it to that of their training"
         yield Entry(key, flatten(to_dict(config))[key], comment, is_stated=True)
 
 
-def matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
+def changes_config(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
     """Return whether the run's config would change, or be invalid, without the entry."""
     others = [each for each in entries if each is not entry]
     if entry.is_stated:
         return True
     try:
-        return resolved(others, device) != config
+        return resolve_entries(others, device) != config
     except ConfigError:
         return True
 
 
-def yaml_of(entries: Sequence[Entry], folder: Path) -> str:
+def yaml_lines(entries: Sequence[Entry], folder: Path) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key."""
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}

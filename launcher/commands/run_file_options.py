@@ -8,10 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter
+from launcher.commands.learning_rates import adapter_rate, rate_from_weights
 from launcher.commands.new_batch import rows_per_step
 from launcher.commands.selection import Selection
-from launcher.commands.starting_weights import CONTEXT, about_option, find_weights, for_rows
+from launcher.commands.starting_weights import (
+    CONTEXT,
+    as_from_option_error,
+    find_weights,
+    with_rotary_base_for,
+)
 from launcher.io.files import require_source
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
@@ -26,13 +31,13 @@ from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun, resolve_run
 
 
-def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
+def size_overrides(batch_size: int | None, steps: int | None) -> list[str]:
     """Return `--batch-size` and `--steps` as overrides."""
     given = {"trainer.per_device_train_batch_size": batch_size, "trainer.max_steps": steps}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def of_text(dataset: Path | None, tokenizer: Path | None, max_length: int | None) -> list[str]:
+def text_overrides(dataset: Path | None, tokenizer: Path | None, max_length: int | None) -> list[str]:
     """Return `--dataset`, `--tokenizer` and `--max-length` as overrides.
 
     Raises `ProjectError` for a path that does not exist and is not a name on the Hub.
@@ -46,7 +51,7 @@ def of_text(dataset: Path | None, tokenizer: Path | None, max_length: int | None
     return given
 
 
-class Source(NamedTuple):
+class WeightsOptions(NamedTuple):
     """Options --from, --text and --context."""
 
     weights: str | None
@@ -54,7 +59,7 @@ class Source(NamedTuple):
     context: int | None
 
 
-def chosen_run(command: str, stated: Selection, source: Source) -> Selection:
+def choose_run(command: str, stated: Selection, source: WeightsOptions) -> Selection:
     """Return the run to train: the stated one, or the file that --from and --text write.
 
     The keys of weights and the task of a short command are overrides of it. Raises `ProjectError` if no run
@@ -62,29 +67,29 @@ def chosen_run(command: str, stated: Selection, source: Source) -> Selection:
     """
     weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
-        from launcher.commands.short_run_file import run_file_of
+        from launcher.commands.short_run_file import find_run_file
 
         if stated.files or stated.profile:
             message = "--text writes a run file, and another one or a profile is given"
             hint = "keep one; to change keys of the new file: --section.key VALUE"
             raise ProjectError("usage", message, hint, "", EXIT_USAGE)
-        given = (*_only_task(command), *stated.overrides)
-        stated = replace(stated, files=(run_file_of(weights, text, context, given),), overrides=given)
+        given = (*_only_task_override(command), *stated.overrides)
+        stated = replace(stated, files=(find_run_file(weights, text, context, given),), overrides=given)
     elif context is not None:
         message = f"{CONTEXT} is for the run file that --from and --text write"
         hint = f"leave out {CONTEXT}, and set --dataset.max_seq_length {context}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     elif weights is not None:
-        stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
-    stated.check_named()  # --resume alone names no run
+        stated = replace(stated, overrides=(*_weights_overrides(weights, stated), *stated.overrides))
+    stated.require_any()  # --resume alone names no run
     short = SHORT_COMMANDS.get(command)
-    run = _readable(stated) if short else None
+    run = _resolve_or_none(stated) if short else None
     if run is None or short is None:
         return stated
-    return replace(stated, overrides=(*stated.overrides, *_of_task(command, short.tasks, run)))
+    return replace(stated, overrides=(*stated.overrides, *_task_overrides(command, short.tasks, run)))
 
 
-def _of_weights(requested: str, stated: Selection) -> list[str]:
+def _weights_overrides(requested: str, stated: Selection) -> list[str]:
     """Return the keys of weights to start from, a folder or a name on the Hub, as overrides.
 
     The learning rate is one of them unless the run states one: that of a profile is for random weights.
@@ -93,49 +98,49 @@ def _of_weights(requested: str, stated: Selection) -> list[str]:
     try:
         weights = find_weights(requested)
     except ProjectError as error:
-        raise about_option(error) from None
+        raise as_from_option_error(error) from None
     given = weights.overrides
-    run = _readable(replace(stated, overrides=(*given, *stated.overrides)))
+    run = _resolve_or_none(replace(stated, overrides=(*given, *stated.overrides)))
     if run is not None:
-        given = for_rows(weights, longest_row(run.config)).overrides
+        given = with_rotary_base_for(weights, longest_row(run.config)).overrides
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
     shape, tokens = shape_of(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
-    rate = rate if run.config.adapter.type is None else rate_of_adapter(rate)
+    rate = rate if run.config.adapter.type is None else adapter_rate(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
     console.log(f"note: {estimate}; to set another: --optimizer.lr RATE")
     return [*given, f"optimizer.lr={rate:g}"]
 
 
-def _readable(stated: Selection) -> ResolvedRun | None:
+def _resolve_or_none(stated: Selection) -> ResolvedRun | None:
     """Return the run; None for an invalid file, whose errors the command reports later."""
     with suppress(ConfigError):
         return resolve_run(stated.profile, stated.files, stated.overrides)
     return None
 
 
-def _of_task(command: str, tasks: Sequence[str], run: ResolvedRun) -> list[str]:
+def _task_overrides(command: str, tasks: Sequence[str], run: ResolvedRun) -> list[str]:
     """Return the task of a short command as an override, unless the run states one.
 
     Raises `ProjectError` for a run of a task that the command does not train.
     """
     task = run.config.task
     if run.origin("task").kind == "default":
-        return [text_override("task", _fitting_task(run.config, tasks))]
+        return [text_override("task", _suitable_task(run.config, tasks))]
     if task not in tasks:
         message = f"task is {task}, and `{command}` trains {listed(tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
     return []
 
 
-def _only_task(command: str) -> list[str]:
+def _only_task_override(command: str) -> list[str]:
     """Return the task of a short command as an override if there is only one."""
     short = SHORT_COMMANDS.get(command)
     return [text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
 
 
-def _fitting_task(config: RunConfig, tasks: Sequence[str]) -> str:
+def _suitable_task(config: RunConfig, tasks: Sequence[str]) -> str:
     """Return the first task whose targets suit the direction of the model's attention."""
     is_causal = shape_of(config, 1).attention.is_causal
     fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)

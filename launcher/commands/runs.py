@@ -28,7 +28,7 @@ SHORTEST_NAME = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedRun:
     """A run directory and its state, or the reason why it cannot be read."""
 
     folder: Path
@@ -42,37 +42,45 @@ class Listed:
         return asdict(self.status)
 
 
-def run(named: Path | None, output_format: str) -> int:
+def run(root: Path | None, output_format: str) -> int:
     """Print the runs below a folder, the one with the newest heartbeat first."""
-    folder = named or default_root()
+    folder = root or default_root()
     now = datetime.now(UTC)
-    listed = sorted((_listed(run.folder, run.problem, now) for run in find_runs(folder)), key=_order)
+    listed = sorted(
+        (_read_listed_run(run.folder, run.problem, now) for run in find_runs(folder)), key=_sort_key
+    )
     if output_format == "json":
         console.write(result_json({"runs": [each.as_json() for each in listed]}))
     elif listed:
-        console.write(_table(listed, folder))
+        console.write(_runs_table(listed, folder))
     else:
         console.write(printable(f"no runs below {folder}"))
     return EXIT_OK
 
 
-def _listed(folder: Path, problem: str, now: datetime) -> Listed:
-    return Listed(folder, None if problem else read_status(folder, now), problem)
+def _read_listed_run(folder: Path, problem: str, now: datetime) -> ListedRun:
+    return ListedRun(folder, None if problem else read_status(folder, now), problem)
 
 
-def _order(listed: Listed) -> tuple[bool, float, str]:
+def _sort_key(listed: ListedRun) -> tuple[bool, float, str]:
     age_s = None if listed.status is None else listed.status.heartbeat_age_s
     return age_s is None, age_s or 0.0, str(listed.folder)
 
 
-def _table(listed: Sequence[Listed], root: Path) -> str:
+def _runs_table(listed: Sequence[ListedRun], root: Path) -> str:
     rows = [dict(zip(HEAD, HEAD, strict=True))]
-    rows += [_row(each.status, _name(each.folder, root)) for each in listed if each.status is not None]
-    unreadable = [(_name(each.folder, root), each.problem) for each in listed if each.status is None]
+    rows += [
+        _row_texts(each.status, _relative_name(each.folder, root))
+        for each in listed
+        if each.status is not None
+    ]
+    unreadable = [(_relative_name(each.folder, root), each.problem) for each in listed if each.status is None]
     names = [row["run"] for row in rows] + [name for name, _ in unreadable]
-    shown, name_width = _fit(rows, max(map(shown_width, names)), console.width())
+    shown, name_width = _fit_columns(rows, max(map(shown_width, names)), console.width())
     widths = {name: max(shown_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
-    lines = [_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
+    lines = (
+        [_table_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
+    )
     for name, problem in unreadable:
         label = left_aligned(console.cut_name(name, name_width), name_width)
         text = printable(f"{label}{BETWEEN}{UNREADABLE}: {problem}")
@@ -80,13 +88,13 @@ def _table(listed: Sequence[Listed], root: Path) -> str:
     return "\n".join(lines)
 
 
-def _name(folder: Path, root: Path) -> str:
+def _relative_name(folder: Path, root: Path) -> str:
     """Return the path of a run relative to `root`; the name of `root` if the run is `root` itself."""
     relative = str(folder.relative_to(root))
     return printable(folder.name or str(folder) if relative == "." else relative)
 
 
-def _row(status: RunStatus, name: str) -> dict[str, str]:
+def _row_texts(status: RunStatus, name: str) -> dict[str, str]:
     of = f"/{show_count(status.max_steps)}" if status.max_steps else ""
     values = (
         name,
@@ -101,7 +109,7 @@ def _row(status: RunStatus, name: str) -> dict[str, str]:
     return dict(zip(HEAD, values, strict=True))
 
 
-def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[list[str], int]:
+def _fit_columns(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[list[str], int]:
     """Return the columns to show and the width of the run names for a terminal width (0: no limit)."""
     shown = list(HEAD)
     for name in (*FIRST_TO_GO, None):
@@ -117,8 +125,8 @@ def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[l
     raise AssertionError
 
 
-def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
-    cells = [_cell(name, console.cut_name(row[name], width), width) for name, width in widths.items()]
+def _table_line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
+    cells = [_table_cell(name, console.cut_name(row[name], width), width) for name, width in widths.items()]
     line = BETWEEN.join(cells).rstrip()
     if is_head:
         return paint(line, "dim")
@@ -129,5 +137,5 @@ def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
     )
 
 
-def _cell(name: str, text: str, width: int) -> str:
+def _table_cell(name: str, text: str, width: int) -> str:
     return left_aligned(text, width) if name in LEFT else right_aligned(text, width)

@@ -67,9 +67,11 @@ class Selection:
             from launcher.report.partial_checks import judged_as_read
 
             raise judged_as_read(error, self.profile, self.files, self.overrides) from None
-        return replace(run, origins={key: self._origin(key, origin) for key, origin in run.origins.items()})
+        return replace(
+            run, origins={key: self._displayed_origin(key, origin) for key, origin in run.origins.items()}
+        )
 
-    def _origin(self, key: str, origin: Origin) -> Origin:
+    def _displayed_origin(self, key: str, origin: Origin) -> Origin:
         """Return the origin for findings, which must not point to lines of a generated file."""
         is_generated = origin.kind == "file" and key in self.arguments
         return origin._replace(file=self.arguments[key], line=0, column=0) if is_generated else origin
@@ -83,13 +85,13 @@ class Selection:
         from launcher.terminal import console
 
         require_working_directory()
-        self.check_named()
+        self.require_any()
         run = self.resolve()
         if note := note_on_begun(run):
             console.log(printable(note))
         return run
 
-    def check_named(self) -> None:
+    def require_any(self) -> None:
         """Raise ProjectError if no profile, run file or override is given."""
         if self.is_empty:
             raise ProjectError(
@@ -106,7 +108,7 @@ def require_working_directory() -> None:
     os.getcwd()
 
 
-def keep_to_its_device(run: ResolvedRun) -> None:
+def hide_gpus_from_cpu_run(run: ResolvedRun) -> None:
     """Hide the GPUs from all child processes of a run whose profile is for a CPU.
 
     No check has verified that these GPUs are idle, healthy, or meant for this run.

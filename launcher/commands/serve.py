@@ -36,14 +36,14 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
     try:
         with TemporaryDirectory(prefix="neobert-serve-") as cache:
             # The server lists the models of the Hub's cache: here, of one that has the served folder alone.
-            _list_in(Path(cache), folder)
+            _add_to_cache(Path(cache), folder)
             environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": cache}
             return subprocess.run([*command, *options], env=environment, check=False).returncode
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
 
-def _list_in(cache: Path, folder: Path) -> None:
+def _add_to_cache(cache: Path, folder: Path) -> None:
     """Add a folder to a Hub cache, in place of a model name.
 
     A path that cannot be written as an entry's name is not listed: `--` stands for a slash there.

@@ -69,12 +69,12 @@ def require_consistent(options: Options) -> None:
         message = "--point trains a single point"
         raise ProjectError("sweep", message, "leave out --parallel", "--parallel", EXIT_USAGE)
     if not options.search:
-        _refuse(of_search, "search", "KEY=RANGE")
+        _refuse_without(of_search, "search", "KEY=RANGE")
     if not options.sweep:
-        _refuse(of_sweep if options.search else {**of_both, **of_sweep}, "sweep", "KEY=VALUES")
+        _refuse_without(of_sweep if options.search else {**of_both, **of_sweep}, "sweep", "KEY=VALUES")
 
 
-def _refuse(given: Mapping[str, bool], missing: str, values: str) -> None:
+def _refuse_without(given: Mapping[str, bool], missing: str, values: str) -> None:
     if place := next((option for option, is_given in given.items() if is_given), ""):
         hint = f"add --{missing} {values}, or leave out {place}"
         raise ProjectError("sweep", f"no --{missing} is given", hint, place, EXIT_USAGE)

@@ -14,9 +14,9 @@ from pathlib import Path
 from launcher.commands.from_weights import (
     Request,
     default_device,
-    infers_others,
-    named_in,
-    run_file,
+    determines_other_keys,
+    make_run_file,
+    select_inferring_keys,
     write_from_weights,
 )
 from launcher.commands.starting_weights import OPTION
@@ -33,7 +33,7 @@ from profiles.registry import resolve_run
 LARGEST_FILE = 2**20
 
 
-def run_file_of(
+def find_run_file(
     weights: str | None, text: Path | None, context: int | None, overrides: Sequence[str]
 ) -> Path:
     """Return the run file of `train --from`, in the working directory; the same command finds it again.
@@ -49,19 +49,26 @@ def run_file_of(
         hint = f"add {missing}, or write a run file first: neobert-launch init"
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
-    named = named_in(overrides)
+    named = select_inferring_keys(overrides)
     choices = (".label_column", ".problem", ADAPTER)
-    stated = [_plain(value) for key, value in named.items() if key.endswith(choices)]
-    name = "-".join([_stem(weights), _stem(str(text)), *stated, *([] if context is None else [str(context)])])
+    stated = [_plain_file_name(value) for key, value in named.items() if key.endswith(choices)]
+    name = "-".join(
+        [
+            _stem_from_path(weights),
+            _stem_from_path(str(text)),
+            *stated,
+            *([] if context is None else [str(context)]),
+        ]
+    )
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
     request = Request(file, weights, task, text, None, default_device(), context, named)
     exists = os.path.lexists(file)
-    if exists and (written := _read(file)).partition("\n")[0] == f"# {printable(request.command)}":
+    if exists and (written := _read_or_empty(file)).partition("\n")[0] == f"# {printable(request.command)}":
         console.log(f"using {file}, which this command wrote")
-        _note_on_moved(request)
+        _note_moved_branch(request)
         return file
     if exists and not _is_unused(request, written):
-        raise _occupied(request)
+        raise _existing_file_error(request)
     notes = write_from_weights(request, replaces=exists)
     verb = "replaced an unedited file without a run:" if exists else "wrote"
     for line in (f"{verb} {file}", *notes):
@@ -69,7 +76,7 @@ def run_file_of(
     return file
 
 
-def _read(file: Path) -> str:
+def _read_or_empty(file: Path) -> str:
     """Return the content of the file; empty if it is not text."""
     with suppress(OSError, UnicodeDecodeError), open_regular(file) as opened:
         return opened.read(LARGEST_FILE).decode()
@@ -79,24 +86,24 @@ def _read(file: Path) -> str:
 def _is_unused(request: Request, written: str) -> bool:
     """Return whether the file is what the command in its first line writes, and its run was never started."""
     with suppress(ProjectError):
-        earlier = _earlier(request, written.partition("\n")[0])
-        if earlier is not None and run_file(earlier).content == written:
+        earlier = _earlier_request(request, written.partition("\n")[0])
+        if earlier is not None and make_run_file(earlier).content == written:
             return not os.path.lexists(resolve_run(None, [request.file]).config.trainer.output_dir)
     return False
 
 
-def _earlier(request: Request, line: str) -> Request | None:
+def _earlier_request(request: Request, line: str) -> Request | None:
     """Return the request of the command in the line; None unless only the task and named keys differ."""
     with suppress(ValueError):
         words = shlex.split(line)[3:]
         given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
-        named = {key: value for key, value in given.items() if infers_others(key)}
+        named = {key: value for key, value in given.items() if determines_other_keys(key)}
         earlier = replace(request, task=given.get("task"), named=named)
         return earlier if line == f"# {printable(earlier.command)}" else None
     return None
 
 
-def _occupied(request: Request) -> ProjectError:
+def _existing_file_error(request: Request) -> ProjectError:
     again = shlex.quote(str(request.file))
     message = "the file exists, and another command wrote it"
     other = request.file.with_stem(f"{request.file.stem}-2")
@@ -106,7 +113,7 @@ def _occupied(request: Request) -> ProjectError:
     return ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 
-def _note_on_moved(request: Request) -> None:
+def _note_moved_branch(request: Request) -> None:
     """Note that a branch on the Hub is another commit than the run file has, which stays in use."""
     name, _, revision = str(request.weights).partition("@")
     _, pinned = named_weights(resolve_run(None, [request.file]).config)
@@ -116,13 +123,13 @@ def _note_on_moved(request: Request) -> None:
         console.log(printable(f"note: {message}"))
 
 
-def _stem(path: str) -> str:
+def _stem_from_path(path: str) -> str:
     """Return a file name derived from a file (without suffixes), a folder or a repository."""
     place = Path(path).expanduser().absolute()
     place = next(each for each in (place, *place.parents) if not has_magic(each.name))
     name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
-    return _plain(name)
+    return _plain_file_name(name)
 
 
-def _plain(name: str) -> str:
+def _plain_file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "", name) or "text"

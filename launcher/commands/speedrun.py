@@ -13,9 +13,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from launcher.commands import sweep, train
-from launcher.commands.selection import Selection, keep_to_its_device
-from launcher.commands.sweep_checks import check
-from launcher.commands.sweep_results import Candidate, listing
+from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
+from launcher.commands.sweep_checks import check_points
+from launcher.commands.sweep_results import Candidate, predictions_with_totals
 from launcher.commands.sweep_runs import train_point
 from launcher.io.files import make_folder, write_text
 from launcher.probes.git import UNTRACKED
@@ -54,12 +54,12 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     selection = Selection(file.rules.profile, () if file.run is None else (file.run,), file.overrides)
     resolved = selection.require()
     refuse_other_conditions(file, resolved)
-    keep_to_its_device(resolved)
+    hide_gpus_from_cpu_run(resolved)
     base = run_directory(resolved)
     points = expand([Axis("seed", tuple(map(str, file.rules.seeds)))])
-    candidates = [sweep.candidate_of(selection, point, base) for point in points]
+    candidates = [sweep.make_candidate(selection, point, base) for point in points]
     request = train.Request(selection, Topology(), dry_run, strict=False)
-    code = check(request, candidates, output_format, listing(candidates))
+    code = check_points(request, candidates, output_format, predictions_with_totals(candidates))
     if code != EXIT_OK or dry_run:
         return code
     for candidate in candidates:
@@ -67,10 +67,10 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
         if (code := train_point(replace(request, selection=candidate.selection), output_format)) != EXIT_OK:
             console.log("no record was written: a run did not finish; run the same command to continue")
             return code
-    return _conclude(file, candidates, base, output_format)
+    return _write_record(file, candidates, base, output_format)
 
 
-def _conclude(file: RuleFile, candidates: list[Candidate], base: Path, output_format: str) -> int:
+def _write_record(file: RuleFile, candidates: list[Candidate], base: Path, output_format: str) -> int:
     folders = {candidate.run.config.seed: candidate.folder for candidate in candidates}
     record = _make_record(file, candidates[0].run, folders)
     make_folder(base)
@@ -82,7 +82,7 @@ def _conclude(file: RuleFile, candidates: list[Candidate], base: Path, output_fo
         verdict += f"p {record['p_value']:.2g}"
         reasons = [f"not a valid record: {reason}" for reason in record["objections"]]
         console.write("\n".join(map(printable, [verdict, *reasons])))
-        console.write("\n".join([HEAD, RULE, row_of(record)]))
+        console.write("\n".join([HEAD, RULE, markdown_row(record)]))
         console.write(printable(f"written to {base / RECORD}"))
     return EXIT_OK if record["counts"] else EXIT_CHECK_FAILED
 
@@ -107,8 +107,8 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
         "loss": last[EVAL_LOSS],
         "step": last["step"],
         "tokens": last.get(TOKENS),
-        "seconds_from_command": _from_command_s(folder, lines, manifest),
-        "seconds_from_first_step": _stepping_s(lines),
+        "seconds_from_command": _time_since_command_s(folder, lines, manifest),
+        "seconds_from_first_step": _total_step_time_s(lines),
         "launches": 1 + len(list_in(manifest, "earlier")),
         "restarts": len(list_in(manifest, "restarts")),
         "config_digest": receipt.config_digest,
@@ -136,7 +136,7 @@ def _code_diff_sha256(folder: Path, manifest: Record) -> str:
     return hashlib.sha256(changes).hexdigest() if changes else ""
 
 
-def _stepping_s(lines: Sequence[Record]) -> float:
+def _total_step_time_s(lines: Sequence[Record]) -> float:
     """Return the total time of all steps in seconds; each line has the mean since the previous line."""
     total_s, step = 0.0, 0
     for line in lines:
@@ -146,7 +146,7 @@ def _stepping_s(lines: Sequence[Record]) -> float:
     return round(total_s, 3)
 
 
-def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> float | None:
+def _time_since_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> float | None:
     """Return the seconds from the command to the end of the last step, without earlier evaluations.
 
     Returns None for a run of several launches, or if the times were not recorded.
@@ -170,7 +170,7 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
     same = {name: _shared_value(runs, name) for name in SHARED}
-    objections = list(_objections(runs, same, p_value, rules.significance))
+    objections = list(_reasons_against(runs, same, p_value, rules.significance))
     return {
         "kind": "neobert-speedrun",
         "schema_version": SCHEMA_VERSION,
@@ -193,7 +193,7 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     }
 
 
-def _objections(
+def _reasons_against(
     runs: Sequence[Mapping[str, Any]], same: Mapping[str, Any], p_value: float, level: float
 ) -> Iterator[str]:
     """Yield the reasons for which a record is not valid."""
@@ -226,7 +226,7 @@ def _hardware(run: ResolvedRun, folder: Path) -> str:
     return f"{len(gpus)} x {gpus[0].get('name')}"
 
 
-def row_of(record: Mapping[str, Any]) -> str:
+def markdown_row(record: Mapping[str, Any]) -> str:
     """Return the record as a row of a Markdown table under `HEAD`."""
     cells = [
         record["name"],
@@ -234,15 +234,15 @@ def row_of(record: Mapping[str, Any]) -> str:
         str(len(record["runs"])),
         f"{record['mean_loss']:.4f} +- {record['stdev_loss']:.4f}",
         f"{record['p_value']:.2g}",
-        _seconds(record["seconds_from_command"]),
-        _seconds(record["seconds_from_first_step"]),
+        _seconds_text(record["seconds_from_command"]),
+        _seconds_text(record["seconds_from_first_step"]),
         show_count(record["tokens"]),
         str(record["code_version"] or UNKNOWN),
     ]
     return "| " + " | ".join(printable(cell).replace("|", "/") for cell in cells) + " |"
 
 
-def _seconds(value: float | None) -> str:
+def _seconds_text(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f}"
 
 

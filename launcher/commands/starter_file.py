@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, keys_of_documents
+from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, held_out_keys
 from launcher.commands.run_file_entries import Entry
 from neobert.config.migrated_files import yaml_text
 
@@ -41,7 +41,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BatchShape:
     """Length and batch size of a first run: `accumulation` microbatches of `rows` rows per step."""
 
     max_steps: int
@@ -54,13 +54,13 @@ SIZES: dict[SizeName, Size] = {
     "small": Size(384, 12, 6, 1536, 256, "4e-3", "width of MiniLM"),
     "base": Size(768, 12, 12, 3072, 512, "4e-3", "shape of BERT-base"),
 }
-PACES: dict[tuple[Device, SizeName], Pace] = {
-    ("cpu", "tiny"): Pace(800, 8),
-    ("cpu", "small"): Pace(1000, 8),
-    ("cpu", "base"): Pace(250, 2, 4),  # Muon's products take as long as 3,000 tokens
-    ("gpu", "tiny"): Pace(2000, 128),
-    ("gpu", "small"): Pace(5000, 64),
-    ("gpu", "base"): Pace(20000, 32, 4),
+PACES: dict[tuple[Device, SizeName], BatchShape] = {
+    ("cpu", "tiny"): BatchShape(800, 8),
+    ("cpu", "small"): BatchShape(1000, 8),
+    ("cpu", "base"): BatchShape(250, 2, 4),  # Muon's products take as long as 3,000 tokens
+    ("gpu", "tiny"): BatchShape(2000, 128),
+    ("gpu", "small"): BatchShape(5000, 64),
+    ("gpu", "base"): BatchShape(20000, 32, 4),
 }
 LLAMA = [("  type: hf", "a transformers model"), ("  architecture: llama", "")]
 DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU"}
@@ -102,14 +102,14 @@ class Starter:
         return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
 
 
-def content_of(starter: Starter, file: str) -> str:
+def starter_yaml(starter: Starter, file: str) -> str:
     """Return the YAML text of the run file, with comments on the values that users change first."""
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
-    max_steps, steps_comment = _steps(starter, size, pace)
+    max_steps, steps_comment = _max_steps(starter, size, pace)
     cadence = max(1, max_steps // 12)
-    is_causal, heads = starter.causal_task is not None, _heads(starter, size)
+    is_causal, heads = starter.causal_task is not None, _num_heads(starter, size)
     width = size.intermediate_size * 2 // 3 if is_causal else size.intermediate_size  # has three matrices
-    source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
+    source = _yaml_entry("path", starter.text) if starter.text else _yaml_entry("name", starter.dataset)
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
         *([(f"task: {starter.causal_task}", "the next token, from those before it")] * is_causal),
@@ -129,11 +129,11 @@ def content_of(starter: Starter, file: str) -> str:
         ("dataset:", ""),
         (f"  {source}", _source_comment(starter)),
         (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
-        *_held_out(starter),
+        *_evaluation_lines(starter),
         ("", ""),
-        *_rate(starter, size),
+        *_rate_lines(starter, size),
         ("trainer:", ""),
-        (f"  {_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
+        (f"  {_yaml_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
         (f"  max_steps: {max_steps}", steps_comment),
         (f"  per_device_train_batch_size: {pace.rows}", "rows of max_seq_length tokens"),
         (f"  gradient_accumulation_steps: {pace.accumulation}", "microbatches per step"),
@@ -146,29 +146,31 @@ def content_of(starter: Starter, file: str) -> str:
     head = f"# A {starter.size} {kind}, pretrained on {DEVICES[starter.device]}.\n"
     head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
     width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
-    return head + "".join(_line(text, comment, width) for text, comment in rows)
+    return head + "".join(_commented_line(text, comment, width) for text, comment in rows)
 
 
-def _held_out(starter: Starter) -> list[tuple[str, str]]:
+def _evaluation_lines(starter: Starter) -> list[tuple[str, str]]:
     """Return the evaluation text's lines, and the documents' if documents are lines."""
     documents = None if starter.has_evaluation else starter.documents
-    entries = [*keys_of_documents(documents, is_by_line=starter.is_by_line)]
+    entries = [*held_out_keys(documents, is_by_line=starter.is_by_line)]
     if not starter.has_evaluation and not any(each.key in HOLDING_OUT for each in entries):
         entries.append(Entry(HOLDING_OUT[0], HELD_OUT, "of the documents, for eval/loss"))
-    return [(f"  {_entry(each.key.removeprefix('dataset.'), each.value)}", each.comment) for each in entries]
+    return [
+        (f"  {_yaml_entry(each.key.removeprefix('dataset.'), each.value)}", each.comment) for each in entries
+    ]
 
 
-def _rate(starter: Starter, size: Size) -> list[tuple[str, str]]:
+def _rate_lines(starter: Starter, size: Size) -> list[tuple[str, str]]:
     """Return the lines of the learning rate, which depends on the size, except on a GPU."""
     if starter.causal_task is not None:
-        return _rate_of_decoder(starter, size)
+        return _decoder_rate_lines(starter, size)
     if starter.device == "gpu":
         return []
     comment = "peak; optimizer, warm-up and decay are set by the profile"
     return [("optimizer:", ""), (f"  lr: {size.lr}", comment), ("", "")]
 
 
-def _rate_of_decoder(starter: Starter, size: Size) -> list[tuple[str, str]]:
+def _decoder_rate_lines(starter: Starter, size: Size) -> list[tuple[str, str]]:
     """Return the lines of the optimizer: recipes of the profiles are of encoders."""
     rates = [(f"  lr: {size.lr}", "peak; measured for a tiny one, else an estimate")]
     if starter.device == "gpu":
@@ -177,7 +179,7 @@ def _rate_of_decoder(starter: Starter, size: Size) -> list[tuple[str, str]]:
     return [("optimizer:", ""), *muon, *rates, ("", "")]
 
 
-def _repays_compilation(starter: Starter, size: Size, pace: Pace, max_steps: int) -> bool:
+def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_steps: int) -> bool:
     """Return whether a decoder on a GPU is compiled: the kernels of encoders need no compilation."""
     blocks = 12 * size.num_hidden_layers * size.hidden_size**2
     parameters = blocks + starter.vocab_size * size.hidden_size
@@ -186,16 +188,16 @@ def _repays_compilation(starter: Starter, size: Size, pace: Pace, max_steps: int
     return is_decoder and 6 * parameters * tokens >= COMPILED_FLOPS
 
 
-def _heads(starter: Starter, size: Size) -> int:
+def _num_heads(starter: Starter, size: Size) -> int:
     """Return the number of heads; on a GPU of 64 channels each, which this project's kernels support."""
     return size.hidden_size // 64 if starter.device == "gpu" else size.num_attention_heads
 
 
-def _line(text: str, comment: str, width: int) -> str:
+def _commented_line(text: str, comment: str, width: int) -> str:
     return (f"{text:{width - 2}}  # {comment}" if comment else text) + "\n"
 
 
-def _entry(name: str, value: object) -> str:
+def _yaml_entry(name: str, value: object) -> str:
     return f"{name}: {yaml_text(value)}"
 
 
@@ -205,7 +207,7 @@ def _source_comment(starter: Starter) -> str:
     return "a file, folder or pattern (notes/*.md), or a list of them; relative to this file"
 
 
-def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
+def _max_steps(starter: Starter, size: Size, pace: BatchShape) -> tuple[int, str]:
     """Return the number of steps, bounded by the passes over the text, and its comment."""
     if starter.num_bytes is None or not starter.is_plain:
         return pace.max_steps, "optimizer steps"
@@ -214,11 +216,11 @@ def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
     max_passes = MAX_PASSES if starter.causal_task is None else CAUSAL_PASSES
     steps = min(pace.max_steps, max(MIN_STEPS, round(max_passes * per_pass)))
     if steps <= per_pass:
-        return steps, f"one pass over this text takes about {rounded(per_pass)} steps"
-    of_steps = f" of {rounded(per_pass)} steps" if per_pass > 1.5 else ""
-    return steps, f"about {rounded(steps / per_pass)} passes{of_steps} over this text"
+        return steps, f"one pass over this text takes about {two_digit_text(per_pass)} steps"
+    of_steps = f" of {two_digit_text(per_pass)} steps" if per_pass > 1.5 else ""
+    return steps, f"about {two_digit_text(steps / per_pass)} passes{of_steps} over this text"
 
 
-def rounded(number: float) -> str:
+def two_digit_text(number: float) -> str:
     """Return two digits of a number, without decimals from 10."""
     return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"

@@ -101,7 +101,7 @@ def _hint_on_tokenizer(folder: Path) -> str:
     return f"run: python -c {quote(f'from transformers import AutoTokenizer; {saved}')}"
 
 
-def for_rows(weights: Weights, length: int) -> Weights:
+def with_rotary_base_for(weights: Weights, length: int) -> Weights:
     """Return the weights with a rotary base for rows of `length` tokens."""
     if not weights.keys.get("rope"):
         return weights
@@ -121,22 +121,22 @@ def require_extendable(weights: Weights, positions: str, length: int) -> None:
     if length <= weights.positions:
         trained = f"the {weights.positions:,} tokens of the weights"
         message = f"{CONTEXT} {length} is for rows longer than {trained}"
-        raise ProjectError("usage", message, _without_context(length), CONTEXT, EXIT_USAGE)
+        raise ProjectError("usage", message, _hint_on_context(length), CONTEXT, EXIT_USAGE)
     if weights.keys.get("rope"):
         return
     model = f"{printable(weights.kind)} in {weights.folder}"
     stated = f"the {weights.positions:,} {positions} positions of the {model}"
     if positions == "rotary":
         settings = f"rope_theta and max_position_embeddings in {weights.folder}/config.json"
-        more = f"raise {settings}, {_without_context(length)}"
+        more = f"raise {settings}, {_hint_on_context(length)}"
         message = f"{CONTEXT} {length} exceeds {stated}, whose base is set in config.json"
         raise ProjectError("usage", message, more, CONTEXT, EXIT_USAGE)
     message = f"{CONTEXT} {length} exceeds {stated}: later positions have no trained values"
-    hint = f"{_without_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
+    hint = f"{_hint_on_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
     raise ProjectError("usage", message, hint, CONTEXT, EXIT_USAGE)
 
 
-def _without_context(length: int) -> str:
+def _hint_on_context(length: int) -> str:
     return f"leave out {CONTEXT}, and set dataset.max_seq_length to {length} in the run file"
 
 
@@ -160,7 +160,7 @@ def _read_setting(settings: Settings, name: str, default: object) -> object:
     return settings.number(name, default) if isinstance(default, float) else settings.text(name, str(default))
 
 
-def about_option(error: ProjectError) -> ProjectError:
+def as_from_option_error(error: ProjectError) -> ProjectError:
     """Rephrase an error about the key of the weights for `--from`."""
     hint = error.hint.replace(f"set {WEIGHTS} to", f"pass as {OPTION}")
     return ProjectError(

@@ -34,21 +34,21 @@ def run(folders: Sequence[Path], output_format: str) -> int:
     """
     folders = folders or [newest_run()]
     present = [folder for folder in folders if folder.exists() or output_format == "json"] or folders
-    statuses = [read_status(folder, datetime.now(UTC)) for folder in runs_among(present)]
+    statuses = [read_status(folder, datetime.now(UTC)) for folder in select_runs(present)]
     if output_format == "json":
         content = (
             asdict(statuses[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in statuses]}
         )
         console.write(result_json(content))
     else:
-        console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in statuses))
+        console.write("\n".join(fold(status_line(status), console.width(), BETWEEN) for status in statuses))
     for folder in folders:
         if folder not in present:
             require_run(folder)
     return EXIT_OK
 
 
-def runs_among(paths: Sequence[Path]) -> list[Path]:
+def select_runs(paths: Sequence[Path]) -> list[Path]:
     """Return the run directories among the paths, and print the names of the others.
 
     In a shell, `sweep/*` also matches sweep.json. Raises ProjectError for a path that does not exist, or
@@ -75,7 +75,7 @@ def require_run(folder: Path) -> None:
         )
 
 
-def line(status: RunStatus) -> str:
+def status_line(status: RunStatus) -> str:
     """Format the state as one line; a run that has ended has no ETA."""
     of = f"/{status.max_steps}" if status.max_steps else ""
     elsewhere = "on another host" if status.hostname else NO_HOST
@@ -87,20 +87,20 @@ def line(status: RunStatus) -> str:
         *(metric_text(name, value) for name, value in status.evaluation.items()),
         f"{show_count(status.tokens_per_second)} tokens/s",
         *([f"eta {show_duration(status.eta_s)}"] if status.is_alive is not False else []),
-        _checkpoint(status),
+        _checkpoint_text(status),
         *([status.gates] if status.gates else []),
         *([f"restarts {status.restarts}"] if status.restarts else []),
-        f"{alive}, {_heartbeat(status.heartbeat_age_s)}",
+        f"{alive}, {_heartbeat_text(status.heartbeat_age_s)}",
         *([status.reason] if status.reason else []),
     ]
     return printable(BETWEEN.join(fields))
 
 
-def _heartbeat(age_s: float | None) -> str:
+def _heartbeat_text(age_s: float | None) -> str:
     return "no heartbeat yet" if age_s is None else f"heartbeat {show_duration(age_s)} ago"
 
 
-def _checkpoint(status: RunStatus) -> str:
+def _checkpoint_text(status: RunStatus) -> str:
     """Format the age of the newest checkpoint; for a run that has ended, relative to its end."""
     has_ended = status.is_alive is False and not status.phase.startswith(DIED)
     if status.minutes_at_risk is None:  # the last session did not train, such as one that was refused

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from launcher.commands import several_options, sweep, sweep_search, train
 from launcher.commands.selection import Selection
-from launcher.commands.sweep_checks import check
-from launcher.commands.sweep_results import listing
+from launcher.commands.sweep_checks import check_points
+from launcher.commands.sweep_results import predictions_with_totals
 from launcher.io.files import make_folder, require_writable, write_text
 from launcher.preflight.examination import judge_dry_run
 from launcher.process.trainer_process import Topology
@@ -110,20 +110,20 @@ def run(options: Options) -> int:
     require_writable(options.output)
     resolved = options.request.selection.require()
     _require_on_volume(resolved, options)
-    code, tasks = _check(resolved, options)
+    code, tasks = _check_run(resolved, options)
     if code != EXIT_OK:
         return code
     folder = run_directory(resolved)
     folder = folder.with_name(folder.name + FOLDER)
     engine = ENGINES[options.engine]
-    text = engine.render(batch_of(resolved, options, folder, tasks))
+    text = engine.render(make_batch(resolved, options, folder, tasks))
     if options.is_printed:
         console.write(text.rstrip("\n"))
         if options.engine == "slurm":  # which fails a job whose log it cannot open
             logs = shlex.quote(str(folder))
             console.log(printable(f"before sbatch, create the log folder: mkdir -p {logs}"))
         return EXIT_OK
-    script = options.output or _unused(folder)
+    script = options.output or _next_script_path(folder)
     if options.engine == "slurm":
         make_folder(folder)  # of the logs
     write_text(script, text)
@@ -136,7 +136,7 @@ def run(options: Options) -> int:
     return EXIT_OK
 
 
-def batch_of(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) -> BatchRequest:
+def make_batch(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) -> BatchRequest:
     """Return the batch job of a run.
 
     Args:
@@ -146,7 +146,7 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) 
     distributed = resolved.config.distributed
     name = UNUSUAL.sub("-", run_directory(resolved).name)
     if options.engine != "slurm":
-        name = _label(name)
+        name = _resource_name(name)
     gpu = options.gpu or (resolved.profile.requires.gpu if resolved.profile else "") or ""
     log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if tasks else "%x-%j.log")
     gpus = 0 if resolved.device == "cpu" else distributed.nproc_per_node
@@ -154,18 +154,18 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) 
         raise ProjectError("usage", "the run names no GPU", "add --gpu H100", "--gpu", EXIT_USAGE)
     return BatchRequest(
         name=name,
-        command=_command(options),
+        command=_node_command(options),
         nodes=distributed.nnodes,
-        sizes=options.nodes.usable(resolved) if options.nodes else (),
+        sizes=options.nodes.usable_sizes(resolved) if options.nodes else (),
         gpus=gpus,
         time=options.time,
-        lead_s=_lead_s(resolved, options.signal_lead),
+        lead_s=_warning_lead_s(resolved, options.signal_lead),
         requeue_limit=options.requeue_limit,
         setup=options.setup,
-        options=_checked(options),
+        options=_require_options(options),
         gpu=gpu,
         image=options.image,
-        volumes=tuple(_volume(each) for each in options.volumes),
+        volumes=tuple(_parse_volume(each) for each in options.volumes),
         log=log,
         folder=os.getcwd(),
         tasks=tasks,
@@ -174,7 +174,7 @@ def batch_of(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) 
     )
 
 
-def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
+def _check_run(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
     """Check the run, the points of the sweep, or the corners of the search.
 
     Returns the exit code and the number of jobs of the array; 0 for a single run.
@@ -184,10 +184,12 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
         if several.search:
             return sweep_search.run(options.request, several, "text"), max(1, options.parallel)
         if several.sweep:
-            candidates = sweep.candidates_of(
+            candidates = sweep.make_candidates(
                 options.request, several.sweep, allows_unequal_tokens=several.allows_unequal_tokens
             )
-            return check(options.request, candidates, "text", listing(candidates)), len(candidates)
+            return check_points(
+                options.request, candidates, "text", predictions_with_totals(candidates)
+            ), len(candidates)
     is_here = options.engine == "slurm"  # else the run directory is on a volume
     report = judge_dry_run(resolved, run_directory(resolved), leads=is_here, strict=options.strict)
     if report.exit_code != EXIT_OK:
@@ -197,7 +199,7 @@ def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
     return report.exit_code, 0
 
 
-def _command(options: Options) -> tuple[str, ...]:
+def _node_command(options: Options) -> tuple[str, ...]:
     """Return the command that each node runs.
 
     On Slurm without --setup, which may activate another environment, it uses this environment.
@@ -211,7 +213,7 @@ def _command(options: Options) -> tuple[str, ...]:
     return (*words, "--resume", "auto")
 
 
-def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
+def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
     """Return the seconds between the warning and the end of the job: at least the time of three saves."""
     needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
     if given is not None and given < needed_s:
@@ -253,14 +255,14 @@ def _require_on_volume(resolved: ResolvedRun, options: Options) -> None:
     """
     folder = Path(resolved.config.trainer.output_dir)
     if options.engine == "skypilot" and not any(
-        folder.is_relative_to(_volume(each)[0]) for each in options.volumes
+        folder.is_relative_to(_parse_volume(each)[0]) for each in options.volumes
     ):
         message = f"{folder} is not on a volume and would be lost with the machine"
         hint = "--volume /data=NAME --trainer.output_dir /data/runs/NAME"
         raise ProjectError("usage", message, hint, "trainer.output_dir", EXIT_USAGE)
 
 
-def _volume(text: str) -> tuple[str, str]:
+def _parse_volume(text: str) -> tuple[str, str]:
     """Split PATH=NAME. Raises ProjectError for any other text."""
     path, _, name = text.partition("=")
     if not (path.startswith("/") and name):
@@ -269,13 +271,13 @@ def _volume(text: str) -> tuple[str, str]:
     return path, name
 
 
-def _label(name: str) -> str:
+def _resource_name(name: str) -> str:
     """Return a name as other engines have them: lower-case letters, digits and hyphens, a letter first."""
     label = LABEL.sub("-", name.lower()).strip("-")
     return (label if label[:1].isalpha() else f"run-{label}")[:LONGEST_LABEL].strip("-")
 
 
-def _checked(options: Options) -> tuple[str, ...]:
+def _require_options(options: Options) -> tuple[str, ...]:
     """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
     for option in options.options:
         if not option.startswith("-") or "\n" in option:
@@ -290,7 +292,7 @@ def _checked(options: Options) -> tuple[str, ...]:
     return options.options
 
 
-def _unused(folder: Path) -> Path:
+def _next_script_path(folder: Path) -> Path:
     """Return the path of the next script: earlier ones are kept, because jobs may still use their logs."""
     number = 1
     while (path := folder / f"{number}.sbatch").exists():
@@ -309,7 +311,7 @@ class NodeRange(NamedTuple):
         """Return whether the job may get different numbers of nodes."""
         return self.least < self.most
 
-    def usable(self, run: ResolvedRun) -> tuple[int, ...]:
+    def usable_sizes(self, run: ResolvedRun) -> tuple[int, ...]:
         """Return the numbers of nodes that divide the step of a run with the least number.
 
         Raises ProjectError if the largest number does not, or if the run does not keep its step.

@@ -12,8 +12,15 @@ from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.selection import Selection
 from launcher.commands.several_options import Options
-from launcher.commands.sweep_checks import check, require_comparable
-from launcher.commands.sweep_results import Candidate, Result, collect, deliver, listing, write_results
+from launcher.commands.sweep_checks import check_points, require_comparable
+from launcher.commands.sweep_results import (
+    Candidate,
+    PointResult,
+    collect,
+    predictions_with_totals,
+    print_results,
+    write_results,
+)
 from launcher.io.files import make_folder
 from launcher.preflight.hub_weights import require_downloaded
 from launcher.run.summary import Summary
@@ -40,18 +47,18 @@ class ListedPoints:
     """Points of a sweep in order, with their results."""
 
     def __init__(self, candidates: Sequence[Candidate], base: Path) -> None:
-        self.results = [Result(candidate) for candidate in candidates]
+        self.results = [PointResult(candidate) for candidate in candidates]
         self._base = base
         self._waiting = enumerate(candidates, start=1)
 
-    def next(self) -> Candidate | None:
+    def next_point(self) -> Candidate | None:
         """Announce and return the next point; None after the last."""
         number, candidate = next(self._waiting, (0, None))
         if candidate is not None:
             console.log(printable(f"point {number} of {len(self.results)}: {candidate.point.label}"))
         return candidate
 
-    def ended(self, candidate: Candidate, summary: Summary | None) -> None:
+    def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
         """Record the result of a point in sweep.json."""
         result = next(result for result in self.results if result.candidate is candidate)
         result.summary = summary
@@ -64,29 +71,31 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
     resumes it.
     """
-    candidates = candidates_of(request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens)
+    candidates = make_candidates(request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens)
     base = candidates[0].folder.parent
     if options.collects:
-        return collect([*map(Result, candidates)], base, output_format)
+        return collect([*map(PointResult, candidates)], base, output_format)
     if options.point is not None:
         return train_separately(request, candidates, options.point, output_format)
     slots = slots_for(candidates[0].run, request, options.parallel)
-    if (code := check(request, candidates, output_format, listing(candidates))) != EXIT_OK or request.dry_run:
+    if (
+        code := check_points(request, candidates, output_format, predictions_with_totals(candidates))
+    ) != EXIT_OK or request.dry_run:
         return code
     make_folder(base)
     points = ListedPoints(candidates, base)
     code = train_points(points, request, output_format, slots)
-    deliver(points.results, base, output_format)
+    print_results(points.results, base, output_format)
     return code
 
 
-def candidates_of(
+def make_candidates(
     request: train.Request, sweeps: Sequence[str], *, allows_unequal_tokens: bool
 ) -> list[Candidate]:
     """Return the points of a sweep. Raises ProjectError if they are not comparable, or for --receipt."""
     points = expand(parse_axes(sweeps))
     base = run_directory(require_one_start(request))
-    candidates = [candidate_of(request.selection, point, base) for point in points]
+    candidates = [make_candidate(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         require_comparable(candidates)
     return candidates
@@ -116,7 +125,7 @@ def train_separately(
     return train.run(replace(request, selection=chosen.selection), output_format)
 
 
-def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
+def make_candidate(selection: Selection, point: Point, base: Path) -> Candidate:
     """Resolve the run of a point. It resumes by default, so that the same command completes a sweep."""
     own = [
         "trainer.resume_from_checkpoint=auto",
@@ -127,11 +136,11 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
     chosen = replace(selection, overrides=tuple(own))
     resolved = chosen.resolve()
     folder = run_directory(resolved)
-    is_over, begun_with = is_finished(resolved, folder), settings_begun_with(resolved, folder)
+    is_over, begun_with = is_finished(resolved, folder), changed_settings(resolved, folder)
     return Candidate(point, chosen, resolved, plan_run(resolved), is_over, begun_with)
 
 
-def settings_begun_with(run: ResolvedRun, folder: Path) -> tuple[Difference, ...]:
+def changed_settings(run: ResolvedRun, folder: Path) -> tuple[Difference, ...]:
     """Return the keys that determine the result and differ in a checkpoint that the run would resume.
 
     All checkpoints count, so that a run that was resumed with other settings before is found as well. Keys
@@ -156,13 +165,13 @@ def _saved_configs(folder: Path) -> Iterator[Record]:
     A launch that saved nothing may have had a different config from the checkpoints.
     """
     root = folder / CHECKPOINTS
-    steps = _steps(root)
+    steps = _checkpoint_steps(root)
     saved = [config for step in steps if (config := read_json(root / str(step) / STATE_DIR / CONFIG))]
     last = read_json(folder / RESOLVED) if steps else {}
     yield from saved or ([last] if last else [])
 
 
-def _steps(root: Path) -> list[int]:
+def _checkpoint_steps(root: Path) -> list[int]:
     """Return the steps of the checkpoints; empty if the folder is not readable, which other checks report."""
     try:
         return checkpoint_steps(root)
@@ -170,11 +179,11 @@ def _steps(root: Path) -> list[int]:
         return []
 
 
-def _is_same_path(each: Difference, start: Any) -> bool:
+def _is_same_path(difference: Difference, start: Any) -> bool:
     """Return whether two relative paths name one file, the saved one from the folder `start`."""
-    if each.key not in map(join, path_keys()):
+    if difference.key not in map(join, path_keys()):
         return False
-    both = (start, each.saved), (os.getcwd(), each.current)
+    both = (start, difference.saved), (os.getcwd(), difference.current)
     if not all(isinstance(text, str) for pair in both for text in pair):
         return False
     saved, current = (os.path.normpath(os.path.join(*pair)) for pair in both)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from launcher.commands import train
 from launcher.commands.sweep_results import (
     Candidate,
-    Result,
+    PointResult,
     as_json,
     note_on_evaluation,
     notes_on_other_settings,
@@ -32,7 +32,7 @@ def require_comparable(candidates: Sequence[Candidate]) -> None:
     refuse_other_settings(candidates)
 
 
-def check(
+def check_points(
     request: train.Request, candidates: Sequence[Candidate], output_format: str, predictions: str
 ) -> int:
     """Print what the points will cost, check each, return the first exit code that is not 0.
@@ -46,10 +46,11 @@ def check(
         console.write("\n".join([predictions, *notes_on_other_settings(candidates)]))
     if note := note_on_evaluation(candidates):
         console.log(note)
-    code = _judge(request, candidates)
+    code = _dry_run_points(request, candidates)
     if output_format == "json" and (code != EXIT_OK or request.dry_run):
         results = [
-            Result(each, already_finished(each.folder) if each.is_finished else None) for each in candidates
+            PointResult(each, already_finished(each.folder) if each.is_finished else None)
+            for each in candidates
         ]
         console.write(result_json(as_json(results)))
     return code
@@ -105,7 +106,7 @@ def refuse_other_settings(candidates: Sequence[Candidate]) -> None:
         )
 
 
-def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
+def _dry_run_points(request: train.Request, candidates: Sequence[Candidate]) -> int:
     """Run the checks of a dry run for every unfinished point.
 
     Prints all findings of a failed point, and each warning at the first point that has it.

@@ -60,7 +60,7 @@ class Candidate:
         return run_directory(self.run)
 
     @property
-    def left(self) -> Remaining:
+    def remaining(self) -> Remaining:
         """Return the remaining part of the run, from the step in the name of the newest checkpoint."""
         return remaining_of(self.run, self.plan, NO_FACTS)
 
@@ -71,7 +71,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Result:
+class PointResult:
     """A point and its outcome.
 
     Attributes:
@@ -81,7 +81,7 @@ class Result:
     candidate: Candidate
     summary: Summary | None = None
 
-    def value_of(self, metric: str) -> float | None:
+    def metric_value(self, metric: str) -> float | None:
         """Return a metric of the last evaluation."""
         return None if self.summary is None else self.summary.last_evaluation.get(metric)
 
@@ -99,30 +99,32 @@ class Result:
         }
 
 
-def collect(results: Sequence[Result], base: Path, output_format: str, metric: str = EVAL_LOSS) -> int:
+def collect(results: Sequence[PointResult], base: Path, output_format: str, metric: str = EVAL_LOSS) -> int:
     """Write sweep.json from the run directories, print the results; 1 unless every point has finished."""
     if not base.is_dir():
         hint = "submit the sweep first: neobert-launch submit --sweep"
         raise ProjectError("sweep", "no point of this sweep was started", hint, str(base), EXIT_CHECK_FAILED)
     for result in results:
-        result.summary = summary_in(result.candidate)
+        result.summary = read_summary(result.candidate)
     write_results(results, base, metric)
-    deliver(results, base, output_format, metric)
+    print_results(results, base, output_format, metric)
     return EXIT_OK if all(each.candidate.is_finished for each in results) else EXIT_CHECK_FAILED
 
 
-def write_results(results: Iterable[Result], base: Path, metric: str = EVAL_LOSS) -> None:
+def write_results(results: Iterable[PointResult], base: Path, metric: str = EVAL_LOSS) -> None:
     """Write sweep.json."""
     write_text(base / RESULTS, result_json(as_json(results, metric)))
 
 
-def deliver(results: Sequence[Result], base: Path, output_format: str, metric: str = EVAL_LOSS) -> None:
+def print_results(
+    results: Sequence[PointResult], base: Path, output_format: str, metric: str = EVAL_LOSS
+) -> None:
     """Print the results, the best by a metric first."""
     is_json = output_format == "json"
-    console.write(result_json(as_json(results, metric)) if is_json else table(results, base, metric))
+    console.write(result_json(as_json(results, metric)) if is_json else results_table(results, base, metric))
 
 
-def summary_in(candidate: Candidate) -> Summary | None:
+def read_summary(candidate: Candidate) -> Summary | None:
     """Return the result of a point from its run directory; None if it was not started."""
     if not is_run_directory(candidate.folder):
         return None
@@ -134,26 +136,26 @@ def summary_in(candidate: Candidate) -> Summary | None:
     )
 
 
-def as_json(results: Iterable[Result], metric: str = EVAL_LOSS) -> dict[str, Any]:
+def as_json(results: Iterable[PointResult], metric: str = EVAL_LOSS) -> dict[str, Any]:
     """Return the content of sweep.json."""
     return {"metric": metric, "points": [result.as_json() for result in results]}
 
 
-def listing(candidates: Sequence[Candidate]) -> str:
+def predictions_with_totals(candidates: Sequence[Candidate]) -> str:
     """Format one line per point with its predicted time, memory and cost, and their totals."""
-    left = [candidate.left for candidate in candidates if not candidate.is_finished]
+    left = [candidate.remaining for candidate in candidates if not candidate.is_finished]
     costs = [cost for rest in left if (cost := rest.cost.value) is not None]
     price = f", cost {cost_text(sum(costs))}" if left and len(costs) == len(left) else ""
     finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
     total = show_duration(sum(rest.eta_s.value for rest in left))
-    return f"{predictions(candidates)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
+    return f"{predictions_table(candidates)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
 
 
-def predictions(candidates: Sequence[Candidate]) -> str:
+def predictions_table(candidates: Sequence[Candidate]) -> str:
     """Format one line per point with its predicted time, memory and cost."""
     rows = [["point", "tokens", "time", "memory", "cost"]]
     for candidate in candidates:
-        plan, rest = candidate.plan, candidate.left
+        plan, rest = candidate.plan, candidate.remaining
         rows.append(
             [
                 candidate.label,
@@ -166,10 +168,12 @@ def predictions(candidates: Sequence[Candidate]) -> str:
     return columns(rows)
 
 
-def table(results: Sequence[Result], base: Path, metric: str = EVAL_LOSS) -> str:
+def results_table(results: Sequence[PointResult], base: Path, metric: str = EVAL_LOSS) -> str:
     """Format one line per point, the best by a metric first."""
     rows = [["point", "status", "step", "tokens", metric.replace("/", " ")]]
-    rows += [_row(result, metric) for result in sorted(results, key=lambda each: _rank(each, metric))]
+    rows += [
+        _result_row(result, metric) for result in sorted(results, key=lambda each: _sort_key(each, metric))
+    ]
     candidates = [result.candidate for result in results]
     notes = [*notes_on_other_settings(candidates), note_on_evaluation(candidates)]
     charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
@@ -210,14 +214,14 @@ def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
     return f"warning: evaluation losses are not comparable: the points differ in {keys}{hint}"
 
 
-def _rank(result: Result, metric: str) -> tuple[bool, float]:
-    value = result.value_of(metric)
+def _sort_key(result: PointResult, metric: str) -> tuple[bool, float]:
+    value = result.metric_value(metric)
     sign = -1 if is_higher_better(result.candidate.run.config.trainer, metric) else 1
     return (value is None, sign * (value or 0.0))
 
 
-def _row(result: Result, metric: str) -> list[str]:
-    label, summary, value = result.candidate.label, result.summary, result.value_of(metric)
+def _result_row(result: PointResult, metric: str) -> list[str]:
+    label, summary, value = result.candidate.label, result.summary, result.metric_value(metric)
     if summary is None:
         return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
     shown = UNKNOWN if value is None else value_text(metric, value)

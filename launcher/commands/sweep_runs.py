@@ -19,26 +19,26 @@ from neobert.runfiles.run_dir import MANIFEST
 STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
-class Points(Protocol):
+class PointQueue(Protocol):
     """Points to train, and their results."""
 
-    def next(self) -> Candidate | None:
+    def next_point(self) -> Candidate | None:
         """Return the next point to train; None if there is none left."""
 
-    def ended(self, candidate: Candidate, summary: Summary | None) -> None:
+    def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
         """Record the result of a point; without a summary, its trainer was not started."""
 
 
-def train_in_turn(points: Points, request: train.Request, output_format: str) -> int:
+def train_in_turn(points: PointQueue, request: train.Request, output_format: str) -> int:
     """Train one point after another; return the first exit code that is not 0.
 
     Continues after a failed point, and ends if one is interrupted or preempted.
     """
     code = EXIT_OK
-    while (candidate := points.next()) is not None:
+    while (candidate := points.next_point()) is not None:
         before = stamp(candidate.folder / MANIFEST)
         ended = train_point(replace(request, selection=candidate.selection), output_format)
-        record(points, candidate, ended, before)
+        record_result_of_launch(points, candidate, ended, before)
         code = code or ended
         if ended in STOPPED:
             log_how_to_continue()
@@ -51,7 +51,9 @@ def log_how_to_continue() -> None:
     console.log(f"the sweep was stopped; continue with: {resume_command(has_checkpoint=True)}")
 
 
-def record(points: Points, candidate: Candidate, code: int, before: tuple[int, int] | None) -> bool:
+def record_result_of_launch(
+    points: PointQueue, candidate: Candidate, code: int, before: tuple[int, int] | None
+) -> bool:
     """Record the result of a launch, and return whether its trainer was started.
 
     A launch that was stopped before that has no result: it is repeated.
@@ -63,7 +65,7 @@ def record(points: Points, candidate: Candidate, code: int, before: tuple[int, i
     """
     is_started = code == EXIT_OK or stamp(candidate.folder / MANIFEST) != before
     if is_started or code not in STOPPED:
-        points.ended(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
+        points.record_result(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
     return is_started
 
 

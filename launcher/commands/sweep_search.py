@@ -10,16 +10,16 @@ from pathlib import Path
 from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.several_options import Options
-from launcher.commands.sweep import candidate_of, require_one_start
-from launcher.commands.sweep_checks import check, refuse_other_settings, require_comparable
+from launcher.commands.sweep import make_candidate, require_one_start
+from launcher.commands.sweep_checks import check_points, refuse_other_settings, require_comparable
 from launcher.commands.sweep_results import (
     Candidate,
-    Result,
+    PointResult,
     collect,
     cost_text,
-    deliver,
-    predictions,
-    summary_in,
+    predictions_table,
+    print_results,
+    read_summary,
     write_results,
 )
 from launcher.commands.sweep_runs import STOPPED
@@ -69,20 +69,20 @@ class SearchedTrials:
         self._left_behind: list[Trial] = []
         self._refused = 0
         self._running: dict[Path, Trial] = {}
-        self.results = dict(self._earlier())
+        self.results = dict(self._earlier_results())
 
-    def _earlier(self) -> Iterator[tuple[int, Result]]:
+    def _earlier_results(self) -> Iterator[tuple[int, PointResult]]:
         """Yield the results of earlier trials; one that was refused may have no valid config."""
         for trial in self._study.trials():
             if len(trial.values) < len(self._space):
                 continue  # killed while it was drawn
             try:
-                candidate = self._candidate(trial)
+                candidate = self._resolve_trial(trial)
             except ProjectError:
                 if trial.state != FAILED:
                     raise
             else:
-                yield trial.number, Result(candidate, summary_in(candidate))
+                yield trial.number, PointResult(candidate, read_summary(candidate))
 
     @property
     def is_shared(self) -> bool:
@@ -90,7 +90,7 @@ class SearchedTrials:
         return bool(self._study.array_task)
 
     @property
-    def gave_up(self) -> bool:
+    def has_given_up(self) -> bool:
         """Return whether the search ends, because `MAX_REFUSED` trials in a row were refused."""
         return self._refused >= MAX_REFUSED
 
@@ -99,13 +99,13 @@ class SearchedTrials:
         """Return whether any trial has a metric."""
         return any(each.state == COMPLETE for each in self._study.trials())
 
-    def begin(self, own: Mapping[str, Value] | None) -> None:
+    def begin(self, run_file_values: Mapping[str, Value] | None) -> None:
         """Propose the values of the run file as the first trial, and find trials that a stop left behind.
 
         Raises ProjectError if the trainer of one of them still runs.
         """
-        if own and self._study.is_first_task and not self._study.trials():
-            self._study.propose(own)
+        if run_file_values and self._study.is_first_task and not self._study.trials():
+            self._study.propose(run_file_values)
         self._left_behind = self._study.left_behind()
         begun = [self.results[each.number] for each in self._left_behind if each.number in self.results]
         for folder in (result.candidate.folder for result in begun):
@@ -113,35 +113,35 @@ class SearchedTrials:
                 with claimed(folder):
                     pass
 
-    def next(self) -> Candidate | None:
+    def next_point(self) -> Candidate | None:
         """Return an unfinished trial of a stopped search, or a new one; None at the end."""
-        while not self.gave_up and (trial := self._trial()) is not None:
-            if (candidate := self._accepted(trial)) is not None:
+        while not self.has_given_up and (trial := self._next_trial()) is not None:
+            if (candidate := self._checked_trial(trial)) is not None:
                 self._running[candidate.folder] = trial
                 return candidate
             self._study.tell(trial, None)
-        if self.gave_up:
+        if self.has_given_up:
             console.log(
                 f"{MAX_REFUSED} trials in a row were refused: fix the finding, then continue the search"
             )
         return None
 
-    def ended(self, candidate: Candidate, summary: Summary | None) -> None:
+    def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
         """Tell the metric of a trial; a trial that was stopped stays running, and is resumed later."""
         trial = self._running.pop(candidate.folder)
         self._refused = self._refused + 1 if summary is None else 0
         self.results[trial.number].summary = summary
         write_results(self.results.values(), self._base, self._options.optimized_metric)
         if summary is None or summary.status in ("finished", "failed"):
-            self._study.tell(trial, self._metric(summary))
+            self._study.tell(trial, self._metric_value(summary))
 
-    def _metric(self, summary: Summary | None) -> float | None:
+    def _metric_value(self, summary: Summary | None) -> float | None:
         if summary is None or summary.status != "finished":
             return None
         value = summary.last_evaluation.get(self._options.optimized_metric)
         return value if isinstance(value, int | float) and math.isfinite(value) else None
 
-    def _trial(self) -> Trial | None:
+    def _next_trial(self) -> Trial | None:
         while self._left_behind:
             trial = self._left_behind.pop(0)
             if len(trial.values) == len(self._space):
@@ -156,23 +156,23 @@ class SearchedTrials:
         self._study.tell(trial, None)  # another task of an array got the last one at the same moment
         return None
 
-    def _candidate(self, trial: Trial) -> Candidate:
+    def _resolve_trial(self, trial: Trial) -> Candidate:
         """Resolve the run of a trial; a trial with equal values reuses the earlier run."""
         earlier = self._study.trials()[: trial.number]
         twins = (each.number for each in earlier if each.state == COMPLETE and each.values == trial.values)
         first = next(twins, None)
         point = trial_point(self._space, trial.number, trial.values, first)
-        return candidate_of(self._request.selection, point, self._base)
+        return make_candidate(self._request.selection, point, self._base)
 
-    def _accepted(self, trial: Trial) -> Candidate | None:
+    def _checked_trial(self, trial: Trial) -> Candidate | None:
         """Return a trial that passes the checks of a dry run; prints the findings of one that fails."""
         title = f"trial {trial.number} of {self._options.num_trials}"
         try:
-            candidate = self._candidate(trial)
+            candidate = self._resolve_trial(trial)
         except ProjectError as error:
             console.log(f"{title}\n{console.describe_error(error)}")
             return None
-        self.results[trial.number] = Result(candidate)
+        self.results[trial.number] = PointResult(candidate)
         console.log(printable(f"{title}: {' '.join(candidate.point.label.split()[1:])}"))
         if candidate.is_finished:
             return candidate
@@ -193,7 +193,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     resolved = require_one_start(request)
     _require_metric(resolved.config, options.optimized_metric)
     base = run_directory(resolved)
-    ends = [candidate_of(request.selection, point, base) for point in corners(space)]
+    ends = [make_candidate(request.selection, point, base) for point in corners(space)]
     if not options.allows_unequal_tokens:
         require_comparable(ends)
         _refuse_unequal_sizes(ends)
@@ -219,30 +219,32 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
     if not options.allows_unequal_tokens:
         refuse_other_settings([result.candidate for result in earlier])
     slots = slots_for(resolved, request, options.parallel)
-    code = check(request, ends, output_format, _format_estimates(ends, options.num_trials, len(earlier)))
+    code = check_points(
+        request, ends, output_format, _format_estimates(ends, options.num_trials, len(earlier))
+    )
     if code != EXIT_OK or request.dry_run:
         return code
     make_folder(base)
     trials = trials or trials_so_far()
     with nullcontext() if trials.is_shared else claimed(base):
-        trials.begin(_own_values(space, resolved.config, ends))
+        trials.begin(_run_file_values(space, resolved.config, ends))
         code = train_points(trials, request, output_format, slots)
-    deliver([*trials.results.values()], base, output_format, options.optimized_metric)
-    is_over = trials.has_result and not trials.gave_up and code not in STOPPED
+    print_results([*trials.results.values()], base, output_format, options.optimized_metric)
+    is_over = trials.has_result and not trials.has_given_up and code not in STOPPED
     return EXIT_OK if is_over else code
 
 
 def _format_estimates(ends: Sequence[Candidate], trials: int, done: int) -> str:
     """Format the predictions for the corners, and the remaining trials' highest time and cost."""
     left = max(0, trials - done)
-    rests = [candidate.left for candidate in ends]
+    rests = [candidate.remaining for candidate in ends]
     costs = [rest.cost.value for rest in rests]
     known = [cost for cost in costs if cost is not None]
     price = f", cost {cost_text(left * max(known))}" if len(known) == len(costs) else ""
     total = show_duration(left * max(rest.eta_s.value for rest in rests))
     so_far = f" ({done} so far)" if done else ""
     most = f"{counted(trials, 'trial')}{so_far} between these corners: at most {total}{price}"
-    return f"{predictions(ends)}\n{most}"
+    return f"{predictions_table(ends)}\n{most}"
 
 
 def _require_metric(config: RunConfig, metric: str) -> None:
@@ -266,7 +268,7 @@ def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
         )
 
 
-def _own_values(
+def _run_file_values(
     space: Sequence[Parameter], config: RunConfig, ends: Sequence[Candidate]
 ) -> dict[str, Value] | None:
     """Return the run file's values as a trial; None if any is outside the space."""

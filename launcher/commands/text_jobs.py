@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from launcher.commands.data import deliver_report
+from launcher.commands.data import print_report
 from launcher.commands.selection import require_working_directory
 from launcher.io.files import expanded, make_folder, require_present, require_source, require_writable
 from launcher.process.json_child import report_of
@@ -49,18 +49,18 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
     with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
-        report = _report_of(MODULES[type(request)], asdict(content))
+        report = _run_job(MODULES[type(request)], asdict(content))
     if request.output:
         is_text = output_format == "text"
         hidden = (CLASSES, UNREAD) if is_text else ()  # as text, a table and a warning after the report
-        deliver_report({key: each for key, each in report.items() if key not in hidden}, output_format)
+        print_report({key: each for key, each in report.items() if key not in hidden}, output_format)
         log_classes(report.get(CLASSES, {}) if is_text else {})
     warn_of_unread_labels(report)
     warn_of_lost_text(report)
     return EXIT_OK
 
 
-def _report_of(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
+def _run_job(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job that the same command continues after Ctrl-C, and return its report."""
     try:
         return report_of(module, content, doing="loading the model", hint=HINT)
@@ -114,7 +114,7 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         place = expanded(output).absolute() if output is not None else Path(scratch, "output.jsonl")
         require_writable(place)
-        source = _source(texts, Path(scratch))
+        source = _texts_source(texts, Path(scratch))
         try:
             yield source, str(place)
         except ProjectError as error:
@@ -125,7 +125,7 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
             console.write(place.read_text(encoding="utf-8").rstrip("\n"))
 
 
-def _source(texts: Path, scratch: Path) -> str:
+def _texts_source(texts: Path, scratch: Path) -> str:
     if str(texts) == STANDARD_INPUT:
         lines = scratch / "input.txt"
         with lines.open("wb") as file:
@@ -151,7 +151,7 @@ def search(
         require_model_folder(model)
     content = {
         "index": str(index),
-        "queries": _queries(query),
+        "queries": _read_queries(query),
         "model": None if model is None else str(model),
         **settings,
     }
@@ -159,11 +159,11 @@ def search(
     if output_format == "json":
         console.write(result_json(report))
     else:
-        console.write("\n\n".join(_text(each, report["results"]) for each in report["results"]))
+        console.write("\n\n".join(_results_text(each, report["results"]) for each in report["results"]))
     return EXIT_OK
 
 
-def _queries(query: str) -> list[str]:
+def _read_queries(query: str) -> list[str]:
     """Return the query, or the lines of standard input. Raises `ProjectError` if they are empty."""
     is_read = query == STANDARD_INPUT  # other line ends than \n may be inside a query
     lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").split("\n") if is_read else [query]
@@ -173,15 +173,20 @@ def _queries(query: str) -> list[str]:
     return queries
 
 
-def _text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
+def _results_text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
     """Return score, row, file and text of each passage found; with several queries, after the query."""
     rows = [
-        [f"{each['score']:.4f}", str(each["row"]), *([each["file"]] if "file" in each else []), _line(each)]
+        [
+            f"{each['score']:.4f}",
+            str(each["row"]),
+            *([each["file"]] if "file" in each else []),
+            _passage_line(each),
+        ]
         for each in result["found"]
     ]
     heading = [" ".join(result["query"].split())] if len(results) > 1 else []
     return "\n".join([*heading, columns(rows)])
 
 
-def _line(found: Mapping[str, Any]) -> str:
-    return " ".join(found["text"].split())
+def _passage_line(passage: Mapping[str, Any]) -> str:
+    return " ".join(passage["text"].split())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.hub_weights import require_downloaded
@@ -142,7 +142,7 @@ def run(request: Request, output_format: str) -> int:
 def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
     resolved = request.selection.require()
     require_stages(request.stages, resolved.config.trainer.max_steps)
-    keep_to_its_device(resolved)
+    hide_gpus_from_cpu_run(resolved)
     distributed = resolved.config.distributed
     topology = with_node_rank(
         replace(request.topology, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
@@ -151,38 +151,38 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
     folder = run_directory(resolved)
     node = NodeLaunch(request, resolved, topology, folder, output_format, begun_s, forwarder)
     if is_finished(resolved, folder):
-        return _already_finished(node)
+        return _print_finished_run(node)
     if request.dry_run:
         return _dry_run(node)
     require_downloaded(resolved.config)
-    return _join(node) if topology.node_rank else _lead(node)
+    return _launch_worker_node(node) if topology.node_rank else _launch_first_node(node)
 
 
-def _already_finished(node: NodeLaunch) -> int:
+def _print_finished_run(node: NodeLaunch) -> int:
     if node.output_format == "text":
         console.write("this run is already finished")
     if changed := changed_files(node.resolved.config, node.folder):
         names = printable(listed(changed))
         way = "to train on it, set trainer.output_dir to another folder"
         console.log(f"note: the text has changed since this run was trained on it ({names}): {way}")
-    return _deliver(already_finished(node.folder), node)
+    return _print_summary(already_finished(node.folder), node)
 
 
-def _lead(node: NodeLaunch) -> int:
+def _launch_first_node(node: NodeLaunch) -> int:
     """Launch on node 0; again if another launch created the run during the checks, and has ended since."""
     try:
-        return _lead_once(node)
+        return _launch_first_node_once(node)
     except CreatedMeanwhileError:
-        return _lead_once(node)
+        return _launch_first_node_once(node)
 
 
-def _lead_once(node: NodeLaunch) -> int:
+def _launch_first_node_once(node: NodeLaunch) -> int:
     """Lock the run directory, check the run, write its files, and train."""
     request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         if held is not None and is_finished(resolved, folder):  # while this launch waited for the lock
-            return _already_finished(node)
+            return _print_finished_run(node)
         refuse_halted(folder)
         refuse_special_files(folder)
         if held is not None and node.topology.nnodes > 1:
@@ -193,18 +193,18 @@ def _lead_once(node: NodeLaunch) -> int:
         if not node.topology.needs_torchrun:
             packages = trainer_process.packages_of(resolved.config)
             child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, packages))
-        examination = _examine(request, resolved, staging, child)
+        examination = _run_checks(request, resolved, staging, child)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
-            return _refuse(examination, node.output_format, verbose=request.verbose)
+            return _print_failed_preflight(examination, node.output_format, verbose=request.verbose)
         if held is None:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
         if moved:
-            console.log(_moved_aside(resolved, folder, moved))
+            console.log(_moved_aside_message(resolved, folder, moved))
             held = holds.enter_context(created(folder))
-        first_step, has_weights = _first_step(examination), _starts_from_weights(resolved)
+        first_step, has_weights = _resumed_step(examination), _starts_from_weights(resolved)
         stages = Stages(folder, request.stages, first_step, console.log, has_weights=has_weights)
-        launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
+        launch = replace(_make_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
         entry = {
             "command": launch.command,
             "begun_boot_s": round(node.begun_s, 3),
@@ -215,16 +215,16 @@ def _lead_once(node: NodeLaunch) -> int:
         write_run(examination, request.selection.files, folder, staging, entry)
         launch = replace(launch, attempt=take_over(folder))
         if node.output_format == "text" and not request.quiet:
-            console.write(_opening(examination, folder, verbose=request.verbose))
-            if first_step < 0 and (loading := _loading(resolved)):
+            console.write(_opening_text(examination, folder, verbose=request.verbose))
+            if first_step < 0 and (loading := _loading_text(resolved)):
                 console.write(loading)
         holds.enter_context(never_blocking())
         watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
-        return _deliver(_follow(launch, node.forwarder, view), node)
+        return _print_summary(_supervise_with_view(launch, node.forwarder, view), node)
 
 
-def _examine(
+def _run_checks(
     request: Request, resolved: ResolvedRun, staging: Path, trainer: WaitingChild | None
 ) -> Examination:
     """Run the preflight checks; an earlier receipt may replace expensive ones.
@@ -261,7 +261,7 @@ def _examine(
     return examination
 
 
-def _join(node: NodeLaunch) -> int:
+def _launch_worker_node(node: NodeLaunch) -> int:
     """Launch on a worker node: check its devices, wait for node 0, and train.
 
     A receipt must be valid for the run, but describes the devices of another node, so this node is probed.
@@ -279,14 +279,14 @@ def _join(node: NodeLaunch) -> int:
         earlier=measured_in(receipt),
     )
     if examination.report.exit_code != EXIT_OK and not request.unguarded:
-        return _refuse(examination, node.output_format, verbose=request.verbose)
+        return _print_failed_preflight(examination, node.output_format, verbose=request.verbose)
     wait_for_first_node(node.folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
-        launch = _launch(node, Path(staging, ERROR))
-        return _deliver(supervise(launch, node.forwarder, lambda: None), node)
+        launch = _make_launch(node, Path(staging, ERROR))
+        return _print_summary(supervise(launch, node.forwarder, lambda: None), node)
 
 
-def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> int:
+def _print_failed_preflight(examination: Examination, output_format: str, *, verbose: bool) -> int:
     if output_format == "text":
         console.write(preflight_text(examination, verbose=verbose))
         console.write("preflight failed: no run was started or written")
@@ -295,7 +295,7 @@ def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> i
     return examination.report.exit_code
 
 
-def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
+def _opening_text(examination: Examination, folder: Path, *, verbose: bool) -> str:
     lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
     resume = examination.facts.resume
     if resume is not None and resume.exists and resume.is_verified:
@@ -306,7 +306,7 @@ def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
     return "\n".join(lines)
 
 
-def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
+def _moved_aside_message(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
     """Format the message that another run's files were moved aside; with --resume, why it did not resume."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
@@ -314,14 +314,14 @@ def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
     return printable(f"{folder} contained another run: {reason}its files were moved to {moved}")
 
 
-def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
+def _make_launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
     """Return the launch of this node.
 
     `held` are descriptors of the lock on the run directory; empty on a worker node. Time limits count from
     the start of the command, because the preflight may take minutes.
     """
     return Launch(
-        command=_command(node),
+        command=_trainer_command(node),
         folder=node.folder,
         topology=node.topology,
         limits=node.resolved.config.watchdog,
@@ -332,7 +332,7 @@ def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> L
     )
 
 
-def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
+def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
     """Supervise the run with a live view, and restore the terminal."""
 
     def refresh() -> None:
@@ -353,28 +353,28 @@ def _starts_from_weights(resolved: ResolvedRun) -> bool:
     return initial_weights(resolved.config) is not None or resolved.config.trainer.continue_from is not None
 
 
-def _loading(resolved: ResolvedRun) -> str:
+def _loading_text(resolved: ResolvedRun) -> str:
     """Describe the initial weights that a fresh run loads; empty if only the trainer knows."""
     weights = initial_weights(resolved.config)
     text = "" if weights is None else describe_loading(resolved.config, Path(os.path.expanduser(weights)))
     return printable(f"initial weights: {text}") if text else ""
 
 
-def _first_step(examination: Examination) -> int:
+def _resumed_step(examination: Examination) -> int:
     """Return the step of the checkpoint to resume from; -1 without a verified one."""
     resume = examination.facts.resume
     return resume.step if resume is not None and resume.is_verified else -1
 
 
-def _deliver(ending: Summary, node: NodeLaunch) -> int:
+def _print_summary(summary: Summary, node: NodeLaunch) -> int:
     if node.output_format == "json":
-        console.write(result_json(ending.as_json()))
+        console.write(result_json(summary.as_json()))
     else:
-        console.write(summary_text(ending, keeps_checkpoints=node.request.keeps_checkpoints))
-    return ending.exit_code
+        console.write(summary_text(summary, keeps_checkpoints=node.request.keeps_checkpoints))
+    return summary.exit_code
 
 
-def _command(node: NodeLaunch) -> list[str]:
+def _trainer_command(node: NodeLaunch) -> list[str]:
     return trainer_command(node.folder / RESOLVED, node.folder / LOGS, node.topology)
 
 
@@ -384,7 +384,7 @@ def _dry_run(node: NodeLaunch) -> int:
     refuse_special_files(node.folder)
     leads = not node.topology.node_rank
     report = judge_dry_run(node.resolved, node.folder, leads=leads, strict=node.request.strict)
-    command = _command(node)
+    command = _trainer_command(node)
     would_write = [f"{node.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
     if node.output_format == "json":
         output: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}

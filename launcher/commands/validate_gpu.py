@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.selection import Selection, keep_to_its_device, require_working_directory
+from launcher.commands.selection import Selection, hide_gpus_from_cpu_run, require_working_directory
 from launcher.io.files import absolute, require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
@@ -70,7 +70,7 @@ def run(request: Request, output_format: str) -> int:
     """Measure the numerics on this machine, check and print the results; return the exit code."""
     run_here = choose_run(request.selection)
     resolved = run_here.resolved
-    keep_to_its_device(resolved)
+    hide_gpus_from_cpu_run(resolved)
     if resolved.device == "cuda":
         visible_gpus()
     require_writable(request.save_facts)
@@ -100,15 +100,15 @@ def visible_gpus() -> tuple[GpuFacts, ...]:
     try:
         gpus = probe_gpus()
     except UnsupportedError as error:
-        raise _nothing_to_validate(str(error)) from None
+        raise _no_gpu_error(str(error)) from None
     except (IncompleteError, TimedOutError) as error:
-        raise _nothing_to_validate(f"the NVIDIA driver does not respond ({error})") from None
+        raise _no_gpu_error(f"the NVIDIA driver does not respond ({error})") from None
     if not gpus:
-        raise _nothing_to_validate(NONE_VISIBLE)
+        raise _no_gpu_error(NONE_VISIBLE)
     return gpus
 
 
-def _nothing_to_validate(reason: str) -> ProjectError:
+def _no_gpu_error(reason: str) -> ProjectError:
     return ProjectError("no-gpu", f"{reason}: nothing was validated", exit_code=EXIT_CHECK_UNKNOWN)
 
 
@@ -170,8 +170,8 @@ class GpuRun:
 
 def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
     """Resolve the profile that requires these GPUs (at least one), or `ANY_GPU`."""
-    profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
-    fitting = [profile for profile in profiles if _is_for(profile, gpus)]
+    profiles = [profile for profile in map(load_profile, list_profiles()) if _is_candidate_profile(profile)]
+    fitting = [profile for profile in profiles if _matches_gpus(profile, gpus)]
     if not fitting:
         note = f"{gpus[0].name}: no profile requires this GPU; validating {ANY_GPU}"
         return GpuRun(resolve_run(ANY_GPU, (), [*ANY_KERNELS, *overrides]), note)
@@ -180,14 +180,14 @@ def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
     return GpuRun(resolve_run(chosen.name, (), overrides), f"{label}: profile {chosen.name}")
 
 
-def _is_a_start(profile: Profile) -> bool:
+def _is_candidate_profile(profile: Profile) -> bool:
     """Return whether a profile requires a named GPU, runs on one node and starts from random weights."""
     is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
     continues = initial_weights(profile.config) is not None
     return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
 
 
-def _is_for(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
+def _matches_gpus(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
     needed = profile.requires.num_gpus
     faults = [fault for gpu in gpus[:needed] for fault in mismatches(gpu, profile.requires)]
     return needed <= len(gpus) and not faults
@@ -199,9 +199,9 @@ def _validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
         f"{paint(report.verdict.upper(), VERDICT_COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"
     ]
     if facts.numerics is not None:
-        parts.append(_numerics(facts.numerics, verbose=verbose))
+        parts.append(_numerics_text(facts.numerics, verbose=verbose))
     if facts.devices:
-        parts.append(columns([_device(device) for device in facts.devices], indent="  "))
+        parts.append(columns([_device_row(device) for device in facts.devices], indent="  "))
     parts += [finding_text(finding) for finding in report.findings]
     parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
     if facts.numerics is not None and facts.numerics.paths:
@@ -209,45 +209,45 @@ def _validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
+def _numerics_text(numerics: NumericsFacts, *, verbose: bool) -> str:
     lengths = numerics.segment_lengths
     segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
     head = printable(f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}")
-    rows = [HEAD, *(_path(path) for path in numerics.paths)]
+    rows = [HEAD, *(_path_row(path) for path in numerics.paths)]
     if numerics.attention:
         rows = [["test", "kernel", "result"]]
-        rows += [[_test(each), numerics.attention, _value(each.value)] for each in numerics.answers]
+        rows += [[_test_text(each), numerics.attention, _value_text(each.value)] for each in numerics.answers]
     notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
 
 
-def _test(answer: AnswerFacts) -> str:
-    return answer.subject if answer.kind in ("exact", "close") else answer.kind
+def _test_text(test: AnswerFacts) -> str:
+    return test.subject if test.kind in ("exact", "close") else test.kind
 
 
-def _value(value: float | None) -> str:
+def _value_text(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.3g}"
 
 
-def _path(path: PathFacts) -> list[str]:
+def _path_row(path: PathFacts) -> list[str]:
     probes = path.probes
     return [
         path.label,
         path.dispatched or NONE,
-        *_isolation(probes.isolation),
-        *_parity(probes.parity),
-        _repeats(probes.repeats),
+        *_isolation_rows(probes.isolation),
+        *_parity_rows(probes.parity),
+        _repeats_text(probes.repeats),
         str(len(path.mutants)),
     ]
 
 
-def _repeats(repeats: RepeatFacts | None) -> str:
+def _repeats_text(repeats: RepeatFacts | None) -> str:
     if repeats is None:
         return NONE
     return f"within {repeats.gradient_moved:.1e}" if repeats.tensors_moved else "exactly"
 
 
-def _isolation(isolation: IsolationFacts | None) -> Iterator[str]:
+def _isolation_rows(isolation: IsolationFacts | None) -> Iterator[str]:
     if isolation is None:
         yield from (NONE, NONE)
     else:
@@ -255,7 +255,7 @@ def _isolation(isolation: IsolationFacts | None) -> Iterator[str]:
         yield f"{isolation.largest_cross_gradient:.2g}"
 
 
-def _parity(parity: ParityFacts | None) -> Iterator[str]:
+def _parity_rows(parity: ParityFacts | None) -> Iterator[str]:
     if parity is None:
         yield from (NONE, NONE)
         return
@@ -264,15 +264,15 @@ def _parity(parity: ParityFacts | None) -> Iterator[str]:
     yield f"{parity.backward_max_ratio:.2f}x"
 
 
-def _device(device: DeviceFacts) -> list[str]:
+def _device_row(device: DeviceFacts) -> list[str]:
     return [
         f"GPU {device.index} ({device.name})",
-        f"{device.gemm_flops / 1e12:.0f} TFLOP/s" + _burst(device),
+        f"{device.gemm_flops / 1e12:.0f} TFLOP/s" + _burst_text(device),
         f"{device.copy_bytes_per_s / 1e12:.2f} TB/s in its memory",
         f"{device.host_bytes_per_s / 1e9:.1f}e9 bytes/s from the host",
         f"{device.answers - device.wrong_answers}/{device.answers} known products correct",
     ]
 
 
-def _burst(device: DeviceFacts) -> str:
+def _burst_text(device: DeviceFacts) -> str:
     return "" if device.burst_flops is None else f", {device.burst_flops / 1e12:.0f} in a burst"

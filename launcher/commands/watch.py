@@ -27,13 +27,13 @@ LEAVE = "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def run(named: Path | None) -> int:
+def run(folder: Path | None) -> int:
     """Show a run until it ends or Ctrl-C; print it once if it has ended, or without a terminal.
 
     Without a name, shows the newest run. On a terminal, a folder that does not exist yet is waited for: a
     launch creates it after its checks.
     """
-    folder, is_live = named or newest_run(), console.is_terminal(sys.stdout)
+    folder, is_live = folder or newest_run(), console.is_terminal(sys.stdout)
     try:
         if is_live and not folder.exists():
             _wait_for(folder)
@@ -41,11 +41,11 @@ def run(named: Path | None) -> int:
         reader = RunReader(folder)
         snapshot = reader.read()
         if is_live and not snapshot.is_over:
-            _follow(reader)
+            _redraw_until_end(reader)
             snapshot = reader.read()
     except KeyboardInterrupt:
         return EXIT_OK
-    console.write("\n".join(page(snapshot, _terminal())))
+    console.write("\n".join(page(snapshot, _terminal_size())))
     return EXIT_OK
 
 
@@ -54,19 +54,21 @@ def _wait_for(folder: Path) -> None:
     waiting = printable(f"{folder} does not exist yet: a launch creates it when its checks have passed")
     with _full_screen():
         while not is_run_directory(folder):
-            _draw([*fold(waiting, _terminal().width).splitlines(), console.paint("Ctrl-C quits", "dim")])
+            _draw([*fold(waiting, _terminal_size().width).splitlines(), console.paint("Ctrl-C quits", "dim")])
             time.sleep(REDRAW_S)
 
 
-def _follow(reader: RunReader) -> None:
+def _redraw_until_end(reader: RunReader) -> None:
     """Redraw the run once a second until it ends."""
     with _full_screen():
         while not (snapshot := reader.read()).is_over:
-            _draw([*page(snapshot, _terminal()), console.paint("Ctrl-C quits; the run continues", "dim")])
+            _draw(
+                [*page(snapshot, _terminal_size()), console.paint("Ctrl-C quits; the run continues", "dim")]
+            )
             time.sleep(REDRAW_S)
 
 
-def _terminal() -> Terminal:
+def _terminal_size() -> Terminal:
     """Return the size of the terminal, less one row for the help line or the shell prompt."""
     columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
     return Terminal(columns, rows - 1, is_unicode=console.supports_blocks(sys.stdout))

@@ -8,30 +8,42 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.commands.held_out_documents import keys_of_documents
-from launcher.commands.learning_rates import rate_from_weights, rate_of_adapter, rate_of_conversations
+from launcher.commands.held_out_documents import held_out_keys
+from launcher.commands.learning_rates import adapter_rate, conversation_rate, rate_from_weights
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
-    Batch,
-    batch_of_table,
+    BatchSize,
+    batch_for_table,
     comment_on_length,
     covering_length,
-    lost_share,
-    pieces_of,
-    rows_of_pieces,
-    rows_of_texts,
+    num_piece_rows,
+    num_text_rows,
     rows_per_step,
+    split_sizes,
+    truncated_share,
 )
-from launcher.commands.run_file_entries import Entry, declared, matters, resolved, yaml_of
+from launcher.commands.run_file_entries import (
+    Entry,
+    changes_config,
+    declared_entries,
+    resolve_entries,
+    yaml_lines,
+)
 from launcher.commands.starter_file import (
     BYTES_PER_TOKEN,
     COMPILED,
     COMPILED_FLOPS,
     MIN_STEPS,
     Device,
-    rounded,
+    two_digit_text,
 )
-from launcher.commands.starting_weights import CONTEXT, WEIGHTS, Weights, for_rows, require_extendable
+from launcher.commands.starting_weights import (
+    CONTEXT,
+    WEIGHTS,
+    Weights,
+    require_extendable,
+    with_rotary_base_for,
+)
 from neobert.config import ConfigError, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -70,7 +82,7 @@ found words 4,096 tokens away after 95M tokens at 2e-4. ModernBERT had 3e-4 afte
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class RunFileInputs:
     """Inputs of the run file.
 
     Attributes:
@@ -106,43 +118,43 @@ class Content:
     adapter: str | None = None
 
 
-def content_of(request: Content) -> str:
+def run_file_yaml(request: RunFileInputs) -> str:
     """Return the YAML text of the run file: only keys that change the run.
 
     Raises `ProjectError` for a model that the task does not support.
     """
     entries = [*_entries(request)]
-    config = resolved(entries, request.device)
+    config = resolve_entries(entries, request.device)
     for key, problem, hint in family_of(config).unsupported(config):
         raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
     if request.weights is not None:
         refuse_other_weights(config, request.weights.folder)
         refuse_other_model(config, request.weights.folder)
-    kept = [each for each in entries if matters(each, entries, config, request.device)]
-    return f"# {printable(request.command)}\n{yaml_of(kept, request.file.parent)}"
+    kept = [each for each in entries if changes_config(each, entries, config, request.device)]
+    return f"# {printable(request.command)}\n{yaml_lines(kept, request.file.parent)}"
 
 
-def _entries(request: Content) -> Iterator[Entry]:
+def _entries(request: RunFileInputs) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
-    first = [Entry("task", request.task), *_of_model(request), *_of_table(request)]
-    first += declared(request.task, request.weights.folder, request.device) if request.weights else ()
+    first = [Entry("task", request.task), *_model_entries(request), *_table_entries(request)]
+    first += declared_entries(request.task, request.weights.folder, request.device) if request.weights else ()
     first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
-    config = resolved(first, request.device)
+    config = resolve_entries(first, request.device)
     shape = shape_of(config, 1)
     yield Entry(*request.text)
     if request.context is not None:
         assert request.weights is not None
         longer = _context_keys(config, shape, request.weights, request.context, request.lengths)
         yield from longer
-        config = resolved([*first, *longer], request.device)
-        request = _of_long_documents(request, config.dataset.min_length)
-    yield from keys_of_documents(request.documents, is_by_line=request.is_by_line)
+        config = resolve_entries([*first, *longer], request.device)
+        request = _without_short_documents(request, config.dataset.min_length)
+    yield from held_out_keys(request.documents, is_by_line=request.is_by_line)
     is_chat = spec_of(config).stores_targets
-    length = request.context or _length(request, shape, is_chat=is_chat)
-    yield from _of_conversations(request, shape, length) if is_chat else ()
-    limit = _trained_positions(request, shape)
+    length = request.context or _row_length(request, shape, is_chat=is_chat)
+    yield from _conversation_entries(request, shape, length) if is_chat else ()
+    limit = _longest_trained_row(request, shape)
     comment = (
         comment_on_length(request.lengths, length, limit)
         if request.table
@@ -159,18 +171,18 @@ def _entries(request: Content) -> Iterator[Entry]:
         yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
-    batch = Batch(rows_per_step(config.trainer))
+    batch = BatchSize(rows_per_step(config.trainer))
     if is_chat and _is_split(request, length):
-        request = replace(request, lengths=pieces_of(request.lengths, length, request.bytes_per_token))
+        request = replace(request, lengths=split_sizes(request.lengths, length, request.bytes_per_token))
     if request.table is not None:
         texts = request.lengths, length, request.bytes_per_token
-        batch = batch_of_table(config, *texts, request.device, is_packed=is_packed)
+        batch = batch_for_table(config, *texts, request.device, is_packed=is_packed)
     rows = batch.rows
     if request.weights is not None and not is_chat:
-        yield _rate_from_weights(request, config, shape, rows * length)
-    per_pass = _rows_of_text(request, length, batch, is_packed=is_packed) * (1 - held_out) / rows
-    steps = _steps(request, config, per_pass)
-    yield from _of_trainer(request, config, steps, per_pass)
+        yield _rate_entry_from_weights(request, config, shape, rows * length)
+    per_pass = _rows_per_pass(request, length, batch, is_packed=is_packed) * (1 - held_out) / rows
+    steps = _num_steps(request, config, per_pass)
+    yield from _trainer_entries(request, config, steps, per_pass)
     is_measured = is_packed and request.weights is not None and spec_of(config).reads_text
     work = 6 * shape.parameters.total * rows * length * steps
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
@@ -183,9 +195,11 @@ def _entries(request: Content) -> Iterator[Entry]:
         yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of a pair")
 
 
-def _of_long_documents(request: Content, least: int) -> Content:
-    """Return the request without documents of fewer than `least` tokens."""
-    kept = [each for each in request.lengths if each >= least * BYTES_PER_TOKEN] if least > 1 else []
+def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFileInputs:
+    """Return the request without documents of fewer than `min_tokens` tokens."""
+    kept = (
+        [each for each in request.lengths if each >= min_tokens * BYTES_PER_TOKEN] if min_tokens > 1 else []
+    )
     if not kept:
         return request
     share, number = sum(kept) / sum(request.lengths), len(kept) / len(request.lengths)
@@ -197,25 +211,27 @@ def _of_long_documents(request: Content, least: int) -> Content:
     )
 
 
-def _rate(request: Content, rate: float, shape: ModelShape, why: str = "") -> Entry:
+def _rate_entry(request: RunFileInputs, rate: float, shape: ModelShape, why: str = "") -> Entry:
     """Return the learning rate, raised for an adapter."""
     if request.adapter == "lora":
-        rate, why = rate_of_adapter(rate), f"{why}; of an adapter"
+        rate, why = adapter_rate(rate), f"{why}; of an adapter"
     return Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
 
 
-def _rate_from_weights(request: Content, config: RunConfig, shape: ModelShape, tokens: int) -> Entry:
+def _rate_entry_from_weights(
+    request: RunFileInputs, config: RunConfig, shape: ModelShape, tokens: int
+) -> Entry:
     assert request.weights is not None
     spec, folder = spec_of(config), request.weights.folder
     rate, why = rate_from_weights(spec, folder, shape, tokens), ""
     if spec.declared(folder):
         why = "; low: these embeddings are trained"
-    elif request.context is not None and rate < (least := _least_rate(request.weights, request.task)):
+    elif request.context is not None and rate < (least := _lowest_rate(request.weights, request.task)):
         rate, why = least, "; a tenth of that before"
-    return _rate(request, rate, shape, why)
+    return _rate_entry(request, rate, shape, why)
 
 
-def _of_conversations(request: Content, shape: ModelShape, length: int) -> Iterator[Entry]:
+def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int) -> Iterator[Entry]:
     """Yield the template of a tokenizer without one, and a recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
@@ -223,7 +239,7 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
     else:
         yield Entry("dataset.long_documents", "drop", "or split, after a turn")
-    yield _rate(request, rate_of_conversations(shape.hidden_size), shape)
+    yield _rate_entry(request, conversation_rate(shape.hidden_size), shape)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
     yield Entry("scheduler.name", "cosine")
@@ -232,20 +248,20 @@ def _of_conversations(request: Content, shape: ModelShape, length: int) -> Itera
     yield Entry("trainer.gradient_clipping", 1.0)
 
 
-def _is_split(request: Content, length: int) -> bool:
+def _is_split(request: RunFileInputs, length: int) -> bool:
     """Return whether long conversations are split, because without them too much would be lost."""
-    return lost_share(request.lengths, length) > MAX_LOST
+    return truncated_share(request.lengths, length) > MAX_LOST
 
 
-def _of_table(request: Content) -> Iterator[Entry]:
+def _table_entries(request: RunFileInputs) -> Iterator[Entry]:
     for key, value in (request.table.keys if request.table else {}).items():
         yield Entry(key, value)
 
 
-def _of_model(request: Content) -> Iterator[Entry]:
+def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
     if request.weights is None:
         return
-    weights = for_rows(request.weights, request.context or 0)
+    weights = with_rotary_base_for(request.weights, request.context or 0)
     for name, value in weights.keys.items():
         comment = ""
         if value != (trained := request.weights.keys[name]):
@@ -256,24 +272,24 @@ def _of_model(request: Content) -> Iterator[Entry]:
         yield Entry("model.revision", weights.revision, "commit on the Hub; later ones are not used")
 
 
-def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
+def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> int:
     """Return the smallest power of two that covers the texts, within the model's positions.
 
     Conversations may be longer than the limit of the device, because those that do not fit are lost.
     """
     most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
-    while is_chat and lost_share(request.lengths, most) > MAX_LOST:
+    while is_chat and truncated_share(request.lengths, most) > MAX_LOST:
         most *= 2
     needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]])
-    return min(needed, most, _trained_positions(request, shape) or needed)
+    return min(needed, most, _longest_trained_row(request, shape) or needed)
 
 
-def _trained_positions(request: Content, shape: ModelShape) -> int:
+def _longest_trained_row(request: RunFileInputs, shape: ModelShape) -> int:
     """Return the longest rows that the weights were trained on; 0 for random weights."""
     return 0 if request.weights is None else request.weights.positions or shape.max_positions
 
 
-def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
+def _num_steps(request: RunFileInputs, config: RunConfig, per_pass: float) -> int:
     """Return the steps of `PASSES` over the text, within limits; the profile's if the size is unknown."""
     if not per_pass:
         return config.trainer.max_steps
@@ -282,10 +298,12 @@ def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
     return math.ceil(min(MAX_STEPS[request.device], max(MIN_STEPS, least, PASSES * per_pass)))
 
 
-def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float) -> Iterator[Entry]:
+def _trainer_entries(
+    request: RunFileInputs, config: RunConfig, steps: int, per_pass: float
+) -> Iterator[Entry]:
     runs = request.file.parent / "runs"
     yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
-    passes = f"about {rounded(steps / per_pass)} passes over the text" if per_pass else ""
+    passes = f"about {two_digit_text(steps / per_pass)} passes over the text" if per_pass else ""
     yield Entry("trainer.max_steps", steps, passes)
     if request.table is not None:
         yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
@@ -293,12 +311,12 @@ def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float
         yield Entry("trainer.eval_steps", math.ceil(steps / 4))
 
 
-def _rows_of_text(request: Content, length: int, batch: Batch, *, is_packed: bool) -> float:
+def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_packed: bool) -> float:
     """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
     if request.table is not None:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
-        return rows_of_texts(request.lengths, length, packed_into, request.bytes_per_token)
-    pieces = rows_of_pieces(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
+        return num_text_rows(request.lengths, length, packed_into, request.bytes_per_token)
+    pieces = num_piece_rows(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
     return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))
 
 
@@ -316,31 +334,31 @@ def _context_keys(
         )
         raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
     require_extendable(weights, shape.positions, length)
-    parent = _parent_of(weights)
+    parent = _read_parent_config(weights)
     keys = [*_batch_keys(parent or config, length)]
-    least = _least_length(lengths, weights.positions)
+    least = _shortest_document(lengths, weights.positions)
     keys.append(Entry("dataset.min_length", least, "short documents teach nothing about long ones"))
     if parent is not None and parent.task == config.task and spec.predicts == "masked":
         keys += _comparison_keys(parent, weights)
     return keys
 
 
-def _least_rate(weights: Weights, task: str) -> float:
+def _lowest_rate(weights: Weights, task: str) -> float:
     """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
-    parent = _parent_of(weights)
+    parent = _read_parent_config(weights)
     if parent is None or parent.task != task:
         return 0.0
     return float(f"{SHARE_OF_PEAK * parent.optimizer.lr:.2g}")
 
 
-def _parent_of(weights: Weights) -> RunConfig | None:
+def _read_parent_config(weights: Weights) -> RunConfig | None:
     """Return the config of the run whose checkpoint the weights are; None for a folder of another program."""
     with suppress(ProjectError, ConfigError, KeyError, TypeError):
         return from_dict(read_config(weights.folder))
     return None
 
 
-def _least_length(lengths: Sequence[int], positions: int) -> int:
+def _shortest_document(lengths: Sequence[int], positions: int) -> int:
     """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
 
     `lengths` are sizes in bytes.
@@ -349,7 +367,7 @@ def _least_length(lengths: Sequence[int], positions: int) -> int:
     return positions if long >= MOSTLY * sum(lengths) > 0 else 1
 
 
-def _rows_of(parent: RunConfig, length: int) -> tuple[int, int, int]:
+def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
     """Return rows of `length` tokens per microbatch, microbatches per step, and the parent's tokens per step.
 
     The parent may have trained in several processes, and the new run begins with one.
@@ -363,7 +381,7 @@ def _rows_of(parent: RunConfig, length: int) -> tuple[int, int, int]:
 
 def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
     """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
-    rows, accumulation, of_step = _rows_of(parent, length)
+    rows, accumulation, of_step = _batch_rows(parent, length)
     of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
     tokens = rows * accumulation * length
     comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"

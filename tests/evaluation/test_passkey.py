@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
 from launcher.cli import app
-from launcher.commands.evaluation import lengths_of
+from launcher.commands.evaluation import parse_lengths
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.encoder import TOKENS_PER_RUN
@@ -169,6 +169,6 @@ def test_lengths_without_an_answer_are_refused(tokenizer_folder, tmp_path, chang
 
 @pytest.mark.parametrize("text", ["1k,,2k", "many", "0", "2000k", "9" * 5000])
 def test_a_list_of_lengths_that_is_none_is_refused(text):
-    assert lengths_of("4k,512,1K") == [512, 1024, 4096]
+    assert parse_lengths("4k,512,1K") == [512, 1024, 4096]
     with pytest.raises(ProjectError, match="--lengths has"):
-        lengths_of(text)
+        parse_lengths(text)

@@ -71,7 +71,7 @@ def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
 
 
-build_parser = app.parser_of
+build_parser = app.make_parser
 
 
 @cache
@@ -83,7 +83,7 @@ def parser_of(command: tuple[str, ...]) -> Any:
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run one command line in this process."""
-    monkeypatch.setattr(app, "parser_of", lambda arguments: parser_of(tuple(arguments[:1])))
+    monkeypatch.setattr(app, "make_parser", lambda arguments: parser_of(tuple(arguments[:1])))
     monkeypatch.setattr(probe_child, "run", run_once)
     monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
 

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from launcher.cli.app import whole_app
+from launcher.cli.app import app_with_all_commands
 from neobert import __version__
 
 SNAPSHOT = Path(__file__).with_name("cli_surface.txt")
@@ -28,7 +28,7 @@ def surface(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_the_surface_is_the_one_in_the_snapshot():
-    now = [f"{line}\n" for line in surface(typer.main.get_command(whole_app()))]
+    now = [f"{line}\n" for line in surface(typer.main.get_command(app_with_all_commands()))]
     if os.environ.get("NEOBERT_UPDATE_SNAPSHOT"):
         SNAPSHOT.write_text("".join(now), encoding="utf-8")
     with SNAPSHOT.open(encoding="utf-8") as kept:  # commands are in the order in which they were imported
@@ -37,14 +37,14 @@ def test_the_surface_is_the_one_in_the_snapshot():
 
 @pytest.mark.parametrize("group", ["data", "evaluate", "profiles", "tokenizer"])
 def test_the_help_of_a_group_names_its_commands(group):
-    commands = typer.main.get_command(whole_app()).commands[group]
+    commands = typer.main.get_command(app_with_all_commands()).commands[group]
     listed = commands.help.rpartition(": ")[2].rstrip(".").split(", ")
     assert sorted(listed) == sorted(name for name, each in commands.commands.items() if not each.hidden)
 
 
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_terminal_gets_the_whole_of_each_line(width):
-    text = CliRunner().invoke(whole_app(), ["-h"], terminal_width=width).output
+    text = CliRunner().invoke(app_with_all_commands(), ["-h"], terminal_width=width).output
     assert "..." not in text.partition("Config:")[2]
     assert "Check run files and profiles with the static rules." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= width

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from launcher.cli.app import whole_app
+from launcher.cli.app import app_with_all_commands
 
 
 def offered(line: str) -> list[str]:
@@ -11,7 +11,7 @@ def offered(line: str) -> list[str]:
     words = line.split(" ")
     requested = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     environment = requested | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"}
-    ended = CliRunner().invoke(whole_app(), [], env=environment, prog_name="neobert-launch")
+    ended = CliRunner().invoke(app_with_all_commands(), [], env=environment, prog_name="neobert-launch")
     assert (ended.exit_code, ended.stderr) == (0, "")
     return ended.stdout.split()
 

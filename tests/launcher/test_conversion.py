@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import typer
 
-from launcher.cli.groups import convert_plainly, refuse_empty_paths
+from launcher.cli.groups import convert_without_pydantic, refuse_empty_paths
 from neobert.errors import EXIT_USAGE
 
 
@@ -25,7 +25,7 @@ def converted(words: list[str], annotation: Any, *, plainly: bool, **options: An
     built, seen = command(annotation, **options)
     with built.make_context("x", [], resilient_parsing=True) as context:
         if plainly:
-            convert_plainly(built, context)
+            convert_without_pydantic(built, context)
             refuse_empty_paths(built, context)
     try:
         built.main(words, standalone_mode=False)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from launcher.commands.selection import VISIBLE_ENV, keep_to_its_device
+from launcher.commands.selection import VISIBLE_ENV, hide_gpus_from_cpu_run
 from launcher.process.trainer_process import child_environment
 from profiles.registry import resolve_run
 
@@ -16,7 +16,7 @@ from profiles.registry import resolve_run
 def test_gpus_are_hidden_from_a_run_for_a_cpu(profile, given, seen, tmp_path, monkeypatch):
     if given is not None:
         monkeypatch.setenv(VISIBLE_ENV, given)
-    keep_to_its_device(resolve_run(profile, (), ()))
+    hide_gpus_from_cpu_run(resolve_run(profile, (), ()))
     assert os.environ.get(VISIBLE_ENV) == seen
     assert child_environment(tmp_path / "error.json").get(VISIBLE_ENV) == seen
 

@@ -88,7 +88,7 @@ def test_when_the_run_has_ended_none_changes_how(number, tmp_path, command, monk
         forwarder.keep_for_trainer(has_agent=False)
         forwarder.adopt(child)
         monkeypatch.setattr(train, "console", SimpleNamespace(write=interrupted))
-        return train._deliver(ENDED, SimpleNamespace(request=request, output_format=output_format))
+        return train._print_summary(ENDED, SimpleNamespace(request=request, output_format=output_format))
 
     monkeypatch.setattr(train, "_run", launched)
     answer = command("train", "-p", "cpu-demo")

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.commands.starter_file import SIZES, Starter, content_of
+from launcher.commands.starter_file import SIZES, Starter, starter_yaml
 from neobert.config.document import load_document
 from neobert.config.nodes import plain
 from neobert.data.sources.corpus import open_corpus
@@ -186,7 +186,7 @@ def test_files_that_their_names_make_evaluation_text_are_named(task, command):
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
 def test_any_name_is_read_back_as_it_was(name):
     starter = Starter(name, "", "tiny", "cpu", None, name)
-    source = content_of(starter, "run.yaml")
+    source = starter_yaml(starter, "run.yaml")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "run.yaml")
         file.write_text(source, encoding="utf-8")

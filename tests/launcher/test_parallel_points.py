@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.commands import parallel_points
-from launcher.commands.parallel_points import divide, slots_of, train_points
+from launcher.commands.parallel_points import divide_into_slots, make_slots, train_points
 from launcher.commands.selection import Selection
-from launcher.commands.sweep import ListedPoints, candidate_of
+from launcher.commands.sweep import ListedPoints, make_candidate
 from launcher.commands.train import Request
 from launcher.process.trainer_process import Topology
 from launcher.run.sweep_points import expand, parse_axes
@@ -48,9 +48,9 @@ def test_no_two_points_share_a_device_or_a_core(parallel, each, devices, cores):
     gpus = [f"GPU-{index}" for index in range(devices)]
     if parallel * each > devices:
         with pytest.raises(ProjectError, match="visible"):
-            divide(gpus, each, range(cores), parallel)
+            divide_into_slots(gpus, each, range(cores), parallel)
         return
-    slots = divide(gpus, each, range(cores), parallel)
+    slots = divide_into_slots(gpus, each, range(cores), parallel)
     used = [device for slot in slots for device in slot.devices]
     assert len(slots) == parallel
     assert len(used) == len(set(used)) == parallel * each
@@ -69,10 +69,10 @@ def test_points_on_gpus_need_one_each(profile, parallel, words, monkeypatch):
     run = resolve_run(profile, (), ("distributed.nproc_per_node=1",))
     if words:
         with pytest.raises(ProjectError) as raised:
-            slots_of(run, parallel)
+            make_slots(run, parallel)
         assert raised.value.hint == words
     else:
-        devices = [slot.devices for slot in slots_of(run, parallel)]
+        devices = [slot.devices for slot in make_slots(run, parallel)]
         assert devices == ([("GPU-0",), ("GPU-1",)] if profile == "a100-prod" else [()] * 9)
 
 
@@ -81,9 +81,9 @@ def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel_points, "LAUNCHER", (sys.executable, "-c", REPORT))
     selection = Selection("cpu-demo", (), ())
     points = expand(parse_axes(["seed=1,2,3,4"]))
-    candidates = [candidate_of(selection, point, tmp_path) for point in points]
+    candidates = [make_candidate(selection, point, tmp_path) for point in points]
     cores = sorted(os.sched_getaffinity(0))
-    slots = divide(["GPU-a", "GPU-b"], 1, cores, 2)
+    slots = divide_into_slots(["GPU-a", "GPU-b"], 1, cores, 2)
     request = Request(selection, Topology(), dry_run=False, strict=False)
     assert train_points(ListedPoints(candidates, tmp_path), request, "text", slots) == 0
     held = [json.loads(Path(f"{point.folder}.json").read_text()) for point in points]

@@ -114,7 +114,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
         holds.enter_context(claimed(folder))
         return examination
 
-    monkeypatch.setattr(train, "_examine", be_slow)
+    monkeypatch.setattr(train, "_run_checks", be_slow)
     monkeypatch.setattr(train, "supervise", lambda *_: pytest.fail("a trainer was started"))
     requested = train.Request(
         Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False

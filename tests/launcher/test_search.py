@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.commands.sweep import candidate_of
+from launcher.commands.sweep import make_candidate
 from launcher.commands.train import Request
 from launcher.run import study as studies
 from launcher.run.study import CHOICE, FILE, Parameter, Study, corners, own_values, parse_space
@@ -282,9 +282,9 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(command, monke
     def invalid(selection: Any, point: Any, base: Path) -> Any:
         if "trial-2" in point.label:
             raise refused
-        return candidate_of(selection, point, base)
+        return make_candidate(selection, point, base)
 
-    monkeypatch.setattr("launcher.commands.sweep_search.candidate_of", invalid)
+    monkeypatch.setattr("launcher.commands.sweep_search.make_candidate", invalid)
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", planted)
     for trials in (3, 4):
         answer = command(*SEARCH, "--trials", str(trials), "--output-format", "json").passed()

@@ -176,8 +176,8 @@ def test_a_task_for_a_run_that_names_no_gpu_needs_one():
     run = replace(resolve_run("h200-prod"), profile=None)
     options = submit.Options(selection=Selection.from_options(None, None, None), engine="skypilot")
     with pytest.raises(ProjectError, match="names no GPU"):
-        submit.batch_of(run, options, Path("logs"), 0)
-    assert submit.batch_of(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"
+        submit.make_batch(run, options, Path("logs"), 0)
+    assert submit.make_batch(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"
 
 
 def test_a_job_of_one_pod_retries_after_exit_75_only(command):

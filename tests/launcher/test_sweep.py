@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.commands.selection import Selection
-from launcher.commands.sweep import candidate_of, settings_begun_with
-from launcher.commands.sweep_results import Result, table
+from launcher.commands.sweep import changed_settings, make_candidate
+from launcher.commands.sweep_results import PointResult, results_table
 from launcher.run.summary import Summary
 from launcher.run.sweep_points import Axis, Point, expand, parse_axes
 from neobert.config import to_dict
@@ -169,22 +169,22 @@ def test_a_run_is_begun_otherwise_by_what_determines_its_result(override, keys, 
     begin(tmp_path / "run", weights)
     (tmp_path / "run" / "manifest.json").write_text('{"working_directory": "/elsewhere"}', encoding="utf-8")
     run = resolve_run("cpu-demo", (), (AUTO, weights, override))
-    assert [each.key for each in settings_begun_with(run, tmp_path / "run")] == keys
+    assert [each.key for each in changed_settings(run, tmp_path / "run")] == keys
 
 
 def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path):
     run, folder = begin(tmp_path, step=5), tmp_path
     last = resolve_run("cpu-demo", (), ("trainer.max_steps=900",))
     (folder / "resolved.json").write_text(json.dumps(to_dict(last.config)), encoding="utf-8")
-    assert settings_begun_with(run, folder) == (), "a launch that saved nothing"
+    assert changed_settings(run, folder) == (), "a launch that saved nothing"
     begin(tmp_path, "trainer.max_steps=800", step=6)
-    assert [str(each) for each in settings_begun_with(run, folder)] == [
+    assert [str(each) for each in changed_settings(run, folder)] == [
         "trainer.max_steps: 800 in the checkpoint, 700 in this run"
     ]
     afresh = resolve_run("cpu-demo", (), ("trainer.resume_from_checkpoint=never",))
-    assert settings_begun_with(afresh, folder) == ()
+    assert changed_settings(afresh, folder) == ()
     shutil.rmtree(folder / "checkpoints")
-    assert settings_begun_with(run, folder) == (), "it starts at step 0"
+    assert changed_settings(run, folder) == (), "it starts at step 0"
 
 
 @pytest.mark.child
@@ -269,8 +269,8 @@ def test_the_best_point_by_a_metric_of_a_plug_in_is_first(direction, order, tmp_
         point = Point(f"point{number}", str(number), (f"seed={number}",))
         summary = Summary("finished", 0, 9, 9, 9, None, None, None, None, "", "", 0, "", "")
         summary.last_evaluation[metric] = float(number)
-        results.append(Result(candidate_of(Selection("cpu-demo", (), keys), point, tmp_path), summary))
-    assert re.findall(r"^point(\d)", table(results, tmp_path, metric), re.MULTILINE) == [*order]
+        results.append(PointResult(make_candidate(Selection("cpu-demo", (), keys), point, tmp_path), summary))
+    assert re.findall(r"^point(\d)", results_table(results, tmp_path, metric), re.MULTILINE) == [*order]
 
 
 @pytest.mark.child

@@ -73,7 +73,7 @@ def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on
     launch, monkeypatch, other, checks, ending
 ):
     """A sweep that was started twice waited for the run, and then failed because the run was there."""
-    right, checked = train._examine, []
+    right, checked = train._run_checks, []
 
     def examine(*arguments: Any) -> Any:
         examination = right(*arguments)
@@ -83,7 +83,7 @@ def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on
             monkeypatch.setenv("FAKE_TRAINER", "finish")
         return examination
 
-    monkeypatch.setattr(train, "_examine", examine)
+    monkeypatch.setattr(train, "_run_checks", examine)
     answer = launch(*TRAIN, "--resume", "auto", fake="finish").passed()
     assert len(checked) == checks, "an unfinished run is checked again"
     assert ending in answer.out

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher.commands.status import BETWEEN, line, read_status
+from launcher.commands.status import BETWEEN, read_status, status_line
 from launcher.run import live_view
 from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
@@ -264,7 +264,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_status_in_one_line(run_dir, command):
-    shown = line(read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
+    shown = status_line(read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
     assert "\n" not in shown
     for words in (
         "train",
@@ -314,17 +314,17 @@ def test_status_of_a_run_that_ended(run_dir):
         False,
         None,
     )
-    assert "checkpoint 1.5 min before the end" in line(standing)
-    assert "checkpoint 0.4 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
+    assert "checkpoint 1.5 min before the end" in status_line(standing)
+    assert "checkpoint 0.4 s before the end" in status_line(replace(standing, minutes_since_checkpoint=0.007))
 
 
 def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir):
     (run_dir / "outcome.json").write_text('{"status": "failed", "step": 12}', encoding="utf-8")
     standing = replace(read_status(run_dir, datetime.now(UTC)), minutes_at_risk=None)
-    assert BETWEEN + "checkpoint -" + BETWEEN in line(standing)
+    assert BETWEEN + "checkpoint -" + BETWEEN in status_line(standing)
     (run_dir / "checkpoints" / "12").mkdir(parents=True)
     seal(run_dir / "checkpoints" / "12", 12, "digest", "now")
-    assert "checkpoint of step 12" in line(standing)
+    assert "checkpoint of step 12" in status_line(standing)
 
 
 @pytest.mark.parametrize(
@@ -372,11 +372,11 @@ def test_status_of_a_run_that_died(run_dir, monkeypatch):
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train"
-    assert "checkpoint 2.5 min ago" in line(standing)
+    assert "checkpoint 2.5 min ago" in status_line(standing)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train (disk full, see logs/ for the reason)"
-    assert "checkpoint 2.5 min ago" in line(standing)
+    assert "checkpoint 2.5 min ago" in status_line(standing)
     beats = run_dir / "heartbeat_rank0.jsonl"
     beats.write_text(beats.read_text(encoding="utf-8").replace('"phase": "train"', '"phase": "failed"'))
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
@@ -411,7 +411,7 @@ def test_status_before_the_first_checkpoint(tmp_path):
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"last_checkpoint_step": None})
     standing = read_status(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert (standing.minutes_since_checkpoint, standing.minutes_at_risk) == (None, 2.5)
-    assert "no checkpoint yet, 2.5 min at risk" in line(standing)
+    assert "no checkpoint yet, 2.5 min at risk" in status_line(standing)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def judge_repository(texts: list[str], folder: Path) -> Judged:
     files = [folder / f"run-{number}.yaml" for number in range(len(texts))]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text, encoding="utf-8")
-    report = lint.combine([lint.judge_file(file) for file in files], strict=False, has_folder=True)
+    report = lint.combine_results([lint.check_file(file) for file in files], strict=False, has_folder=True)
     checks = {check.id: check for check in report.checks}
     return Judged(lambda levels: (list(report.findings), checks))
 
