@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from launcher.cli.app import whole_app
+from launcher.cli.app import app_with_all_commands
 from launcher.cli.groups import PROGRAM
 from launcher.terminal.values import show_value
 from neobert.config import all_keys, sections
@@ -139,7 +139,7 @@ def _value_of(config: Any, key: str) -> Any:
 def commands_page() -> str:
     """Return the help of each command."""
     lines = ["# Commands", "", "Generated from the command line: `neobert-launch COMMAND --help`.", ""]
-    for words, command in _commands(typer.main.get_command(whole_app()), ()):
+    for words, command in _commands(typer.main.get_command(app_with_all_commands()), ()):
         context = typer.Context(command, info_name=" ".join((PROGRAM, *words)), max_content_width=100)
         lines += [f"## {' '.join(words)}", "", "```text", command.get_help(context).rstrip(), "```", ""]
     return "\n".join(lines)
