@@ -21,7 +21,7 @@ from validators.rule import RULES, CannotTellError, RaisedBy, Rule
 STATIC = (Level.STATIC,)
 
 
-class Outcome(NamedTuple):
+class RuleOutcome(NamedTuple):
     """Result of one rule for one run, before waivers. `is_missing`: facts were missing or inconclusive."""
 
     rule: Rule
@@ -43,14 +43,14 @@ def judge(
     `today` decides which waivers are valid; None is the current date in UTC.
     """
     today = today or datetime.now(UTC).date()
-    outcomes = [_outcome(rule, run, plan, facts) for rule in _selected(levels)]
+    outcomes = [_evaluate_rule(rule, run, plan, facts) for rule in _rules_for_levels(levels)]
     outcomes = [_with_waiver_faults(outcome, outcomes, run, today) for outcome in outcomes]
     raised = [finding for outcome in outcomes for finding in outcome.findings]
     findings = waivers.mark_waived(raised, run.config.waivers, today)
-    return findings, [_conclude(outcome, findings, run, today) for outcome in outcomes]
+    return findings, [_conclude_check(outcome, findings, run, today) for outcome in outcomes]
 
 
-def judge_known(
+def judge_available(
     run: ResolvedRun, plan: Plan, facts: Facts, groups: Collection[str]
 ) -> tuple[list[Finding], list[CheckResult]]:
     """Evaluate the static rules, and those rules of the host level that need only these groups of facts."""
@@ -67,7 +67,7 @@ def judge_known(
     )
 
 
-def findings_of(error: ConfigError) -> list[Finding]:
+def findings_from_config_error(error: ConfigError) -> list[Finding]:
     """Convert errors of the config loader into findings with the same codes."""
     return [
         Finding(
@@ -93,19 +93,19 @@ def levels_with_rules() -> tuple[Level, ...]:
 
 def groups_needed(run: ResolvedRun, plan: Plan, levels: Collection[Level]) -> frozenset[str]:
     """Return the groups of facts that the rules of `levels` need for this run."""
-    applicable = (rule for rule in _selected(levels) if _may_apply(rule, run, plan))
+    applicable = (rule for rule in _rules_for_levels(levels) if _may_rule_apply(rule, run, plan))
     return frozenset(group for rule in applicable for group in rule.needs)
 
 
-def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
+def _may_rule_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
     """Return whether the rule may apply; True if its predicate raises, which the evaluation reports."""
     try:
-        return not inapplicable_because(rule, run, plan)
+        return not inapplicability_reason(rule, run, plan)
     except Exception:
         return True
 
 
-def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
+def inapplicability_reason(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
     """Return the reason why the rule does not apply to this run, or an empty string if it applies."""
     if not rule.tasks(spec_of(run.config)):
         names = [name for name, spec in SPECS.items() if rule.tasks(spec)]
@@ -120,7 +120,7 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
     return rule.inapplicable(run, plan)
 
 
-def _selected(levels: Collection[Level]) -> list[Rule]:
+def _rules_for_levels(levels: Collection[Level]) -> list[Rule]:
     """Return the rules of the levels, except rules that `lint` reports for a whole repository."""
     return [
         RULES[code]
@@ -129,36 +129,38 @@ def _selected(levels: Collection[Level]) -> list[Rule]:
     ]
 
 
-def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
+def _evaluate_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> RuleOutcome:
     """Evaluate one rule. If the rule raises, the result is unknown and required, even for a warning."""
     is_required = rule.severity is Severity.FAIL
     start = time.perf_counter()
 
-    def ended(status: Status, message: str = "", *, required: bool = is_required) -> CheckResult:
+    def check_result(status: Status, message: str = "", *, required: bool = is_required) -> CheckResult:
         duration_s = time.perf_counter() - start
         return CheckResult(rule.code, rule.name, rule.level, status, required, message, duration_s)
 
     try:
-        reason = inapplicable_because(rule, run, plan, facts)
+        reason = inapplicability_reason(rule, run, plan, facts)
         if reason:
-            return Outcome(rule, ended(Status.SKIP, reason, required=False))
+            return RuleOutcome(rule, check_result(Status.SKIP, reason, required=False))
         missing = [group for group in rule.needs if getattr(facts, group) is None]
         if missing:
-            return Outcome(rule, ended(Status.UNKNOWN, _reasons(facts, missing)), is_missing=True)
-        findings = tuple(_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
+            return RuleOutcome(
+                rule, check_result(Status.UNKNOWN, _missing_facts_reasons(facts, missing)), is_missing=True
+            )
+        findings = tuple(_build_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
     except CannotTellError as error:
-        return Outcome(rule, ended(Status.UNKNOWN, str(error)), is_missing=True)
+        return RuleOutcome(rule, check_result(Status.UNKNOWN, str(error)), is_missing=True)
     except Exception as error:
         message = f"the rule raised an exception: {type(error).__name__}: {error}"
-        return Outcome(rule, ended(Status.UNKNOWN, message, required=True))
-    return Outcome(rule, ended(Status.PASS), findings)
+        return RuleOutcome(rule, check_result(Status.UNKNOWN, message, required=True))
+    return RuleOutcome(rule, check_result(Status.PASS), findings)
 
 
-def _reasons(facts: Facts, groups: Iterable[str]) -> str:
+def _missing_facts_reasons(facts: Facts, groups: Iterable[str]) -> str:
     return "; ".join(f"{group}: {facts.reason_missing(group)}" for group in groups)
 
 
-def _finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:
+def _build_finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:
     place = run.place(violation.path)
     return Finding(
         code=rule.code,
@@ -174,18 +176,23 @@ def _finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:
 
 
 def _with_waiver_faults(
-    outcome: Outcome, outcomes: Iterable[Outcome], run: ResolvedRun, today: date
-) -> Outcome:
+    outcome: RuleOutcome, outcomes: Iterable[RuleOutcome], run: ResolvedRun, today: date
+) -> RuleOutcome:
     """Add findings about waivers, which can only be checked after all other rules."""
     if outcome.rule.raised_by is not RaisedBy.WAIVERS:
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
     raised = {finding.code for other in outcomes for finding in other.findings}
-    faults = (*waivers.faults(run.config.waivers, judged, raised, today), *waivers.self_waivers(run))
-    return outcome._replace(findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
+    faults = (
+        *waivers.waiver_violations(run.config.waivers, judged, raised, today),
+        *waivers.violations_for_command_line_waivers(run),
+    )
+    return outcome._replace(findings=tuple(_build_finding(outcome.rule, run, fault) for fault in faults))
 
 
-def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date) -> CheckResult:
+def _conclude_check(
+    outcome: RuleOutcome, findings: Iterable[Finding], run: ResolvedRun, today: date
+) -> CheckResult:
     own = [finding for finding in findings if finding.code == outcome.rule.code]
     if not own:
         return _with_waived_unknown(outcome, run, today)
@@ -198,7 +205,7 @@ def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, t
     return replace(outcome.result, status=Status.FAIL if fails else Status.WARN, message=message)
 
 
-def _with_waived_unknown(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
+def _with_waived_unknown(outcome: RuleOutcome, run: ResolvedRun, today: date) -> CheckResult:
     """Turn a waived unknown result into a warning. A waiver accepts missing facts, but is never a pass."""
     result, code = outcome.result, outcome.rule.code
     if not outcome.is_missing or not waivers.is_waived(

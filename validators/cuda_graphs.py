@@ -9,7 +9,7 @@ from neobert.plan.size import num_processes
 from neobert.precision.libraries import conversion_of
 
 
-def obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
+def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield each reason why trainer.cuda_graphs has no effect, with the edit that resolves it."""
     trainer, ranks = config.trainer, num_processes(config)
     if trainer.torch_compile and trainer.torch_compile_backend != "inductor":

@@ -36,12 +36,12 @@ WITHOUT_COST = (
 """Keys of the section `model` that do not change the speed."""
 
 
-def departures(run: ResolvedRun) -> tuple[str, ...]:
+def keys_differing_from_profile(run: ResolvedRun) -> tuple[str, ...]:
     """Return each key that determines the speed, with its measured and its own value, where they differ."""
-    return tuple(_departures(run))
+    return tuple(_iterate_differing_keys(run))
 
 
-def _departures(run: ResolvedRun) -> Iterator[str]:
+def _iterate_differing_keys(run: ResolvedRun) -> Iterator[str]:
     if run.profile is None:
         return
     relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
@@ -55,7 +55,7 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
         is_chosen = key not in KERNELS or own.get(key) is not None  # a transformers model may leave them out
         is_relevant = key.startswith(sections) or key in relevant
         if is_chosen and is_relevant and key.rpartition(".")[2] not in WITHOUT_COST:
-            yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
+            yield f"{key} {_format_value(recorded.get(key))}, not {_format_value(own.get(key))}"
 
 
 def _flatten_sections(config: RunConfig, names: Iterable[str]) -> dict[str, Any]:
@@ -63,5 +63,5 @@ def _flatten_sections(config: RunConfig, names: Iterable[str]) -> dict[str, Any]
     return flatten({name: to_plain(getattr(config, name)) for name in names})
 
 
-def _yaml(value: object) -> str:
+def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -29,7 +29,7 @@ def facts_for(facts: Facts, config: RunConfig) -> Facts:
 
     Facts that do not record their config are returned unchanged.
     """
-    facts = _without_another_resume(facts, config.trainer.resume_from_checkpoint)
+    facts = _drop_other_resume_facts(facts, config.trainer.resume_from_checkpoint)
     if facts.measured_for is None:
         return facts
     now = _keys_affecting_measurements(config)
@@ -41,11 +41,11 @@ def facts_for(facts: Facts, config: RunConfig) -> Facts:
         if then.get(key) != value
     ]
     if differing:
-        return _without_the_run(facts, differing)
-    return _renamed(facts, facts.measured_for.config_digest, digest(config))
+        return _drop_run_dependent_facts(facts, differing)
+    return _replace_rank_digests(facts, facts.measured_for.config_digest, digest(config))
 
 
-def _without_another_resume(facts: Facts, requested: str) -> Facts:
+def _drop_other_resume_facts(facts: Facts, requested: str) -> Facts:
     if facts.resume is None or facts.resume.selector == requested:
         return facts
     reason = f"recorded for trainer.resume_from_checkpoint {facts.resume.selector}, not {requested}"
@@ -60,7 +60,7 @@ def _keys_affecting_measurements(config: RunConfig) -> dict[str, str]:
     return {key: json.dumps(value) for key, value in shaping.items()}
 
 
-def _without_the_run(facts: Facts, differing: list[str]) -> Facts:
+def _drop_run_dependent_facts(facts: Facts, differing: list[str]) -> Facts:
     more = len(differing) - MAX_NAMED
     named = [*differing[:MAX_NAMED], *([f"and {more} more"] if more > 0 else [])]
     reason = f"measured for another config: {'; '.join(named)}"
@@ -70,7 +70,7 @@ def _without_the_run(facts: Facts, differing: list[str]) -> Facts:
     return replace(facts, probes=(*kept, *incomplete), **dropped)
 
 
-def _renamed(facts: Facts, before: str, now: str) -> Facts:
+def _replace_rank_digests(facts: Facts, before: str, now: str) -> Facts:
     """Replace the config digest `before` of the ranks by `now`.
 
     Both configs differ only in keys that do not affect measurements.

@@ -32,28 +32,30 @@ def facts_from_json(text: str, source: str = "facts.json") -> Facts:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _refusal(f"not JSON: {error}", source) from None
+        raise _invalid_facts_error(f"not JSON: {error}", source) from None
     if not isinstance(value, dict):
-        raise _refusal("not a JSON object", source)
+        raise _invalid_facts_error("not a JSON object", source)
     if isinstance(value.get("facts"), dict):
         value = value["facts"]
     version = value.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise _refusal(f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}", source)
+        raise _invalid_facts_error(
+            f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}", source
+        )
     try:
         return read_as(Facts, value, MODULES)
     except ValueError as error:
-        raise _refusal(str(error), source) from None
+        raise _invalid_facts_error(str(error), source) from None
 
 
-def record_of(kind: type[T], value: Mapping[str, Any]) -> T:
+def parse_record(kind: type[T], value: Mapping[str, Any]) -> T:
     """Build one dataclass from plain JSON values. Raises ProjectError if they do not match its fields."""
     try:
         return read_as(kind, value)
     except ValueError as error:
-        raise _refusal(str(error), kind.__name__) from None
+        raise _invalid_facts_error(str(error), kind.__name__) from None
 
 
-def _refusal(message: str, source: str) -> ProjectError:
+def _invalid_facts_error(message: str, source: str) -> ProjectError:
     hint = "record facts with `neobert-launch preflight --save-facts FILE`"
     return ProjectError(UNREADABLE, f"not a facts file: {message}", hint, source, EXIT_USAGE)

@@ -123,7 +123,7 @@ class DistributedFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalFacts:
+class PreparationErrorFacts:
     """Error of data preparation; `code` is empty if there was none."""
 
     code: str = ""
@@ -253,5 +253,5 @@ class PreparedFacts:
 class InspectionFacts:
     """Data prepared as the trainer would: the error of the preparation, or its result."""
 
-    refusal: RefusalFacts
+    refusal: PreparationErrorFacts
     prepared: PreparedFacts | None

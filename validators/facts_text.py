@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutFacts:
+class UnusedTextFacts:
     """Files of a text that are not read. `reason` and `hint`: empty for files that hold no text."""
 
     kind: str
@@ -37,7 +37,7 @@ class TextFacts:
     exists: bool
     formats: dict[str, int]
     num_eval_files: int = 0
-    left_out: tuple[LeftOutFacts, ...] = ()
+    left_out: tuple[UnusedTextFacts, ...] = ()
     documents: int | None = None
     eval_characters: int = 0
     shared_characters: int = 0

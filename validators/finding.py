@@ -102,17 +102,17 @@ FAILED = Verdict("fail", EXIT_CHECK_FAILED)
 NOT_KNOWN = Verdict("unknown", EXIT_CHECK_UNKNOWN)
 
 
-def verdict_of(
+def compute_verdict(
     findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Verdict:
     """Return the verdict: fail before unknown before pass. `strict` makes warnings blocking."""
-    if any(blocks(finding, strict=strict) for finding in findings):
+    if any(blocks_launch(finding, strict=strict) for finding in findings):
         return FAILED
     if any(check.required and check.status in NOT_JUDGED for check in checks):
         return NOT_KNOWN
     return PASSED
 
 
-def blocks(finding: Finding, *, strict: bool = False) -> bool:
+def blocks_launch(finding: Finding, *, strict: bool = False) -> bool:
     """Return whether the finding prevents a launch."""
     return not finding.waived and (strict or finding.severity is Severity.FAIL)

@@ -129,7 +129,7 @@ LIMITS = {
 OF_EVERY_TASK = ("isolation", "equality", "positions", "different", "same")
 
 
-def missed(answers: Iterable[AnswerFacts]) -> Violations:
+def violations_for_wrong_answers(answers: Iterable[AnswerFacts]) -> Violations:
     """Yield a violation for each wrong answer."""
     for answer in answers:
         limit = LIMITS[answer.kind]
@@ -144,19 +144,19 @@ def missed(answers: Iterable[AnswerFacts]) -> Violations:
             )
 
 
-def unmeasured(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: TaskSpec) -> list[str]:
+def unmeasured_kinds(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: TaskSpec) -> list[str]:
     """Return the kinds that a task must have over a model's attention, and that were not measured."""
     measured = {answer.kind for answer in answers}
-    return [kind for kind in _required(attention, task) if kind not in measured]
+    return [kind for kind in _required_kinds(attention, task) if kind not in measured]
 
 
-def of_attention(attention: AttentionSpec) -> tuple[AnswerKind, ...]:
+def attention_specific_kinds(attention: AttentionSpec) -> tuple[AnswerKind, ...]:
     """Return the kinds of tests that only this attention has."""
     return () if attention.selected is None else ("exact", "close")
 
 
-def _required(attention: AttentionSpec, task: TaskSpec) -> Iterator[str]:
-    yield from (*OF_EVERY_TASK, attention.direction, *of_attention(attention))
+def _required_kinds(attention: AttentionSpec, task: TaskSpec) -> Iterator[str]:
+    yield from (*OF_EVERY_TASK, attention.direction, *attention_specific_kinds(attention))
     if attention.is_causal and task.labels_tokens:
         yield "shift"
     if attention.is_causal and task.reads_text:

@@ -32,17 +32,17 @@ MAX_NAMED = 2
 Faults = Iterator[str]
 
 
-def _isolation(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _isolation_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     if probes.isolation is not None:
-        yield from _leaks(probes.isolation, "another segment")
+        yield from _leak_faults(probes.isolation, "another segment")
 
 
-def _padding(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _padding_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     if probes.padding is not None:
-        yield from _leaks(probes.padding, "the padding")
+        yield from _leak_faults(probes.padding, "the padding")
 
 
-def _leaks(isolation: IsolationFacts, source: str) -> Faults:
+def _leak_faults(isolation: IsolationFacts, source: str) -> Faults:
     if isolation.leaked_tokens and not isolation.unstable:
         yield (
             f"{isolation.leaked_tokens:,} tokens attend to {source}: {isolation.observed} change by up to "
@@ -54,7 +54,7 @@ def _leaks(isolation: IsolationFacts, source: str) -> Faults:
         yield "the perturbed tokens did not respond to the change, so the probe is inconclusive"
 
 
-def _direction(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _direction_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     direction = probes.direction
     if direction is None:
         return
@@ -68,7 +68,7 @@ def _direction(path: PathFacts, probes: ProbeFacts) -> Faults:
         yield "the last token does not attend to earlier ones"
 
 
-def _parity(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _parity_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     parity = probes.parity
     if parity is None:
         return
@@ -88,7 +88,7 @@ def _parity(path: PathFacts, probes: ProbeFacts) -> Faults:
             )
 
 
-def _rotation(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _rotation_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     rotation = probes.rotation
     if rotation is None:
         return
@@ -99,7 +99,7 @@ def _rotation(path: PathFacts, probes: ProbeFacts) -> Faults:
         yield f"rotations have an error of {rotation.largest_error:.2g} (limit {limit:.2g}, reached by fp32)"
 
 
-def _repeats(path: PathFacts, probes: ProbeFacts) -> Faults:
+def _repeatability_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
     repeats = probes.repeats
     if repeats is None:
         return
@@ -107,12 +107,12 @@ def _repeats(path: PathFacts, probes: ProbeFacts) -> Faults:
         yield f"the losses of two identical steps differ by {repeats.loss_moved:.2g}"
     elif repeats.tensors_moved and path.attention not in ATOMIC_GRADIENTS:
         yield (
-            f"two identical steps differ in {_changed_gradients(repeats)}, by up to "
+            f"two identical steps differ in {_describe_changed_gradients(repeats)}, by up to "
             f"{repeats.gradient_moved:.2g} of the largest entry"
         )
 
 
-def _changed_gradients(repeats: RepeatFacts) -> str:
+def _describe_changed_gradients(repeats: RepeatFacts) -> str:
     """Name the changed gradients if they are few and were recorded, otherwise count them."""
     if repeats.moved and repeats.tensors_moved <= MAX_NAMED:
         return f"the gradient of {' and '.join(repeats.moved)}"
@@ -121,21 +121,21 @@ def _changed_gradients(repeats: RepeatFacts) -> str:
 
 
 FAULTS: dict[ProbeName, Callable[[PathFacts, ProbeFacts], Faults]] = {
-    "isolation": _isolation,
-    "padding": _padding,
-    "direction": _direction,
-    "parity": _parity,
-    "rotation": _rotation,
-    "repeats": _repeats,
+    "isolation": _isolation_faults,
+    "padding": _padding_faults,
+    "direction": _direction_faults,
+    "parity": _parity_faults,
+    "rotation": _rotation_faults,
+    "repeats": _repeatability_faults,
 }
 
 
-def is_killed(path: PathFacts, mutant: MutantFacts) -> bool:
+def is_fault_detected(path: PathFacts, mutant: MutantFacts) -> bool:
     """Return whether the responsible probe detected a planted fault."""
     return any(FAULTS[mutant.probe](path, mutant.probes))
 
 
-def count_killed(numerics: NumericsFacts) -> tuple[int, int]:
+def count_detected_faults(numerics: NumericsFacts) -> tuple[int, int]:
     """Return the numbers of detected faults and planted faults."""
-    killed = [is_killed(path, mutant) for path in numerics.paths for mutant in path.mutants]
+    killed = [is_fault_detected(path, mutant) for path in numerics.paths for mutant in path.mutants]
     return sum(killed), len(killed)

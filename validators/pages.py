@@ -15,14 +15,14 @@ BLOCKS = {Severity.FAIL: "blocks", Severity.WARN: "warns, blocks with `--strict`
 def render_page(code: str) -> str:
     """Return the page of one rule as Markdown. Raises KeyError for a code that does not exist."""
     rule = RULES[code]
-    return f"# {rule.code} {rule.name}\n\n{_properties(rule)}\n\n{rule.page}\n"
+    return f"# {rule.code} {rule.name}\n\n{_rule_properties(rule)}\n\n{rule.page}\n"
 
 
 def render_catalogue() -> str:
     """Return all pages as one Markdown document, preceded by a table."""
     rules = [RULES[code] for code in sorted(RULES)]
-    pages = "\n".join(_nested(render_page(rule.code)) for rule in rules)
-    return f"{INTRODUCTION}\n{_table(rules)}\n{pages}"
+    pages = "\n".join(_demote_headings(render_page(rule.code)) for rule in rules)
+    return f"{INTRODUCTION}\n{_rules_table(rules)}\n{pages}"
 
 
 INTRODUCTION = """# Rules
@@ -36,21 +36,21 @@ reason and expiry date) accepts a finding until that date, except for rules that
 """
 
 
-def _table(rules: Iterable[Rule]) -> str:
+def _rules_table(rules: Iterable[Rule]) -> str:
     head = ["| rule | level | in production | finding |", "|---|---|---|---|"]
-    return "\n".join([*head, *map(_row, rules), ""])
+    return "\n".join([*head, *map(_rule_row, rules), ""])
 
 
-def _row(rule: Rule) -> str:
+def _rule_row(rule: Rule) -> str:
     link = f"[{rule.code} {rule.name}](#{rule.code.lower()}-{rule.name})"
-    return f"| {link} | {rule.level} | {BLOCKS[rule.severity]} | {_title(rule)} |"
+    return f"| {link} | {rule.level} | {BLOCKS[rule.severity]} | {_rule_title(rule)} |"
 
 
-def _title(rule: Rule) -> str:
+def _rule_title(rule: Rule) -> str:
     return rule.page.partition("\n")[0]
 
 
-def _properties(rule: Rule) -> str:
+def _rule_properties(rule: Rule) -> str:
     parts = [BLOCKS[rule.severity], f"level {rule.level}"]
     if rule.needs:
         parts.append(f"needs the facts {', '.join(rule.needs)}")
@@ -61,7 +61,7 @@ def _properties(rule: Rule) -> str:
     return f"*{'; '.join(parts)}*"
 
 
-def _nested(page: str) -> str:
+def _demote_headings(page: str) -> str:
     """Lower the headings by one level; comment lines in code blocks also start with `#`, but stay."""
     is_code = False
     lines: list[str] = []

@@ -19,7 +19,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.units import MIB_PER_GIB
 from profiles.registry import Profile, ResolvedRun
-from validators.departures import departures
+from validators.departures import keys_differing_from_profile
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts
@@ -43,7 +43,7 @@ def plan_run(
         gpus: the visible GPUs; None if the machine was not probed.
         prepared: the prepared text; None if it was not counted.
     """
-    assumptions = assumptions_of(run, gpus)
+    assumptions = plan_assumptions(run, gpus)
     if prepared is not None and prepared.microbatches is not None:
         counted = EpochSize(prepared.microbatches, "counted in the prepared text", prepared.num_eval_tokens)
         assumptions = replace(assumptions, epoch=counted)
@@ -52,13 +52,13 @@ def plan_run(
     except ProjectError as error:
         if error.place != WEIGHTS or not assumptions.hub_weights:
             raise
-        message, hint = why_not_downloaded(run)
+        message, hint = explain_missing_weights(run)
         raise ProjectError(error.code, message, hint, WEIGHTS) from error
 
 
-def why_not_downloaded(run: ResolvedRun) -> tuple[str, str]:
+def explain_missing_weights(run: ResolvedRun) -> tuple[str, str]:
     """Return message and hint for initial weights on the Hub that are not on this machine."""
-    name, revision = printable(_name_of_weights(run)), printable(named_weights(run.config)[1])
+    name, revision = printable(_weights_name(run)), printable(named_weights(run.config)[1])
     if is_pinned(name, revision):
         message = f"{name} at {revision[:12]} is not in the local Hub cache"
         command = f"hf download {name} --revision {revision}"
@@ -70,10 +70,10 @@ def why_not_downloaded(run: ResolvedRun) -> tuple[str, str]:
     return f"{name} is not a folder here", f"if it is a name on the Hub, {pin}"
 
 
-def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
+def plan_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
     """Return the assumptions of the plan: device; vocabulary, epoch size and first step from local files."""
     return replace(
-        _assumptions_of_device(run, gpus or ()),
+        _device_assumptions(run, gpus or ()),
         tokenizer=tokenizer_size(run.config.tokenizer),
         epoch=epoch_size(run.config),
         start=find_start(run.config),
@@ -81,7 +81,7 @@ def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> 
     )
 
 
-def _name_of_weights(run: ResolvedRun) -> str:
+def _weights_name(run: ResolvedRun) -> str:
     """Return the initial weights as the run file has them: with a revision unchanged, else relative to it."""
     weights, revision = named_weights(run.config)
     if revision or not weights:
@@ -93,11 +93,11 @@ def _hub_weights(run: ResolvedRun) -> str:
     """Return the initial weights' Hub name if they are not on this machine; otherwise empty."""
     place = os.path.expanduser(initial_weights(run.config) or "")
     is_path = not named_weights(run.config)[1] and os.path.exists(os.path.dirname(place))
-    name = _name_of_weights(run)
+    name = _weights_name(run)
     return "" if is_path or os.path.exists(place) or not is_hub_name(name) else name
 
 
-def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:
+def _device_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:
     """Return the device that the profile requires and its expected speed.
 
     If the profile names no GPU, the plan is for the first visible GPU, or before probing for an A100, with
@@ -105,15 +105,15 @@ def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assump
     or else for a CPU. `source` lists the keys for which the profile does not state the speed.
     """
     if run.profile is None:
-        return _as_found(gpus, DEFAULT_MFU) or assumptions_for(None, None, DEFAULT_MFU)
-    expected = _as_expected(run.profile, gpus)
-    caveat = _caveat(run, run.profile)
+        return _assumptions_for_visible_gpu(gpus, DEFAULT_MFU) or assumptions_for(None, None, DEFAULT_MFU)
+    expected = _assumptions_for_profile(run.profile, gpus)
+    caveat = _speed_caveat(run, run.profile)
     return replace(expected, source=f"{expected.source} ({caveat})") if caveat else expected
 
 
-def _caveat(run: ResolvedRun, profile: Profile) -> str:
+def _speed_caveat(run: ResolvedRun, profile: Profile) -> str:
     """Return the keys for which the profile states another speed; empty if there are none."""
-    keys = listed(departures(run), most=3, separator="; ")
+    keys = listed(keys_differing_from_profile(run), most=3, separator="; ")
     if not keys:
         return ""
     if profile.expects.is_estimate:
@@ -121,7 +121,7 @@ def _caveat(run: ResolvedRun, profile: Profile) -> str:
     return f"{profile.name} was measured with {keys}: this speed is an estimate"
 
 
-def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
+def _assumptions_for_visible_gpu(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
     """Return the assumptions for the first GPU; None without a GPU or its data sheet."""
     try:
         return assumptions_for(gpus[0].name, gpus[0].memory_total_mib / MIB_PER_GIB, mfu) if gpus else None
@@ -129,7 +129,7 @@ def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
         return None
 
 
-def _as_expected(profile: Profile, gpus: Sequence[GpuFacts]) -> Assumptions:
+def _assumptions_for_profile(profile: Profile, gpus: Sequence[GpuFacts]) -> Assumptions:
     requires, mfu = profile.requires, profile.expects.mfu
     if requires.device == "cpu":
         return assumptions_for(None, requires.gpu_memory_gib, mfu)
@@ -138,4 +138,4 @@ def _as_expected(profile: Profile, gpus: Sequence[GpuFacts]) -> Assumptions:
     any_gpu = assumptions_for(DEFAULT_GPU, requires.gpu_memory_gib, mfu)
     if requires.gpu_memory_gib is not None:
         return any_gpu
-    return _as_found(gpus, mfu) or replace(any_gpu, device_memory_mib=None)
+    return _assumptions_for_visible_gpu(gpus, mfu) or replace(any_gpu, device_memory_mib=None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from neobert.plan import Measured, Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.rule import CannotTellError, needed
+from validators.rule import CannotTellError, require_group
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 
 
-def rehearsal_of(facts: Facts) -> RehearsalFacts:
+def require_rehearsal(facts: Facts) -> RehearsalFacts:
     """Return the rehearsal facts, for rules that list `rehearsal` in `needs`."""
-    return needed(facts.rehearsal)
+    return require_group(facts.rehearsal)
 
 
-def measured(part: Part | None, facts: Facts, name: str) -> Part:
+def require_measured(part: Part | None, facts: Facts, name: str) -> Part:
     """Return a part of the rehearsal. Raises CannotTellError if the rehearsal ended before it."""
     if part is None:
         raise CannotTellError(
-            f"{name} was not measured{f': {reason}' if (reason := cut_short(facts)) else ''}"
+            f"{name} was not measured{f': {reason}' if (reason := early_end_reason(facts)) else ''}"
         )
     return part
 
 
-def cut_short(facts: Facts) -> str:
+def early_end_reason(facts: Facts) -> str:
     """Return the reason why the rehearsal ended early, or an empty string if it did not."""
-    rehearsal = rehearsal_of(facts)
+    rehearsal = require_rehearsal(facts)
     if rehearsal.out_of_memory:
         return "the device ran out of memory"
     if rehearsal.untrained:
@@ -39,14 +39,14 @@ def cut_short(facts: Facts) -> str:
     return "the loss diverged" if rehearsal.diverged else ""
 
 
-def no_gpu_is_required(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature
+def reason_without_gpu(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature
     """Return the reason why GPU measurements do not apply; empty if the profile requires a GPU."""
     if run.device == "cuda":
         return ""
     return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
 
 
-def measurement(facts: Facts) -> Measured | None:
+def rehearsal_measurements(facts: Facts) -> Measured | None:
     """Return the measurements that replace the plan's estimates; None if there are none."""
     rehearsal = facts.rehearsal
     if rehearsal is None or (rehearsal.speed is None and rehearsal.memory is None):

@@ -11,7 +11,7 @@ from validators.facts import Facts
 MAX_STEPS, MAX_EPOCHS = "trainer.max_steps", "trainer.max_epochs"
 
 
-def start_of(plan: Plan, facts: Facts) -> Start:
+def run_start(plan: Plan, facts: Facts) -> Start:
     """Return where the run starts: at the verified checkpoint, or where the plan assumes without a probe."""
     resume, assumed = facts.resume, plan.assumptions.start
     if resume is None:
@@ -20,17 +20,17 @@ def start_of(plan: Plan, facts: Facts) -> Start:
     return Start(step, step if resume.is_continued else min(step, assumed.continued_step))
 
 
-def remaining_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
+def remaining_in_launch(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     """Return the part of the run that this launch trains."""
-    return remaining(run.config, plan, start_of(plan, facts).step)
+    return remaining(run.config, plan, run_start(plan, facts).step)
 
 
-def own_part_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
+def remaining_in_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     """Return the part that all launches of this run train, without the steps of a run that it continues."""
-    return remaining(run.config, plan, start_of(plan, facts).continued_step)
+    return remaining(run.config, plan, run_start(plan, facts).continued_step)
 
 
-def epochs_of(plan: Plan, part: Remaining) -> float | None:
+def remaining_epochs(plan: Plan, part: Remaining) -> float | None:
     """Return how often this part of the run reads the text; None if the size of the text is unknown."""
     epochs = plan.epochs.value
     return None if epochs is None else epochs * part.tokens.value / plan.total_tokens.value
@@ -41,11 +41,11 @@ def limiting_key(run: ResolvedRun, plan: Plan) -> str:
     return MAX_EPOCHS if plan.max_steps.value < run.config.trainer.max_steps else MAX_STEPS
 
 
-def subject_of(left: Remaining) -> str:
+def sentence_subject(left: Remaining) -> str:
     """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
     return f"the rest of the run, from step {left.first_step:,}," if left.first_step else "the run"
 
 
-def is_shortened(run: ResolvedRun, key: str) -> bool:
+def is_shortened_by_override(run: ResolvedRun, key: str) -> bool:
     """Return whether the command line sets the last step and leaves `key`, which is for the longer run."""
     return run.origin(MAX_STEPS).kind == "override" != run.origin(key).kind

@@ -45,7 +45,7 @@ def always_applicable(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  the
     return ""
 
 
-def every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every predicate
+def applies_to_every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every predicate
     """Return True: the rule applies to every task."""
     return True
 
@@ -80,7 +80,7 @@ class Rule:
     inapplicable: Inapplicable
     raised_by: RaisedBy
     judge: Judge
-    tasks: Callable[[TaskSpec], bool] = every_task
+    tasks: Callable[[TaskSpec], bool] = applies_to_every_task
     any_device: bool = False
 
     @property
@@ -89,7 +89,7 @@ class Rule:
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
-class Retired(NamedTuple):
+class RetiredRule(NamedTuple):
     """The rule that reports a retired rule's findings, and their former severity."""
 
     successor: str
@@ -97,28 +97,28 @@ class Retired(NamedTuple):
 
 
 RETIRED = {
-    "CFG014": Retired("DAT032", Severity.WARN),
-    "CKP013": Retired("DAT029", Severity.FAIL),
-    "DAT019": Retired("DAT004", Severity.WARN),
-    "DAT023": Retired("DAT021", Severity.WARN),
-    "DAT027": Retired("DAT026", Severity.WARN),
-    "DAT028": Retired("TSK010", Severity.WARN),
-    "DAT036": Retired("DAT029", Severity.FAIL),
-    "DAT039": Retired("DAT038", Severity.FAIL),
-    "DAT040": Retired("DAT002", Severity.FAIL),
-    "HST013": Retired("HST005", Severity.FAIL),
-    "MEM005": Retired("MEM001", Severity.FAIL),
-    "OPT003": Retired("CFG013", Severity.WARN),
-    "OPT004": Retired("SCH004", Severity.WARN),
-    "OPT008": Retired("OPT006", Severity.WARN),
-    "PRE004": Retired("PRE001", Severity.FAIL),
-    "PRE006": Retired("PRE007", Severity.FAIL),
-    "PRE010": Retired("HST001", Severity.FAIL),
-    "PRE013": Retired("PRE007", Severity.FAIL),
-    "SFT011": Retired("SFT003", Severity.FAIL),
-    "TSK007": Retired("TSK005", Severity.FAIL),
-    "TSK009": Retired("TSK008", Severity.FAIL),
-    "TSK016": Retired("DAT030", Severity.FAIL),
+    "CFG014": RetiredRule("DAT032", Severity.WARN),
+    "CKP013": RetiredRule("DAT029", Severity.FAIL),
+    "DAT019": RetiredRule("DAT004", Severity.WARN),
+    "DAT023": RetiredRule("DAT021", Severity.WARN),
+    "DAT027": RetiredRule("DAT026", Severity.WARN),
+    "DAT028": RetiredRule("TSK010", Severity.WARN),
+    "DAT036": RetiredRule("DAT029", Severity.FAIL),
+    "DAT039": RetiredRule("DAT038", Severity.FAIL),
+    "DAT040": RetiredRule("DAT002", Severity.FAIL),
+    "HST013": RetiredRule("HST005", Severity.FAIL),
+    "MEM005": RetiredRule("MEM001", Severity.FAIL),
+    "OPT003": RetiredRule("CFG013", Severity.WARN),
+    "OPT004": RetiredRule("SCH004", Severity.WARN),
+    "OPT008": RetiredRule("OPT006", Severity.WARN),
+    "PRE004": RetiredRule("PRE001", Severity.FAIL),
+    "PRE006": RetiredRule("PRE007", Severity.FAIL),
+    "PRE010": RetiredRule("HST001", Severity.FAIL),
+    "PRE013": RetiredRule("PRE007", Severity.FAIL),
+    "SFT011": RetiredRule("SFT003", Severity.FAIL),
+    "TSK007": RetiredRule("TSK005", Severity.FAIL),
+    "TSK009": RetiredRule("TSK008", Severity.FAIL),
+    "TSK016": RetiredRule("DAT030", Severity.FAIL),
 }
 """Codes that waivers, CI files and notes still name, and that are never used again."""
 RULES: dict[str, Rule] = {}
@@ -130,7 +130,7 @@ def current_code(code: str) -> str:
     return RETIRED[code].successor if code in RETIRED else code
 
 
-def needed(group: Group | None) -> Group:
+def require_group(group: Group | None) -> Group:
     """Return a group of facts that a rule lists in `needs`; a rule is not called without it."""
     assert group is not None
     return group
@@ -147,7 +147,7 @@ def rule(
     waivable: bool = True,
     inapplicable: Inapplicable = always_applicable,
     raised_by: RaisedBy = RaisedBy.JUDGE,
-    tasks: Callable[[TaskSpec], bool] = every_task,
+    tasks: Callable[[TaskSpec], bool] = applies_to_every_task,
     any_device: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register a pure function `(run, plan, facts) -> violations` under a published code."""

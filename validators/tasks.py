@@ -5,46 +5,46 @@ from __future__ import annotations
 from neobert.tasks.spec import TaskSpec
 
 
-def masking(spec: TaskSpec) -> bool:
+def masks_tokens(spec: TaskSpec) -> bool:
     """Return whether the task masks tokens, also next to another loss."""
     return spec.masks_tokens
 
 
-def of_text(spec: TaskSpec) -> bool:
+def predicts_text_tokens(spec: TaskSpec) -> bool:
     """Return whether the task predicts tokens of documents, and not the turns of conversations."""
     return spec.reads_text and not spec.stores_targets
 
 
-def labelled(spec: TaskSpec) -> bool:
+def has_labels(spec: TaskSpec) -> bool:
     """Return whether the data holds the labels."""
     return spec.labels is not None
 
 
-def of_pairs(spec: TaskSpec) -> bool:
+def compares_pairs(spec: TaskSpec) -> bool:
     """Return whether the loss compares the texts of pairs."""
     return spec.predicts == "pairs"
 
 
-def with_labels_or_scores(spec: TaskSpec) -> bool:
+def has_labels_or_scores(spec: TaskSpec) -> bool:
     """Return whether the data may hold what a prediction is compared with: labels, or scores of pairs."""
-    return labelled(spec) or of_pairs(spec)
+    return has_labels(spec) or compares_pairs(spec)
 
 
-def with_adapter(spec: TaskSpec) -> bool:
+def may_train_adapter(spec: TaskSpec) -> bool:
     """Return whether the task may train an adapter."""
     return "adapter" not in spec.unread_sections
 
 
-def of_conversations(spec: TaskSpec) -> bool:
+def trains_on_conversations(spec: TaskSpec) -> bool:
     """Return whether the prepared text marks the tokens to learn: the turns of conversations."""
     return spec.stores_targets
 
 
-def whole_texts(spec: TaskSpec) -> bool:
+def labels_whole_texts(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a whole text."""
     return spec.labels_texts
 
 
-def of_words(spec: TaskSpec) -> bool:
+def labels_words(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a word."""
     return spec.labels is not None and not spec.labels_texts

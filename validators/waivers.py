@@ -31,7 +31,7 @@ def is_waived(code: str, waivers: Sequence[Waiver], today: date, severity: Sever
     """
     return any(
         current_code(waiver.code) == code
-        and _stands(waiver, today)
+        and _is_in_force(waiver, today)
         and (waiver.code not in RETIRED or severity in (Severity.WARN, RETIRED[waiver.code].severity))
         for waiver in waivers
     )
@@ -47,18 +47,20 @@ def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
     )
 
 
-def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today: date) -> Iterator[Violation]:
+def waiver_violations(
+    waivers: Sequence[Waiver], judged: set[str], raised: set[str], today: date
+) -> Iterator[Violation]:
     """Yield violations for invalid, expired and unused waivers.
 
     `judged`: codes of rules that passed or had findings; `raised`: codes with findings.
     """
     for index, waiver in enumerate(waivers):
-        fault = _fault(waiver, judged, raised, today)
+        fault = _waiver_fault(waiver, judged, raised, today)
         if fault:
             yield Violation(f"waivers.{index}", f"the waiver of {waiver.code} {fault[0]}", fault[1])
 
 
-def self_waivers(run: ResolvedRun) -> Iterator[Violation]:
+def violations_for_command_line_waivers(run: ResolvedRun) -> Iterator[Violation]:
     """Yield a violation for each waiver of CFG008 that is itself set on the command line."""
     for index, waiver in enumerate(run.config.waivers):
         path = f"waivers.{index}"
@@ -67,7 +69,7 @@ def self_waivers(run: ResolvedRun) -> Iterator[Violation]:
             yield Violation(path, message, f"set the waiver of {OVERRIDES} in the run file")
 
 
-def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> tuple[str, str] | None:
+def _waiver_fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> tuple[str, str] | None:
     code = current_code(waiver.code)
     known = RULES.get(code)
     if known is None:
@@ -89,7 +91,7 @@ def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> t
     return None
 
 
-def _stands(waiver: Waiver, today: date) -> bool:
+def _is_in_force(waiver: Waiver, today: date) -> bool:
     known = RULES.get(current_code(waiver.code))
     return known is not None and known.waivable and has_reason(waiver.reason) and today <= waiver.expires
 

@@ -24,7 +24,7 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.inherit import EXTENDS, entries
 from profiles.registry import ResolvedRun, resolve_run
-from validators.finding import CheckResult, Finding, Status, verdict_of
+from validators.finding import CheckResult, Finding, Status, compute_verdict
 from validators.planning import plan_run
 from validators.rule import RULES, current_code
 
@@ -257,7 +257,7 @@ def combine_results(judged: Sequence[CheckedFile], *, strict: bool, has_folder: 
     checks = _worst_per_rule(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):
         checks.append(_repository_check(judged, strict=strict))
-    codes = {one.exit_code for one in judged} | {verdict_of(findings, checks, strict=strict).exit_code}
+    codes = {one.exit_code for one in judged} | {compute_verdict(findings, checks, strict=strict).exit_code}
     exit_code = next(
         code for code in (EXIT_USAGE, EXIT_CHECK_FAILED, *sorted(codes, reverse=True)) if code in codes
     )
@@ -281,7 +281,8 @@ def _worst_per_rule(checks: Iterable[CheckResult]) -> list[CheckResult]:
 
 def _repository_check(judged: Sequence[CheckedFile], *, strict: bool) -> CheckResult:
     failed = sum(
-        bool(one.exit_code or verdict_of(one.findings, one.checks, strict=strict).exit_code) for one in judged
+        bool(one.exit_code or compute_verdict(one.findings, one.checks, strict=strict).exit_code)
+        for one in judged
     )
     rule = RULES[REPOSITORY_CODE]
     status = Status.FAIL if failed else Status.PASS

@@ -18,14 +18,14 @@ from neobert.plan.remaining import Remaining
 from profiles.registry import ResolvedRun
 from validators.facts import NO_FACTS
 from validators.planning import plan_run
-from validators.remaining import remaining_of
+from validators.remaining import remaining_in_launch
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     """Print the run's plan, and findings from static rules and local text; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
-    left = remaining_of(resolved, plan, NO_FACTS)
+    left = remaining_in_launch(resolved, plan, NO_FACTS)
     checked = judge_with_text(resolved, plan)
     report = report_of_run(resolved, checked.findings, checked.checks)
     texts = [asdict(text) for text in checked.texts]

@@ -32,7 +32,7 @@ from neobert.runfiles.resume_policy import Difference
 from neobert.tasks.specs import is_higher_better
 from profiles.registry import ResolvedRun
 from validators.facts import NO_FACTS
-from validators.remaining import remaining_of
+from validators.remaining import remaining_in_launch
 
 RESULTS = "sweep.json"
 MARK = " *"
@@ -62,7 +62,7 @@ class Candidate:
     @property
     def remaining(self) -> Remaining:
         """Return the remaining part of the run, from the step in the name of the newest checkpoint."""
-        return remaining_of(self.run, self.plan, NO_FACTS)
+        return remaining_in_launch(self.run, self.plan, NO_FACTS)
 
     @property
     def label(self) -> str:

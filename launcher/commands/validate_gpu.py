@@ -42,7 +42,7 @@ from validators.facts_numerics import (
 )
 from validators.facts_rehearsal import AnswerFacts
 from validators.finding import Level
-from validators.numerics_faults import count_killed
+from validators.numerics_faults import count_detected_faults
 from validators.planning import plan_run
 from validators.rules.gpu import mismatches
 
@@ -114,7 +114,7 @@ def _no_gpu_error(reason: str) -> ProjectError:
 
 def as_json(report: Report, facts: Facts) -> dict[str, Any]:
     """Return the report with its evidence: injected and detected faults, and all recorded facts."""
-    killed, planted = count_killed(facts.numerics) if facts.numerics else (0, 0)
+    killed, planted = count_detected_faults(facts.numerics) if facts.numerics else (0, 0)
     return report.as_json() | {
         "mutants": {"killed": killed, "planted": planted},
         "facts": json.loads(facts_to_json(facts)),
@@ -205,7 +205,7 @@ def _validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
     parts += [finding_text(finding) for finding in report.findings]
     parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
     if facts.numerics is not None and facts.numerics.paths:
-        parts.append("mutants killed {}/{}".format(*count_killed(facts.numerics)))
+        parts.append("mutants killed {}/{}".format(*count_detected_faults(facts.numerics)))
     return "\n\n".join(parts)
 
 

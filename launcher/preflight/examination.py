@@ -27,13 +27,13 @@ from neobert.plan import Measured, Plan
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
-from validators.core import groups_needed, judge, judge_known
+from validators.core import groups_needed, judge, judge_available
 from validators.facts import Facts
 from validators.facts_config import facts_for
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
-from validators.rehearsal_parts import measurement
+from validators.rehearsal_parts import rehearsal_measurements
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
 ELSEWHERE = "choose a writable folder with --output DIR"
@@ -83,7 +83,7 @@ def examine(
             )
     else:
         facts = facts_for(facts, run.config)
-    measured = measurement(facts) or earlier
+    measured = rehearsal_measurements(facts) or earlier
     predicted = plan_run(run, None, facts.gpus, facts.prepared)
     plan = predicted if measured is None else plan_run(run, measured, facts.gpus, facts.prepared)
     findings, checks = judge(run, plan, facts, levels)
@@ -165,5 +165,5 @@ def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) 
     probes = PROBES if leads else ()
     with activity("checking the run directory and the text"):
         facts = collect(probes, Subject(run.config, folder, Path.cwd()), announce)
-    findings, checks = judge_known(run, plan_run(run), facts, {probe.group for probe in probes})
+    findings, checks = judge_available(run, plan_run(run), facts, {probe.group for probe in probes})
     return report_of_run(run, findings, checks, strict=strict)

@@ -21,7 +21,7 @@ from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
 from validators.finding import CheckResult, Level, Status
-from validators.remaining import epochs_of, own_part_of, remaining_of
+from validators.remaining import remaining_epochs, remaining_in_launch, remaining_in_run
 
 MEANING = {
     "pass": ("green", "all required checks passed"),
@@ -70,7 +70,7 @@ def _decisions(examination: Examination) -> str:
 
 
 def _decision_rows(examination: Examination) -> Iterator[Row]:
-    left = remaining_of(examination.run, examination.plan, examination.facts)
+    left = remaining_in_launch(examination.run, examination.plan, examination.facts)
     return decision_rows(examination.plan, left, examination.predicted)
 
 
@@ -176,7 +176,7 @@ def text_rows(examination: Examination) -> Iterator[Row]:
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)
         yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"
-    elif (passes := epochs_of(plan, own_part_of(examination.run, plan, facts))) is not None:
+    elif (passes := remaining_epochs(plan, remaining_in_run(examination.run, plan, facts))) is not None:
         yield "epochs", f"about {show_number(passes, 3)}", plan.epochs.reason
 
 

@@ -28,7 +28,7 @@ from neobert.receipt import (
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_host import ResumeFacts
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.finding import Level
 from validators.waivers import SHORTEST_REASON, has_reason
 
@@ -156,7 +156,7 @@ def has_outlived(receipt: Receipt, now: datetime) -> bool:
 
 def measured_in(receipt: Receipt | None) -> Measured | None:
     """Return the rehearsal measurements in a receipt. Raises ProjectError if they cannot be read."""
-    return record_of(Measured, receipt.measured) if receipt and receipt.measured else None
+    return parse_record(Measured, receipt.measured) if receipt and receipt.measured else None
 
 
 def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:

@@ -10,7 +10,7 @@ from launcher.probes.probe import IncompleteError
 from launcher.rundir.records import Record
 from launcher.terminal.values import finite
 from neobert.errors import ProjectError
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 Ranks = Sequence[Record]
@@ -70,7 +70,7 @@ def facts_of(
             "survivors": watchdog.survivors,
         }
     try:
-        return record_of(RehearsalFacts, finite(content))
+        return parse_record(RehearsalFacts, finite(content))
     except ProjectError as error:
         raise IncompleteError(f"the rehearsal's report is invalid: {error.message}") from None
 

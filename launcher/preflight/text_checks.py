@@ -9,7 +9,7 @@ from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
-from validators.core import judge_known
+from validators.core import judge_available
 from validators.facts import Facts, ProbeRecord
 from validators.finding import CheckResult, Finding, Level
 
@@ -37,7 +37,7 @@ def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -
     texts, note = _texts_of(run.config, needs_data=needs_data)
     record = (ProbeRecord(name=GROUP, status="incomplete", reason=note),) if note else ()
     facts = Facts(text=None if note else texts, probes=record)
-    findings, checks = judge_known(run, plan, facts, (GROUP,))
+    findings, checks = judge_available(run, plan, facts, (GROUP,))
     if note:
         checks = [each if each.level is Level.STATIC else replace(each, required=False) for each in checks]
     return TextChecks(findings, checks, texts, note)

@@ -17,7 +17,7 @@ from launcher.terminal.activity import long_waits_noted
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.plugins.kinds import DATASET, MASKING, requested
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_run import PluginFacts
 
 MODULE = "neobert.plugins.probes"
@@ -33,7 +33,7 @@ def probe_plugins(subject: Subject) -> PluginFacts:
         second = _examined(subject, HASH_SEEDS[1], is_again=True)
         first["failures"] = [*second["failures"], *_differing(first["digests"], second["digests"])]
     try:
-        return record_of(PluginFacts, {name: each for name, each in first.items() if name != "digests"})
+        return parse_record(PluginFacts, {name: each for name, each in first.items() if name != "digests"})
     except ProjectError as error:
         raise IncompleteError(f"the child process's report is invalid: {error.message}") from None
 

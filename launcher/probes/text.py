@@ -13,12 +13,12 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
 from neobert.plan.normalization import Normalization, normalization_of
 from neobert.tasks.specs import spec_of
-from validators.facts_text import LeftOutFacts, TextFacts
+from validators.facts_text import TextFacts, UnusedTextFacts
 
 if TYPE_CHECKING:  # `lint` needs no child processes
     from launcher.probes.probe import Subject
 
-NAMES = [item.name for item in fields(LeftOutFacts)]
+NAMES = [item.name for item in fields(UnusedTextFacts)]
 
 
 def probe_text(subject: Subject) -> tuple[TextFacts, ...]:
@@ -45,7 +45,7 @@ def _facts(preview: Preview, normalization: Normalization | None) -> TextFacts:
         formats=preview.formats,
         num_eval_files=preview.num_eval_files,
         left_out=tuple(
-            LeftOutFacts(**{name: getattr(each, name) for name in NAMES}) for each in preview.left_out
+            UnusedTextFacts(**{name: getattr(each, name) for name in NAMES}) for each in preview.left_out
         ),
         documents=preview.documents,
         eval_characters=preview.eval_characters,

@@ -24,7 +24,7 @@ from neobert.config.corpora import corpora_of, is_on_hub
 from neobert.errors import ProjectError
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_numerics import DeviceFacts, NumericsFacts
 from validators.facts_run import ImportFacts, InspectionFacts
 
@@ -165,6 +165,6 @@ def _require_gpus() -> None:
 
 def _read(kind: type[T], answer: dict[str, Any]) -> T:
     try:
-        return record_of(kind, answer)
+        return parse_record(kind, answer)
     except ProjectError as error:
         raise IncompleteError(f"the child process's report is invalid: {error.message}") from None

@@ -21,7 +21,7 @@ from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks.specs import metrics_of, spec_of
 from profiles.registry import ResolvedRun
-from validators.remaining import epochs_of
+from validators.remaining import remaining_epochs
 
 Row = tuple[str, str, str]
 
@@ -96,7 +96,7 @@ def _size_rows(
     tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
     yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
     own = remaining(run.config, plan, plan.assumptions.start.continued_step)
-    if (epochs := epochs_of(plan, own)) is not None:
+    if (epochs := remaining_epochs(plan, own)) is not None:
         yield _row("epochs", f"about {show_number(epochs, 3)}", plan.epochs)
     yield from _corpus_rows(run.config.dataset, left)
     yield from files_rows(texts)

@@ -59,10 +59,10 @@ def report_of_run(
     run: ResolvedRun, findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Report:
     """Return the report on one resolved run; with `strict`, warnings count as failures."""
-    from validators.finding import verdict_of
+    from validators.finding import compute_verdict
 
     reported, checked = tuple(findings), tuple(checks)
-    exit_code = verdict_of(reported, checked, strict=strict).exit_code
+    exit_code = compute_verdict(reported, checked, strict=strict).exit_code
     profile = run.profile.name if run.profile else ""
     return Report(exit_code, profile, run.digest, reported, checked)
 
@@ -75,9 +75,11 @@ def report_of_error(error: ProjectError) -> Report:
 def findings_of_error(error: ProjectError) -> list[Finding]:
     """Convert an error to findings: one per problem of a ConfigError, a single one for any other error."""
     if isinstance(error, ConfigError):
-        from validators.core import findings_of
+        from validators.core import findings_from_config_error
 
-        return findings_of(error) + list(error.findings if isinstance(error, JudgedConfigError) else ())
+        return findings_from_config_error(error) + list(
+            error.findings if isinstance(error, JudgedConfigError) else ()
+        )
     finding = Finding(
         code=error.code,
         name=_rule_name(error.code),

@@ -18,7 +18,7 @@ from tests.facts.record import without_names
 from validators.core import judge
 from validators.facts_config import facts_for
 from validators.facts_io import facts_from_json, facts_to_json
-from validators.finding import CheckResult, Level, Status, verdict_of
+from validators.finding import CheckResult, Level, Status, compute_verdict
 from validators.planning import plan_run
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def judged(recorded: dict[str, Any]) -> tuple[str, Checks]:
     facts = facts_for(facts_from_json(json.dumps(recorded["facts"])), run.config)
     levels = tuple(Level(name) for name in recorded["levels"])
     findings, checks = judge(run, plan, facts, levels)
-    return verdict_of(findings, checks).name, {check.id: check for check in checks}
+    return compute_verdict(findings, checks).name, {check.id: check for check in checks}
 
 
 def altered(recorded: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> Checks:

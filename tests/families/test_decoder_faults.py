@@ -18,7 +18,7 @@ from neobert.tasks.specs import SPECS
 from tests.families.layouts import DECODERS
 from tests.families.test_decoders import LONGEST, ROWS, build, config_of
 from tests.probes.test_attention_probes import full_row
-from validators.known_answers import LIMITS, unmeasured
+from validators.known_answers import LIMITS, unmeasured_kinds
 
 OF_ATTENTION = {"isolation", "causal", "equality", "positions"}
 HALF = partial(torch.autocast, "cpu", torch.bfloat16)
@@ -44,7 +44,7 @@ def answers_of(architecture, folder, change=lambda inputs: inputs, autocast=null
 def failed(*given, **named):
     """Return the kinds of probes that fail on a model, and those that could not be carried out."""
     answers, spec = answers_of(*given, **named)
-    missing = OF_ATTENTION & {*unmeasured(answers, spec, SPECS["causal"])}
+    missing = OF_ATTENTION & {*unmeasured_kinds(answers, spec, SPECS["causal"])}
     return {each.kind for each in answers if LIMITS[each.kind].is_missed(each)} | missing
 
 

@@ -11,10 +11,10 @@ from neobert.probes.numerics import suite
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_numerics import NumericsFacts
 from validators.finding import CheckResult, Level, Status
-from validators.numerics_faults import ATOMIC_GRADIENTS, count_killed
+from validators.numerics_faults import ATOMIC_GRADIENTS, count_detected_faults
 from validators.planning import plan_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
@@ -43,12 +43,12 @@ def checks_of(numerics: NumericsFacts) -> dict[str, CheckResult]:
 
 def test_every_installed_backend_passes_and_every_fault_is_seen():
     found = suite.run_suite(CONFIG, "cuda", every=True)
-    numerics = record_of(NumericsFacts, json.loads(json.dumps(found, allow_nan=False)))
+    numerics = parse_record(NumericsFacts, json.loads(json.dumps(found, allow_nan=False)))
     ended = {code: (check.status, check.message) for code, check in checks_of(numerics).items()}
     judged = {code: ended[code] for code in ("NUM001", "NUM002", "NUM003")}
     assert judged == dict.fromkeys(judged, (Status.PASS, ""))
     assert set(moved_without_atomics(numerics)) == set()
-    killed, planted = count_killed(numerics)
+    killed, planted = count_detected_faults(numerics)
     assert killed == planted >= 12 * sum(not path.is_compiled for path in numerics.paths)
     assert any(path.is_compiled for path in numerics.paths)
 

@@ -18,7 +18,7 @@ from neobert.probes.numerics.suite import make_setting, run_suite
 from profiles.registry import ResolvedRun, resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_numerics import NumericsFacts
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
@@ -87,7 +87,7 @@ Verdict = dict[str, CheckResult]
 
 def checks_of(run: ResolvedRun, numerics: dict[str, Any]) -> Verdict:
     """Hand what the suite found, as JSON, to the rules as the launcher does; return the checks by code."""
-    found = record_of(NumericsFacts, json.loads(json.dumps(numerics, allow_nan=False)))
+    found = parse_record(NumericsFacts, json.loads(json.dumps(numerics, allow_nan=False)))
     facts = Facts(numerics=found, probes=(ProbeRecord(name="numerics", status="ok"),))
     _, checks = judge(run, plan_run(run), facts, (Level.GPU,))
     return {check.id: check for check in checks if check.id.startswith("NUM")}

@@ -9,9 +9,9 @@ from neobert.kernel_table import ANY_DTYPE, ATTENTION, AttentionKernel
 from neobert.model import configuration_neobert
 from neobert.probes.numerics import suite
 from neobert.probes.numerics.suite import run_suite
-from validators.facts_io import record_of
+from validators.facts_io import parse_record
 from validators.facts_numerics import NumericsFacts
-from validators.numerics_faults import FAULTS, count_killed
+from validators.numerics_faults import FAULTS, count_detected_faults
 
 
 def _replace_unchecked(config, key, value):
@@ -45,12 +45,12 @@ def test_a_kernel_of_the_table_is_probed_with_its_planted_faults(add_kernel, con
     for name in ("by_formula", "leaking"):
         add_kernel(name)
     answer = run_suite(configured(), "cpu", every=True)
-    numerics = record_of(NumericsFacts, json.loads(json.dumps(answer, allow_nan=False)))
+    numerics = parse_record(NumericsFacts, json.loads(json.dumps(answer, allow_nan=False)))
     paths = {path.attention: path for path in numerics.paths}
     assert paths.keys() >= {"sdpa", "by_formula", "leaking"}
     for name, path in paths.items():
         assert (path.dispatched, path.error) == (name, "")
         faults = {probe: list(check(path, path.probes)) for probe, check in FAULTS.items()}
         assert bool(faults["isolation"]) == bool(faults["parity"]) == (name == "leaking")
-    killed, planted = count_killed(numerics)
+    killed, planted = count_detected_faults(numerics)
     assert killed == planted == len(paths) * len(paths["sdpa"].mutants)

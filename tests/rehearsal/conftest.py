@@ -25,7 +25,7 @@ from validators.facts import Facts, ProbeRecord
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
-from validators.rehearsal_parts import measurement
+from validators.rehearsal_parts import rehearsal_measurements
 
 AGAIN = ("resumed", "resumed_again")
 WATCHED = WatchdogFacts(budget_s=2.0, detected_s=2.1, survivors=0)
@@ -97,7 +97,7 @@ def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], 
 
 def judge_rehearsal(run: ResolvedRun, found: RehearsalFacts, levels: tuple[Level, ...]) -> tuple[Any, Any]:
     facts = Facts(rehearsal=found, probes=(ProbeRecord(name="rehearsal", status="ok"),))
-    findings, checks = judge(run, plan_run(run, measurement(facts)), facts, levels)
+    findings, checks = judge(run, plan_run(run, rehearsal_measurements(facts)), facts, levels)
     return findings, {check.id: check for check in checks}
 
 

@@ -17,7 +17,7 @@ from launcher.commands import lint
 from neobert.config import ConfigError
 from neobert.plan import Measured
 from profiles.registry import resolve_run
-from validators.core import findings_of, judge
+from validators.core import findings_from_config_error, judge
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
 from validators.finding import CheckResult, Finding, Level, Status
@@ -118,7 +118,7 @@ def judge_run(situation: Situation, folder: Path) -> Judged:
         file, overrides = write_run(situation, folder), situation.get("overrides", [])
         run = resolve_run(None, [file], overrides)
     except ConfigError as error:
-        refused = findings_of(error)
+        refused = findings_from_config_error(error)
         return Judged(lambda levels: (refused, {}))
     if situation.get("digest"):
         run = replace(run, digest=situation["digest"])

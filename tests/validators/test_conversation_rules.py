@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.validators.judging import FACTS, found, run_of, with_facts, with_prepared
-from validators.facts_run import ConversationFaultFacts, RefusalFacts
+from validators.facts_run import ConversationFaultFacts, PreparationErrorFacts
 from validators.finding import Severity
 
 SFT = "task=sft"
@@ -20,7 +20,7 @@ def counted_as(**conversations: int) -> dict[str, Any]:
     [("set tokenizer.chat_template to turns", "tokenizer.chat_template"), ("add turns", "dataset.path")],
 )
 def test_a_preparation_without_targets_is_reported_with_its_reason(hint, path):
-    refusal = RefusalFacts(code="SFT001", message="no token is supervised", hint=hint)
+    refusal = PreparationErrorFacts(code="SFT001", message="no token is supervised", hint=hint)
     (finding,) = found("SFT001", run_of(SFT), with_facts("inspection", refusal=refusal, prepared=None))
     assert (finding.message, finding.hint, finding.path) == ("no token is supervised", hint, path)
     assert found("DAT014", run_of(SFT), with_facts("inspection", refusal=refusal, prepared=None)) == []

@@ -8,9 +8,9 @@ import pytest
 from neobert.plan import Derived
 from profiles.registry import resolve_run
 from tests.validators.judging import FACTS
-from validators.core import groups_needed, inapplicable_because, judge, levels_with_rules
+from validators.core import groups_needed, inapplicability_reason, judge, levels_with_rules
 from validators.facts import NO_FACTS, ProbeRecord
-from validators.finding import CheckResult, Finding, Level, Severity, Status, verdict_of
+from validators.finding import CheckResult, Finding, Level, Severity, Status, compute_verdict
 from validators.planning import plan_run
 from validators.rule import RULES
 
@@ -92,7 +92,7 @@ def test_a_rule_that_throws_is_unknown_and_required_whatever_it_weighs(code, mon
     assert findings == []
     assert (checks[code].status, checks[code].required) == (Status.UNKNOWN, True)
     assert "ZeroDivisionError: by nothing" in checks[code].message
-    assert verdict_of(findings, checks.values()).exit_code == 3
+    assert compute_verdict(findings, checks.values()).exit_code == 3
 
 
 def test_a_predicate_that_throws_is_unknown_too(monkeypatch):
@@ -137,7 +137,7 @@ def test_a_waiver_lifts_its_finding_until_its_day(judge_situation):
     assert result.checks["BUD002"].status is Status.WARN
     assert "ramped by hand" in result.checks["BUD002"].message
     assert result.of("CFG009") == []
-    assert verdict_of(result.findings, result.checks.values(), strict=True).name == "pass"
+    assert compute_verdict(result.findings, result.checks.values(), strict=True).name == "pass"
 
 
 def test_a_waiver_of_a_retired_rule_covers_its_successor_up_to_its_severity(judge_situation):
@@ -173,7 +173,7 @@ def test_an_argument_does_not_answer_for_arguments(is_in_the_file, judge_situati
         {"config.waivers": [waiver], "overrides": ["seed=5"] if is_in_the_file else [text]}
     )
     assert result.of("CFG008") == []
-    verdict = verdict_of(result.findings, result.checks.values(), strict=True).name
+    verdict = compute_verdict(result.findings, result.checks.values(), strict=True).name
     assert (verdict, result.of("CFG009") == []) == (("pass", True) if is_in_the_file else ("fail", False))
 
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_waived_stands(judge_situation):
     situation = {"config.model.num_attention_heads": 11, "config.waivers": [WAIVER | {"code": "MOD002"}]}
     result = judge_situation(situation)
     assert result.status("MOD002") is Status.FAIL
-    assert verdict_of(result.findings, result.checks.values()).exit_code == 1
+    assert compute_verdict(result.findings, result.checks.values()).exit_code == 1
 
 
 def test_a_waiver_of_a_rule_that_was_not_judged_is_left_alone():
@@ -236,7 +236,7 @@ def test_a_waiver_of_a_rule_that_was_not_judged_is_left_alone():
     ],
 )
 def test_verdict(findings, checks, strict, expected):
-    verdict = verdict_of(findings, checks, strict=strict)
+    verdict = compute_verdict(findings, checks, strict=strict)
     assert (verdict.name, verdict.exit_code) == expected
 
 
@@ -290,5 +290,5 @@ def test_a_rule_of_every_device_is_judged_on_a_cpu_where_any_of_its_facts_was_lo
     run = resolve_run("cpu-demo")
     rule = replace(RULES["NUM001"], needs=("numerics", "devices"))
     probed = replace(NO_FACTS, probes=(ProbeRecord(name="numerics", status="ok"),))
-    assert inapplicable_because(rule, run, plan_run(run), probed) == ""
-    assert inapplicable_because(rule, run, plan_run(run), NO_FACTS) == "cpu-demo requires no GPU"
+    assert inapplicability_reason(rule, run, plan_run(run), probed) == ""
+    assert inapplicability_reason(rule, run, plan_run(run), NO_FACTS) == "cpu-demo requires no GPU"

@@ -10,7 +10,7 @@ from profiles.registry import Requirements, resolve_run
 from tests.validators.judging import FACTS
 from validators.finding import Severity
 from validators.planning import plan_run
-from validators.remaining import remaining_of, start_of
+from validators.remaining import remaining_in_launch, run_start
 from validators.rule import RULES
 
 RUN = resolve_run("a100-prod")
@@ -155,9 +155,9 @@ def test_a_run_that_goes_on_is_judged_by_the_steps_that_are_left(step, changes, 
 
 def test_nothing_is_left_of_a_run_that_is_at_its_end():
     last = RUN.config.trainer.max_steps
-    one_step = remaining_of(RUN, PLAN, resumed(FACTS, last - 1)).eta_s.value
+    one_step = remaining_in_launch(RUN, PLAN, resumed(FACTS, last - 1)).eta_s.value
     assert one_step == pytest.approx(PLAN.eta_s.value / last)
-    assert remaining_of(RUN, PLAN, resumed(FACTS, last + 1)).eta_s.value == 0
+    assert remaining_in_launch(RUN, PLAN, resumed(FACTS, last + 1)).eta_s.value == 0
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_nothing_is_left_of_a_run_that_is_at_its_end():
 def test_a_verified_checkpoint_counts_before_the_name_of_a_folder(resume, start):
     plan = PLAN._replace(assumptions=replace(PLAN.assumptions, start=Start(30, 20)))
     facts = replace(FACTS, resume=None if resume is None else replace(FACTS.resume, **resume))
-    assert start_of(plan, facts) == start
+    assert run_start(plan, facts) == start
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from profiles.registry import ResolvedRun, resolve_run
 from tests.validators.sound import PRODUCTION, sound_facts, sound_runs
 from validators.core import judge
-from validators.finding import CheckResult, Finding, Level, Status, verdict_of
+from validators.finding import CheckResult, Finding, Level, Status, compute_verdict
 from validators.planning import plan_run
 from validators.rule import RULES
 
@@ -26,7 +26,7 @@ def test_a_production_profile_on_a_healthy_machine(name):
     findings, checks = judged(resolve_run(name))
     assert [(finding.code, finding.message) for finding in findings] == []
     assert [(check.id, check.message) for check in checks if check.status is Status.UNKNOWN] == []
-    assert verdict_of(findings, checks, strict=True).name == "pass"
+    assert compute_verdict(findings, checks, strict=True).name == "pass"
 
 
 def test_the_machine_lets_nearly_every_rule_be_judged():
@@ -59,7 +59,7 @@ def test_a_sound_run(tmp_path_factory, drawn):
     run = resolve_run(None, [file])
     findings, checks = judge(run, plan_run(run))
     assert [(finding.code, finding.message) for finding in findings] == []
-    assert verdict_of(findings, checks, strict=True).name == "pass"
+    assert compute_verdict(findings, checks, strict=True).name == "pass"
     findings, checks = judged(run)
     assert [(finding.code, finding.message) for finding in findings] == []
-    assert verdict_of(findings, checks, strict=True).name == "pass"
+    assert compute_verdict(findings, checks, strict=True).name == "pass"

@@ -9,7 +9,7 @@ from neobert.config import to_dict
 from neobert.config.canonical import to_json
 from profiles.registry import resolve_run
 from tests.validators.judging import found, run_of, with_facts, with_part, with_prepared
-from validators.facts_run import RefusalFacts
+from validators.facts_run import PreparationErrorFacts
 from validators.facts_text import TextFacts
 from validators.planning import plan_run
 
@@ -117,7 +117,7 @@ def test_ten_microbatches_of_text_are_not_few(fewer, way):
 
 @pytest.mark.parametrize(("hint", "shown"), [("drop it", "drop it"), ("", "delete the prepared folder and")])
 def test_a_preparation_that_was_refused_has_its_own_hint(hint, shown):
-    refusal = RefusalFacts(code="DAT011", message="no column", hint=hint)
+    refusal = PreparationErrorFacts(code="DAT011", message="no column", hint=hint)
     facts = with_facts("inspection", refusal=refusal, prepared=None)
     (one,) = found("DAT014", run_of(), facts)
     assert one.hint.startswith(shown)

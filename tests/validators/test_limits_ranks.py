@@ -13,7 +13,7 @@ from tests.validators.judging import (
 )
 from validators.finding import Severity
 from validators.rule import RULES, CannotTellError
-from validators.rules.distributed import _most_common
+from validators.rules.distributed import _most_common_value
 from validators.rules.gpu_speed import PCIE_LANE_BYTES_PER_S
 
 TWO = run_of("distributed.nproc_per_node=2")
@@ -85,7 +85,7 @@ def test_gpus_that_cannot_reach_each_other_warn():
     ("output", "usual"), [({0: "a", 1: "b", 2: "b"}, "b"), ({0: "a", 1: "a", 2: "b"}, "a")]
 )
 def test_most_ranks_are_right(output, usual):
-    assert _most_common(output) == usual
+    assert _most_common_value(output) == usual
 
 
 @pytest.mark.parametrize(

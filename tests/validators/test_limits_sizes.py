@@ -16,8 +16,8 @@ from tests.validators.judging import (
     with_facts,
     with_part,
 )
-from validators.planning import assumptions_of
-from validators.rules.model import _heads, _most_shrunk, _vocabulary
+from validators.planning import plan_assumptions
+from validators.rules.model import _head_violations, _most_reduced_key, _vocabulary_violations
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.5, 0), (0.499, 1), (1.5, 0), (1.501, 1)])
@@ -46,7 +46,7 @@ def test_growth_of_a_hundredth_in_fifty_steps(growth, count):
 def test_the_key_that_took_most_is_named(sizes, key):
     names = ("hidden_size", "num_hidden_layers", "intermediate_size")
     small = shape_with(**dict(zip(names, sizes, strict=True)))
-    assert _most_shrunk(small, shape_with()) == f"model.{key}"
+    assert _most_reduced_key(small, shape_with()) == f"model.{key}"
 
 
 def shape_with(**changes: Any) -> ModelShape:
@@ -68,8 +68,8 @@ def shape_with(**changes: Any) -> ModelShape:
 )
 def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden, on_gpu, output):
     size = {"hidden_size": hidden, "num_attention_heads": 1}
-    assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == output
-    assert len(list(_heads(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
+    assert len(list(_head_violations(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == output
+    assert len(list(_head_violations(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_the_model_has_a_row_for_each_token_of_the_text(
     weights = ("model.type=hf", f"model.config={tmp_path}", f"model.pretrained_checkpoint={tmp_path}")
     keys = weights if of_weights else ("model.vocab_size=4096",)
     tokenizer = TokenizerSize(num_tokens, "a tokenizer", num_inert=num_inert)
-    output = list(_vocabulary(run_of(*keys), tokenizer))
+    output = list(_vocabulary_violations(run_of(*keys), tokenizer))
     assert [one.path for one in output] == [path] * bool(path)
     assert all(one.hint.startswith(hint) for one in output)
     with_own_tokenizer = run_of(*keys, f"tokenizer.path={tmp_path}", "tokenizer.name=null")
-    output = list(_vocabulary(with_own_tokenizer, tokenizer))
+    output = list(_vocabulary_violations(with_own_tokenizer, tokenizer))
     assert any(f"copy the tokenizer of {tmp_path} again" in one.hint for one in output) == (num_inert == 95)
 
 
@@ -107,7 +107,7 @@ def test_a_tokenizer_whose_file_is_damaged_is_named_at_its_key(tmp_path):
 
 def other_memory(is_on: bool, *overrides: str) -> float:
     run = run_of(f"trainer.gradient_checkpointing={str(not is_on).lower()}", *overrides)
-    return build_plan(run.config, assumptions_of(run)).memory_mib.value
+    return build_plan(run.config, plan_assumptions(run)).memory_mib.value
 
 
 @pytest.mark.parametrize(("step", "count"), [(0.0, 0), (1.0, 1)])
@@ -129,7 +129,7 @@ def test_checkpointing_that_would_make_it_fit(more, count):
 def device_filled_by(*overrides: str, profile: str) -> float:
     """MiB of a device of which the run needs exactly 90 %."""
     run = run_of(*overrides, profile=profile)
-    needed = build_plan(run.config, assumptions_of(run)).memory_mib.value
+    needed = build_plan(run.config, plan_assumptions(run)).memory_mib.value
     near = needed / 0.9
     return next(size for size in (near, nextafter(near, 0), nextafter(near, inf)) if 0.9 * size == needed)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.validators.judging import FACTS
 from validators.finding import Severity, Status
-from validators.numerics_faults import count_killed
+from validators.numerics_faults import count_detected_faults
 
 FIRST = "facts.numerics.paths.0"
 PROBES = f"{FIRST}.probes"
@@ -220,7 +220,7 @@ def test_wrong_arithmetic_has_no_waiver(judge_situation):
 
 
 def test_killed_faults_are_counted():
-    assert count_killed(FACTS.numerics) == (6, 6)
+    assert count_detected_faults(FACTS.numerics) == (6, 6)
 
 
 def test_numbers_are_judged_on_a_cpu_where_they_were_probed(judge_situation):

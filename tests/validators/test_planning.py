@@ -6,7 +6,7 @@ import pytest
 
 from profiles.registry import Requirements, resolve_run
 from tests.validators.judging import FACTS
-from validators.planning import assumptions_of
+from validators.planning import plan_assumptions
 
 
 def run_with(**requires):
@@ -26,7 +26,7 @@ def run_with(**requires):
     ],
 )
 def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
-    assumptions = assumptions_of(run_with(**requires))
+    assumptions = plan_assumptions(run_with(**requires))
     assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)
     assert assumptions.mfu == 0.42
 
@@ -49,20 +49,20 @@ RECIPE = "datacollator.mlm_probability 0.3, not 0.2; optimizer.name muon, not ad
 )
 def test_keys_that_the_profile_was_not_measured_with_are_named(override, output):
     caveat = f" (h200-prod was measured with {output}: this speed is an estimate)" if output else ""
-    assert assumptions_of(resolve_run("h200-prod", [], [override])).source.endswith(f"peak 46%{caveat}")
+    assert plan_assumptions(resolve_run("h200-prod", [], [override])).source.endswith(f"peak 46%{caveat}")
 
 
 @pytest.mark.parametrize("name", ["h100-prod", "h200-prod", "a100-prod", "8xh200-prod", "gpu"])
 def test_a_profile_has_the_speed_that_it_states(name):
-    assert assumptions_of(resolve_run(name)).source.endswith("%")
+    assert plan_assumptions(resolve_run(name)).source.endswith("%")
 
 
 def test_an_estimate_is_stated_for_kernels_and_devices():
-    source = assumptions_of(resolve_run("a100-prod", [], ["distributed.nproc_per_node=2"])).source
+    source = plan_assumptions(resolve_run("a100-prod", [], ["distributed.nproc_per_node=2"])).source
     assert source.endswith("(a100-prod states this MFU for distributed.nproc_per_node 1, not 2)")
-    assert "states" not in assumptions_of(resolve_run("a100-prod", [], ["model.hidden_size=512"])).source
+    assert "states" not in plan_assumptions(resolve_run("a100-prod", [], ["model.hidden_size=512"])).source
     hf = ["model.type=hf", "model.pretrained_checkpoint=models/llama", "task=causal"]
-    assert assumptions_of(resolve_run("cpu", [], hf)).source.endswith("%")
+    assert plan_assumptions(resolve_run("cpu", [], hf)).source.endswith("%")
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_what_names_no_gpu_is_planned_for_the_one_that_is_there(requires, found,
     name, memory = found or ("", 0)
     assert FACTS.gpus is not None
     gpus = [replace(FACTS.gpus[0], name=name, memory_total_mib=memory)] if found else []
-    assumptions = assumptions_of(run, gpus)
+    assumptions = plan_assumptions(run, gpus)
     assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)

@@ -13,7 +13,7 @@ from validators.facts import Facts
 from validators.facts_rehearsal import AnswerFacts
 from validators.finding import Severity
 from validators.planning import plan_run
-from validators.rehearsal_parts import measurement
+from validators.rehearsal_parts import rehearsal_measurements
 from validators.rule import RULES, CannotTellError
 
 FOUND = FACTS.rehearsal
@@ -167,14 +167,14 @@ def test_retries_and_shrinking_memory():
 
 
 def test_the_plan_takes_what_was_measured():
-    plan = plan_run(RUN, measurement(FACTS))
+    plan = plan_run(RUN, rehearsal_measurements(FACTS))
     assert plan.step_time_s.value == FOUND.speed.step_time_s
     assert plan.memory_mib.value == FOUND.memory.peak_reserved_mib + FOUND.memory.context_mib
     assert "a rehearsal on NVIDIA A100" in plan.eta_s.reason
-    assert measurement(Facts()) is None
-    assert measurement(replace(FACTS, rehearsal=replace(FOUND, speed=None, memory=None))) is None
-    assert measurement(without("memory")).memory_mib is None
-    assert measurement(without("speed")).step_time_s is None
+    assert rehearsal_measurements(Facts()) is None
+    assert rehearsal_measurements(replace(FACTS, rehearsal=replace(FOUND, speed=None, memory=None))) is None
+    assert rehearsal_measurements(without("memory")).memory_mib is None
+    assert rehearsal_measurements(without("speed")).step_time_s is None
 
 
 def test_master_weights_are_fp32():

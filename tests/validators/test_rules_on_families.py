@@ -8,7 +8,7 @@ import pytest
 from neobert.tasks.specs import SPECS
 from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, run_of
-from validators.core import _outcome as outcome_of
+from validators.core import _evaluate_rule as outcome_of
 from validators.planning import plan_run
 from validators.rule import RULES
 

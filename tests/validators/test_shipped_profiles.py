@@ -4,7 +4,7 @@ import pytest
 
 from profiles.registry import list_profiles, load_profile, resolve_run
 from validators.core import judge
-from validators.finding import Status, verdict_of
+from validators.finding import Status, compute_verdict
 from validators.planning import plan_run
 
 
@@ -26,4 +26,4 @@ def test_shipped_profile_lints_clean(name):
     findings, checks = judge(run, plan_run(run))
     assert findings == []
     assert {check.status for check in checks} <= {Status.PASS, Status.SKIP}
-    assert verdict_of(findings, checks, strict=True).name == "pass"
+    assert compute_verdict(findings, checks, strict=True).name == "pass"

@@ -26,7 +26,7 @@ from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rehearsal_parts import require_measured, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BLOCKS_PATH = "model.kernel_backend"
 
 
-def _device(run: ResolvedRun) -> str:
+def _device_type(run: ResolvedRun) -> str:
     return run.device or "cpu"
 
 
@@ -77,7 +77,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         message = "packed microbatches come with an attention mask, so documents attend to their neighbours"
         yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
     _, named = requested_kernels(run.config)
-    environment = environment_of(run.config, _device(run))._replace(head_size=None)
+    environment = environment_of(run.config, _device_type(run))._replace(head_size=None)
     # Kernels that one value selects share device and type, so the message can name that value.
     kernels = [
         replace(kernel, name=named)
@@ -127,7 +127,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     is_packed, (_, named) = run.config.datacollator.pack_sequences, requested_kernels(run.config)
     is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
-    if _device(run) == "cuda" and is_packed and is_loop:
+    if _device_type(run) == "cuda" and is_packed and is_loop:
         family = family_of(run.config)
         cause = f": {family.attention_reason}" if family.attention_key != family.kernel_key else ""
         message = f"{named} runs packed documents one call at a time, without flash attention{cause}"
@@ -135,7 +135,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(family.attention_key, message, family.attention_hint, severity)
 
 
-def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
+def _reason_kernel_runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
     _, named = requested_kernels(run.config)
     runs_anywhere = any(not (kernel.needs_cuda or kernel.needs_cpu) for kernel in attention_named(named))
     return f"{named} runs on every device" if runs_anywhere else ""
@@ -147,7 +147,7 @@ def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.GPU,
     needs=("gpus", "software"),
-    inapplicable=_runs_anywhere,
+    inapplicable=_reason_kernel_runs_anywhere,
 )
 def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An attention kernel that is not installed or not supported on these GPUs.
@@ -175,7 +175,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     named_blocks, named = requested_kernels(run.config)
     blocks = BLOCKS.get(named_blocks)
     if blocks is not None and blocks.replaces_blocks:
-        obstacle = blocks.obstacle(installed_environment(run, facts), is_missing(facts))
+        obstacle = blocks.obstacle(kernel_environment(run, facts), missing_package_test(facts))
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
     features = plan.shape.attention.features
@@ -187,39 +187,39 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         helps = named != "auto" and any(
             attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto", features)
         )
-        hint = obstacles[-1].hint if helps else _way_without_auto(run, facts, kernels[-1])
+        hint = obstacles[-1].hint if helps else _hint_without_auto(run, facts, kernels[-1])
         yield Violation(family_of(run.config).kernel_key, messages, hint)
 
 
-def _way_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
+def _hint_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
     """Return the hint for a kernel that cannot run where the kernels of `auto` cannot either."""
     if recipe_of(run.config).is_fp32:
         return "set trainer.mixed_precision to bf16"
-    return installation(kernel, facts) or "use a GPU with compute capability 8.0 or later"
+    return install_command(kernel, facts) or "use a GPU with compute capability 8.0 or later"
 
 
-def installed_environment(run: ResolvedRun, facts: Facts) -> Environment:
+def kernel_environment(run: ResolvedRun, facts: Facts) -> Environment:
     """Return the environment for kernel selection, with the GPUs that the facts list."""
     gpus = facts.gpus or ()
     known = tuple(Gpu(f"GPU {gpu.index} ({gpu.name})", gpu.compute_capability) for gpu in gpus)
     return environment_of(run.config, "cuda", known)
 
 
-def is_missing(facts: Facts) -> Callable[[Package], bool]:
+def missing_package_test(facts: Facts) -> Callable[[Package], bool]:
     """Return a predicate that is True for packages that the facts do not list as installed."""
     packages = facts.software.packages if facts.software else {}
     installed = {name.lower().replace("_", "-") for name in packages}
     return lambda package: package.name not in installed
 
 
-def installation(kernel: Kernel, facts: Facts) -> str:
+def install_command(kernel: Kernel, facts: Facts) -> str:
     """Return the command that installs the first missing package of a kernel; empty if none is missing."""
-    return next(map(install_line, filter(is_missing(facts), kernel.packages)), "")
+    return next(map(install_line, filter(missing_package_test(facts), kernel.packages)), "")
 
 
 def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> Obstacle | None:
     """Return the obstacle that prevents an attention kernel from running on this machine, or None."""
-    return kernel.obstacle(installed_environment(run, facts), is_missing(facts))
+    return kernel.obstacle(kernel_environment(run, facts), missing_package_test(facts))
 
 
 @rehearsal_rule("ATT002", "other-attention-ran", severity=Severity.FAIL)
@@ -244,17 +244,17 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     model.attn_backend: auto; `neobert-launch rule ATT001` lists what each kernel needs
     ```
     """
-    dispatch = measured(rehearsal_of(facts).attention, facts, "the attention kernel")
+    dispatch = require_measured(require_rehearsal(facts).attention, facts, "the attention kernel")
     family = family_of(run.config)
     if not any(dispatch.ran):
         raise CannotTellError("no block reported the attention kernel that it ran")
-    for kernel, blocks in _others(dispatch).items():
-        message = f"{dispatch.resolved} was resolved, but {_blocks(blocks)} ran {kernel}"
+    for kernel, blocks in _blocks_by_unexpected_kernel(dispatch).items():
+        message = f"{dispatch.resolved} was resolved, but {_format_blocks(blocks)} ran {kernel}"
         hint = family.kernel_hint or "set model.attn_backend to auto; see neobert-launch rule ATT001"
         yield Violation(family.kernel_key, message, hint)
     silent = [number for number, kernel in enumerate(dispatch.ran) if not kernel]
     if silent and not run.config.trainer.torch_compile:
-        raise CannotTellError(f"{_blocks(silent)} did not report the attention kernel")
+        raise CannotTellError(f"{_format_blocks(silent)} did not report the attention kernel")
     _, requested = requested_kernels(run.config)
     expected = [kernel.name for kernel in attention_named(requested)]
     is_own = plan.kernels.value in OWN_KERNELS
@@ -265,7 +265,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         )
 
 
-def _others(dispatch: DispatchFacts) -> dict[str, list[int]]:
+def _blocks_by_unexpected_kernel(dispatch: DispatchFacts) -> dict[str, list[int]]:
     """Return the block numbers by kernel, for kernels other than the resolved one."""
     blocks: dict[str, list[int]] = {}
     for number, kernel in enumerate(dispatch.ran):
@@ -274,5 +274,5 @@ def _others(dispatch: DispatchFacts) -> dict[str, list[int]]:
     return blocks
 
 
-def _blocks(numbers: list[int]) -> str:
+def _format_blocks(numbers: list[int]) -> str:
     return f"block{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

@@ -22,15 +22,15 @@ from validators.rule import Violations, rule
 from validators.rules.attention import (
     BLOCKS_PATH,
     attention_obstacle,
-    installation,
-    installed_environment,
-    is_missing,
+    install_command,
+    kernel_environment,
+    missing_package_test,
 )
 
 COMPILE = "trainer.torch_compile"
 
 
-def _device(run: ResolvedRun) -> str:
+def _device_type(run: ResolvedRun) -> str:
     """Return `cpu` if the profile requires a CPU, otherwise `cuda`, also for a run without a profile."""
     return "cpu" if run.device == "cpu" else "cuda"
 
@@ -76,7 +76,7 @@ def unsupported_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     named, _ = requested_kernels(run.config)
     if named in OWN_KERNELS:
-        obstacle = block_obstacle(BLOCKS[named], run.config, environment_of(run.config, _device(run)))
+        obstacle = block_obstacle(BLOCKS[named], run.config, environment_of(run.config, _device_type(run)))
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
 
@@ -115,7 +115,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       torch_compile: true
     ```
     """
-    config, environment = run.config, environment_of(run.config, _device(run))
+    config, environment = run.config, environment_of(run.config, _device_type(run))
     kernels = attention_named(requested_kernels(config)[1], environment.features)
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
@@ -176,7 +176,9 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _block_obstacle(run: ResolvedRun, facts: Facts, name: str) -> Obstacle | None:
     """Return the obstacle that prevents block kernels from running on this machine, or None."""
-    return block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts), is_missing(facts))
+    return block_obstacle(
+        BLOCKS[name], run.config, kernel_environment(run, facts), missing_package_test(facts)
+    )
 
 
 def _lacks_packages_only(facts: Facts, kernel: Kernel, without_packages: Obstacle | None) -> bool:
@@ -189,11 +191,11 @@ def _slower_blocks(run: ResolvedRun, facts: Facts, usable: list[str]) -> Violati
         obstacle = _block_obstacle(run, facts, name)
         if obstacle is None:
             return
-        elsewhere = block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts))
+        elsewhere = block_obstacle(BLOCKS[name], run.config, kernel_environment(run, facts))
         if _lacks_packages_only(facts, BLOCKS[name], elsewhere):
             taken = usable[0] if usable else "torch"
             message = f"auto will run {taken}: {obstacle.message}"
-            yield Violation(BLOCKS_PATH, message, installation(BLOCKS[name], facts))
+            yield Violation(BLOCKS_PATH, message, install_command(BLOCKS[name], facts))
             return
 
 
@@ -201,21 +203,21 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     length = plan.max_length.value
     best, other, *_ = block_attention(length)
     obstacle = attention_obstacle(run, facts, best)
-    elsewhere = best.obstacle(installed_environment(run, facts))
+    elsewhere = best.obstacle(kernel_environment(run, facts))
     if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
         message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
-        yield Violation(family_of(run.config).kernel_key, message, installation(best, facts))
+        yield Violation(family_of(run.config).kernel_key, message, install_command(best, facts))
 
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
     messages, hint = [], ""
-    for kernel in attention_named("auto", installed_environment(run, facts).features):
+    for kernel in attention_named("auto", kernel_environment(run, facts).features):
         obstacle = attention_obstacle(run, facts, kernel)
         if obstacle is not None:
             messages.append(obstacle.message)
-            elsewhere = kernel.obstacle(installed_environment(run, facts))
+            elsewhere = kernel.obstacle(kernel_environment(run, facts))
             if _lacks_packages_only(facts, kernel, elsewhere):
-                hint = installation(kernel, facts)
+                hint = install_command(kernel, facts)
             continue
         if kernel.packages[0] in WITH_TORCH and hint:
             yield Violation(

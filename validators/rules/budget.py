@@ -12,9 +12,9 @@ from neobert.plan.pace import evaluation_s, evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import limiting_key, remaining_of, subject_of
+from validators.remaining import limiting_key, remaining_in_launch, sentence_subject
 from validators.rule import Violations, rule
-from validators.tasks import of_text
+from validators.tasks import predicts_text_tokens
 
 COMPUTE_OPTIMAL_TOKENS = 20
 MIN_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
@@ -22,7 +22,7 @@ FEWEST_TARGETS = 1000
 """The loss of single tokens has a standard deviation of about 2.5 nats: the error of 1,000 is 0.08."""
 
 
-@rule("BUD001", "budget-out-of-band", tasks=of_text, severity=Severity.FAIL, level=Level.STATIC)
+@rule("BUD001", "budget-out-of-band", tasks=predicts_text_tokens, severity=Severity.FAIL, level=Level.STATIC)
 def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that exceeds its time limit, or trains on too few tokens for its size.
 
@@ -54,12 +54,12 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
     """
     limit = run.config.guard.walltime_limit_hours
-    left = remaining_of(run, plan, facts)
+    left = remaining_in_launch(run, plan, facts)
     hours = left.eta_s.value / 3600
     if limit is not None and hours > limit:
         yield Violation(
             limiting_key(run, plan),
-            f"{subject_of(left)} takes {hours:,.1f} hours ({left.eta_s.reason}), but "
+            f"{sentence_subject(left)} takes {hours:,.1f} hours ({left.eta_s.reason}), but "
             f"guard.walltime_limit_hours is {limit:g}",
             _fitting_values(plan, hours, limit),
         )
@@ -153,7 +153,7 @@ MAX_TIME, ALL_TIME = 0.2, 1.0
     severity=Severity.FAIL,
     level=Level.STATIC,
     production_only=True,
-    tasks=of_text,
+    tasks=predicts_text_tokens,
 )
 def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An evaluation that takes too much of the run's time, or is too small to be meaningful.
@@ -195,10 +195,10 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
             f"an evaluation of about {targets:,.0f} targets is mostly noise (at least {FEWEST_TARGETS:,})"
         )
         yield Violation(_size_key(run.config), message, "evaluate about 1,000 documents", Severity.WARN)
-    yield from _of_the_time(run, plan, tokens)
+    yield from _evaluation_time_violations(run, plan, tokens)
 
 
-def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
+def _evaluation_time_violations(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
     takes_s = evaluation_s(run.config, tokens, plan.tokens_per_second.value)
     max_steps = plan.max_steps.value
     steps = min(run.config.trainer.eval_steps or max_steps, max_steps)

@@ -13,7 +13,7 @@ from neobert.tasks.specs import known_metrics
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import cut_short, measured, rehearsal_of
+from validators.rehearsal_parts import early_end_reason, require_measured, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
@@ -72,7 +72,7 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     else:
         return
     steps = min(_steps_at_risk(run, plan), max_steps // 2)
-    hint = _save_every(steps) if max_steps > 1 else "raise trainer.max_steps above 1"
+    hint = _save_steps_hint(steps) if max_steps > 1 else "raise trainer.max_steps above 1"
     yield Violation(SAVE_STEPS, message, hint)
 
 
@@ -112,11 +112,13 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             SAVE_STEPS,
             f"a crash can lose {at_risk.value:,.1f} minutes ({at_risk.reason}); guard.max_lost_minutes is "
             f"{limit:g}",
-            _save_every(steps) if steps else "make steps faster: one step exceeds guard.max_lost_minutes",
+            _save_steps_hint(steps)
+            if steps
+            else "make steps faster: one step exceeds guard.max_lost_minutes",
         )
 
 
-def _save_every(steps: int) -> str:
+def _save_steps_hint(steps: int) -> str:
     """Return the hint for save_steps, with the lower bound, because 0 disables saving."""
     return f"set {SAVE_STEPS} to {steps} or less, but above 0" if steps > 1 else f"set {SAVE_STEPS} to 1"
 
@@ -294,11 +296,11 @@ def kept_steps_never_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     )
 
 
-def _trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
-    resumes = rehearsal_of(facts).resumes
+def _require_resume_trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
+    resumes = require_rehearsal(facts).resumes
     if len(resumes) < TRIALS:
         message = f"the run was resumed {counted(len(resumes), 'time')} ({TRIALS} needed)"
-        raise CannotTellError(cut_short(facts) or message)
+        raise CannotTellError(early_end_reason(facts) or message)
     return resumes
 
 
@@ -324,7 +326,7 @@ def _checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) -
     save every tensor of the state, under its name and in its precision
     ```
     """
-    for trial in _trials(facts):
+    for trial in _require_resume_trials(facts):
         if trial.altered_tensors:
             names = ", ".join(trial.altered_tensors)
             yield Violation(
@@ -361,13 +363,15 @@ def _resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     save the data cursor, the scheduler and the generators of every rank in the checkpoint
     ```
     """
-    rehearsal = rehearsal_of(facts)
-    for number, trial in enumerate(_trials(facts)):
-        for fault in _faults(rehearsal, trial, is_first=number == 0):
+    rehearsal = require_rehearsal(facts)
+    for number, trial in enumerate(_require_resume_trials(facts)):
+        for fault in _resume_trial_faults(rehearsal, trial, is_first=number == 0):
             yield Violation(PATH, f"resumed at step {trial.start}: {fault}", HINT)
 
 
-def _faults(rehearsal: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -> Iterator[str]:
+def _resume_trial_faults(
+    rehearsal: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool
+) -> Iterator[str]:
     if trial.start != trial.expected_start:
         yield f"the newest checkpoint is at step {trial.expected_start}"
         return
@@ -410,7 +414,7 @@ def _saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       save_steps: 500
     ```
     """
-    save_s = measured(rehearsal_of(facts).save_s, facts, "the time of a save")
+    save_s = require_measured(require_rehearsal(facts).save_s, facts, "the time of a save")
     steps, step_time_s = plan.save_interval_steps.value, plan.step_time_s.value
     if plan.num_saves.value == 1 or save_s <= steps * step_time_s:
         return

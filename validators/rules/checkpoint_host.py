@@ -10,8 +10,8 @@ from neobert.runfiles.run_dir import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
-from validators.rules.checkpoint_resume import start_from
+from validators.rule import Violations, require_group, rule
+from validators.rules.checkpoint_resume import hint_to_start_from
 
 if TYPE_CHECKING:
     from validators.facts_host import DiskFacts
@@ -52,10 +52,10 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     a trainer.output_dir with 20,237 MiB, or a lower trainer.save_total_limit
     ```
     """
-    disk = needed(facts.disk)
+    disk = require_group(facts.disk)
     if facts.output and facts.output.obstacle:  # CKP008 reports it, and the space is that of no disk
         return
-    tree, held_mib = plan.checkpoint_tree_mib, _held_mib(run, plan, facts)
+    tree, held_mib = plan.checkpoint_tree_mib, _existing_checkpoints_mib(run, plan, facts)
     if disk.free_mib < tree.value - held_mib:
         held = f" ({held_mib:,.0f} MiB of that in existing checkpoints)" if held_mib else ""
         yield Violation(
@@ -86,7 +86,7 @@ def _refused_reservation(run: ResolvedRun, plan: Plan, disk: DiskFacts) -> Viola
         yield Violation(path, f"{message} ({disk.reservation_error})", UNCHECKED_HINT, Severity.WARN)
 
 
-def _held_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
+def _existing_checkpoints_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
     """Return the MiB of a resumed run's checkpoints, which are deleted as new checkpoints are saved."""
     output = facts.output
     if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
@@ -125,7 +125,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       output_dir: /scratch/run
     ```
     """
-    disk = needed(facts.disk)
+    disk = require_group(facts.disk)
     operations = (
         ("written to", disk.is_writable),
         ("renamed in", disk.rename_works),
@@ -196,7 +196,7 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       output_dir: runs/second
     ```
     """
-    output, trainer = needed(facts.output), run.config.trainer
+    output, trainer = require_group(facts.output), run.config.trainer
     path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
     starts_elsewhere = facts.resume and facts.resume.is_elsewhere and not facts.resume.is_continued
     resumes_it = trainer.resume_from_checkpoint != NEVER and not starts_elsewhere
@@ -210,7 +210,7 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         return
     elif not is_run and output.foreign_checkpoint:
         message = f"{output.path} holds {FOREIGN_TREE} of another trainer, which cannot be resumed"
-        hint = f"set {path} to a new folder, and {start_from(output.foreign_checkpoint)}"
+        hint = f"set {path} to a new folder, and {hint_to_start_from(output.foreign_checkpoint)}"
         yield Violation(path, message, hint)
     elif not is_run:
         message = f"{output.path} holds files that do not belong to a run"

@@ -16,7 +16,7 @@ from neobert.runfiles.run_dir import AUTO, NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, require_group, rule
 
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
@@ -71,7 +71,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     neobert-launch train --resume auto
     ```
     """
-    resume = needed(facts.resume)
+    resume = require_group(facts.resume)
     data = facts.data
     if data is not None and data.weights_damage:
         message = f"{data.weights}: {data.weights_damage}"
@@ -112,14 +112,14 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
         )
 
 
-def keys_of(differences: Sequence[str]) -> list[str]:
+def keys_in_differences(differences: Sequence[str]) -> list[str]:
     """Return the keys of differences between a checkpoint and a run."""
     return [each.partition(":")[0] for each in differences]
 
 
 def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) -> str:
     """Return the first differing key, one that the user set before one of the profile; else `otherwise`."""
-    keys = [key.partition(" x ")[0] for key in keys_of(differences)]
+    keys = [key.partition(" x ")[0] for key in keys_in_differences(differences)]
     own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
     return next(own, next(iter(keys), otherwise))
 
@@ -139,13 +139,13 @@ def _hint_different(resume: ResumeFacts) -> str:
     Starting from the weights alone is possible with another optimizer, but not with another model. A key that
     was removed cannot be restored.
     """
-    keys = keys_of(resume.structural_differences)
+    keys = keys_in_differences(resume.structural_differences)
     restored = way_out(keys) or f"restore {listed(keys)}"
     if not resume.is_continued:
         return f"{restored}, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):
         return restored
-    return f"{restored}, or remove {CONTINUE}, and {start_from(resume.target)}"
+    return f"{restored}, or remove {CONTINUE}, and {hint_to_start_from(resume.target)}"
 
 
 def _hint_past_the_end(resume: ResumeFacts) -> str:
@@ -166,7 +166,7 @@ def _hint_past_the_end(resume: ResumeFacts) -> str:
 def _resume_hint(resume: ResumeFacts) -> str:
     """Return the hint for a missing or damaged checkpoint, with a usable checkpoint if there is one."""
     if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
-        return f"set {RESUME} to never, and {start_from(resume.target)}"
+        return f"set {RESUME} to never, and {hint_to_start_from(resume.target)}"
     if resume.way_out:
         return resume.way_out
     if resume.is_continued:
@@ -184,7 +184,7 @@ def _resume_hint(resume: ResumeFacts) -> str:
     )
 
 
-def start_from(checkpoint: str) -> str:
+def hint_to_start_from(checkpoint: str) -> str:
     """Return the hint to start a new run from the weights of a checkpoint."""
     return f"set model.pretrained_checkpoint to {checkpoint} to start from its weights"
 
@@ -212,13 +212,13 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
       output_dir: runs/second   # the new settings from the first step
     ```
     """
-    resume = needed(facts.resume)
+    resume = require_group(facts.resume)
     if resume.numeric_differences and not resume.structural_differences:  # else CKP007 refuses the run
         yield Violation(
             differing_key(run, resume.numeric_differences, RESUME),
             f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",
-            f"restore {listed(keys_of(resume.numeric_differences))}, or set another trainer.output_dir for a "
-            "new run",
+            f"restore {listed(keys_in_differences(resume.numeric_differences))}, or set another "
+            "trainer.output_dir for a new run",
         )
 
 
@@ -253,7 +253,7 @@ def resumed_on_other_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
       continue_from: runs/first/checkpoints/800   # the new text, from its first document
     ```
     """
-    resume, prepared = needed(facts.resume), needed(facts.inspection).prepared
+    resume, prepared = require_group(facts.resume), require_group(facts.inspection).prepared
     if prepared is None or not resume.is_verified or resume.is_continued:
         return
     saved = {"dataset": resume.data_fingerprint, "tokenizer": resume.tokenizer_digest}
@@ -298,7 +298,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
       continue_from: runs/first/checkpoints/800
     ```
     """
-    resume = needed(facts.resume)
+    resume = require_group(facts.resume)
     if not (resume.is_continued and resume.is_verified):
         return
     if (
@@ -311,7 +311,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
             hint = f"set {CONTINUE} to a checkpoint of these steps (see trainer.save_keep_every)"
         else:
             message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
-            hint = f"remove {CONTINUE}, and {start_from(resume.target)}"
+            hint = f"remove {CONTINUE}, and {hint_to_start_from(resume.target)}"
         yield Violation(CONTINUE, message, hint)
     if run.config.trainer.max_epochs is not None:
         message = "trainer.max_epochs counts the steps before the checkpoint too, which read other text"

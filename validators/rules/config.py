@@ -16,7 +16,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import own_part_of
+from validators.remaining import remaining_in_run
 from validators.rule import RaisedBy, Violations, rule
 
 loader_rule = partial(
@@ -24,7 +24,7 @@ loader_rule = partial(
 )
 
 
-class Limit(NamedTuple):
+class DurationLimit(NamedTuple):
     """Longest duration of a run with a kind of profile, and the kinds of profiles for longer runs."""
 
     time: int
@@ -34,8 +34,8 @@ class Limit(NamedTuple):
 
 
 LIMITS = {
-    "smoke": Limit(15, "minutes", 60, "a development profile (cpu, gpu) or a production profile"),
-    "development": Limit(24, "hours", 3600, "a production profile"),
+    "smoke": DurationLimit(15, "minutes", 60, "a development profile (cpu, gpu) or a production profile"),
+    "development": DurationLimit(24, "hours", 3600, "a production profile"),
 }
 VARIABLES = "variables"
 
@@ -83,7 +83,7 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a base for other profiles and cannot be run",
             f"set profile to one that extends {name}",
         )
-    limit, time_s = LIMITS.get(kind), own_part_of(run, plan, facts).eta_s.value
+    limit, time_s = LIMITS.get(kind), remaining_in_run(run, plan, facts).eta_s.value
     if limit is not None and time_s > limit.time * limit.unit_s:
         times = f"{time_s / limit.unit_s:.0f} {limit.unit} (limit {limit.time})"
         yield Violation(

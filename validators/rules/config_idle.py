@@ -22,7 +22,7 @@ from profiles.registry import ResolvedRun
 from validators import cuda_graphs
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import cut_short, rehearsal_of
+from validators.rehearsal_parts import early_end_reason, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     unread = spec_of(run.config).unread
-    for path, reason, fix in _ineffective(run.config):
+    for path, reason, fix in _ineffective_keys(run.config):
         if path not in unread and not _is_from_shipped_profile(run, path):
             yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
     for path, reason in unread.items():
@@ -83,13 +83,13 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if is_set and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
-    yield from _of_other_optimizers(run)
+    yield from _keys_of_other_optimizers(run)
     yield from _not_enabled(run)
     yield from _unmatched_filters(run.config, plan)
-    yield from _dense_rows(run.config, plan)
+    yield from _unused_block_selection(run.config, plan)
 
 
-def _of_other_optimizers(run: ResolvedRun) -> Violations:
+def _keys_of_other_optimizers(run: ResolvedRun) -> Violations:
     name = run.config.optimizer.name
     paths = [key for key in all_keys() if key.startswith("optimizer.")]
     given = [path for path in paths if run.origin(path).kind in DECLARED]
@@ -126,7 +126,7 @@ def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
             yield Violation(path, message, f"set {path} to [{', '.join(matched)}]")
 
 
-def _dense_rows(config: RunConfig, plan: Plan) -> Violations:
+def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
     """Yield native sparse attention that selects nothing; the profile that a run shortens sets its blocks."""
     selected, longest = plan.shape.attention.selected, longest_row(config)
     if selected is not None and longest <= (reach := selected.counts * selected.size):
@@ -141,7 +141,7 @@ def _is_from_shipped_profile(run: ResolvedRun, path: str) -> bool:
     return not own and (origin.kind == "run" or (origin.kind == "profile" and is_shipped(origin.file)))
 
 
-def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _ineffective_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     """Yield (key, reason why the key has no effect, edit that enables the key)."""
     collator, dataset, trainer = config.datacollator, config.dataset, config.trainer
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
@@ -153,7 +153,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.batch_size_warmup_steps and trainer.gradient_accumulation_steps == 1:
         path = "trainer.batch_size_warmup_steps"
         yield path, "a step has one microbatch", "raise trainer.gradient_accumulation_steps"
-    yield from _of_pieces(config)
+    yield from _ineffective_length_warmup_keys(config)
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "trainer.gradient_checkpointing is false", "set trainer.gradient_checkpointing to true"
@@ -164,11 +164,11 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         path = "distributed.reshard_after_forward"
         reason = f"distributed.mode {config.distributed.mode} shards nothing"
         yield path, reason, "set distributed.mode to fsdp2"
-    obstacles = cuda_graphs.obstacles(config) if trainer.cuda_graphs else ()
+    obstacles = cuda_graphs.cuda_graph_obstacles(config) if trainer.cuda_graphs else ()
     yield from (("trainer.cuda_graphs", *obstacle) for obstacle in obstacles)
-    yield from _of_low_precision(config)
-    yield from _of_percentages(config)
-    yield from _of_no_adapter(config)
+    yield from _ineffective_low_precision_keys(config)
+    yield from _ineffective_step_keys(config)
+    yield from _ineffective_adapter_keys(config)
     if dataset.revision is not None and not is_on_hub(dataset):
         yield "dataset.revision", "dataset.name is not a Hub dataset", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
@@ -176,7 +176,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"
 
 
-def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     trainer, longest = config.trainer, longest_row(config)
     steps = pieces.piece_steps(trainer, trainer.max_steps)
     length = trainer.sequence_length_warmup_length
@@ -193,7 +193,7 @@ def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, reason, f"lower {pieces.LENGTH} below {longest:,}"
 
 
-def _of_low_precision(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _ineffective_low_precision_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     for conversion in conversions_of(config):
         for name, reader in conversion.unread():
             reason = f"{conversion.name} does not read {name}"
@@ -204,7 +204,7 @@ def _of_low_precision(config: RunConfig) -> Iterator[tuple[str, str, str]]:
                 yield conversion.key(SCALES), f"{gathers} is false", f"set {gathers} to true"
 
 
-def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _ineffective_step_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     for name in ("warmup", "decay"):
         percent, steps = (getattr(config.scheduler, f"{name}_{unit}") for unit in ("percent", "steps"))
         if percent is not None and steps:
@@ -212,7 +212,7 @@ def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:
             yield path, reason, f"set scheduler.{name}_percent to null"
 
 
-def _of_no_adapter(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _ineffective_adapter_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     for name in ("r", "alpha", "dropout", "target_modules"):
         is_set = getattr(config.adapter, name) != getattr(DEFAULTS.adapter, name)
         if config.adapter.type is None and is_set:
@@ -245,25 +245,25 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       muon_momentum: 0.9
     ```
     """
-    rehearsal = rehearsal_of(facts)
-    if reason := cut_short(facts):
+    rehearsal = require_rehearsal(facts)
+    if reason := early_end_reason(facts):
         raise CannotTellError(f"{reason}, so not all of the program ran")
-    for key in _unread(run, rehearsal):
+    for key in _unread_keys(run, rehearsal):
         message = f"{key} is set, but nothing in the program reads it"
         yield Violation(key, message, f"remove {key}, or set the key that enables it")
 
 
 @cache
-def _defaults() -> dict[str, Any]:
+def _default_values() -> dict[str, Any]:
     return flatten(to_dict(DEFAULTS))
 
 
-def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
+def _unread_keys(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
     known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | READ_BEFORE
     known |= keys_affecting("reporting", "limits", "start")  # the launcher and the rules read these
     if rehearsal.device != "cuda":
         known |= READ_ON_A_GPU
-    values, defaults = flatten(to_dict(run.config)), _defaults()
+    values, defaults = flatten(to_dict(run.config)), _default_values()
     for key in all_keys():
         if key not in known and run.origin(key).kind in DECLARED and values[key] != defaults.get(key):
             yield key

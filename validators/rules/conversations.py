@@ -11,9 +11,9 @@ from neobert.runfiles.conversation_faults import Fault
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
-from validators.rule import Violations, data_rule, needed
-from validators.rules.data_prepared import NOTHING_SUPERVISED, longer_rows, prepared_of
-from validators.tasks import of_conversations
+from validators.rule import Violations, data_rule, require_group
+from validators.rules.data_prepared import NOTHING_SUPERVISED, longer_rows_hint, require_prepared
+from validators.tasks import trains_on_conversations
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -25,7 +25,7 @@ FEW_LOST, MANY_LOST = 0.01, 0.1
 SPLITS = {"train": "training", "eval": "evaluation"}
 
 
-def found(prepared: PreparedFacts, *kinds: Fault) -> Iterator[str]:
+def fault_messages(prepared: PreparedFacts, *kinds: Fault) -> Iterator[str]:
     """Yield a message for each split that has conversations with a fault."""
     for fault in prepared.faults:
         if fault.kind in kinds:
@@ -33,7 +33,7 @@ def found(prepared: PreparedFacts, *kinds: Fault) -> Iterator[str]:
             yield f"{number}, first conversation {fault.first:,}: {fault.detail}"
 
 
-@data_rule("SFT001", "nothing-supervised", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT001", "nothing-supervised", severity=Severity.FAIL, tasks=trains_on_conversations)
 def nothing_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Conversations without a supervised token.
 
@@ -58,22 +58,23 @@ def nothing_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
       chat_template: template.jinja
     ```
     """
-    inspection = needed(facts.inspection)
+    inspection = require_group(facts.inspection)
     if inspection.refusal.code == NOTHING_SUPERVISED:
         hint = inspection.refusal.hint
         yield Violation(TEMPLATE if TEMPLATE in hint else "dataset.path", inspection.refusal.message, hint)
         return
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     if without := prepared.conversations.get("without_target", 0):
         of = f"{without:,} of {counted(prepared.num_conversations, 'conversation')}"
         reason = next(
-            found(prepared, Fault.NO_TURN, Fault.FAILED, Fault.REWRITTEN, Fault.LOST, Fault.CONTROL), ""
+            fault_messages(prepared, Fault.NO_TURN, Fault.FAILED, Fault.REWRITTEN, Fault.LOST, Fault.CONTROL),
+            "",
         )
         message = f"{of} have no supervised token{f' ({reason})' if reason else ''}"
         yield Violation(TEMPLATE, message, f"correct or remove these conversations, or {OTHER_TEMPLATE}")
 
 
-@data_rule("SFT002", "everything-supervised", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT002", "everything-supervised", severity=Severity.FAIL, tasks=trains_on_conversations)
 def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Supervised text that the assistant does not write.
 
@@ -97,18 +98,18 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
       supervise: prefix
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     supervised, total = prepared.conversations.get("supervised"), prepared.num_tokens
     if supervised and total and supervised / total >= MAX_SUPERVISED:
         share = f"{supervised / total:.2%} of the tokens are supervised (limit {MAX_SUPERVISED:.1%})"
         yield Violation(
             TEMPLATE, share, "set sft.supervise to prefix, or waive this rule to train on prompts too"
         )
-    for message in found(prepared, Fault.OUTSIDE):
+    for message in fault_messages(prepared, Fault.OUTSIDE):
         yield Violation(TEMPLATE, message, f"set sft.supervise to prefix, or {OTHER_TEMPLATE}")
 
 
-@data_rule("SFT003", "content-lost", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT003", "content-lost", severity=Severity.FAIL, tasks=trains_on_conversations)
 def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Assistant messages missing from the supervised text, or tools missing from the prompt.
 
@@ -134,12 +135,12 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       chat_template: template.jinja     # one that writes content and tool_calls
     ```
     """
-    for message in found(prepared_of(facts), Fault.LOST, Fault.TOOLS):
+    for message in fault_messages(require_prepared(facts), Fault.LOST, Fault.TOOLS):
         hint = f"{OTHER_TEMPLATE}, which writes the missing part, or remove that part from the rows"
         yield Violation(TEMPLATE, message, hint)
 
 
-@data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT004", "stop-not-trained", severity=Severity.FAIL, tasks=trains_on_conversations)
 def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Turns that do not end with a stop token.
 
@@ -160,11 +161,11 @@ def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a template that ends each message of the assistant with the eos token or another special token
     ```
     """
-    for message in found(prepared_of(facts), Fault.NO_STOP):
+    for message in fault_messages(require_prepared(facts), Fault.NO_STOP):
         yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which ends each turn with a special token")
 
 
-@data_rule("SFT005", "turn-rewritten", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT005", "turn-rewritten", severity=Severity.FAIL, tasks=trains_on_conversations)
 def turn_rewritten(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Turns that the template renders differently from what the model would write.
 
@@ -188,11 +189,11 @@ def turn_rewritten(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       turns: last      # the last turn is rendered as it was written
     ```
     """
-    for message in found(prepared_of(facts), Fault.REWRITTEN):
+    for message in fault_messages(require_prepared(facts), Fault.REWRITTEN):
         yield Violation(TEMPLATE, message, f"set sft.turns to last, or {OTHER_TEMPLATE}")
 
 
-@data_rule("SFT006", "repr-rendered", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT006", "repr-rendered", severity=Severity.FAIL, tasks=trains_on_conversations)
 def repr_rendered(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Python values that a template rendered as text.
 
@@ -213,11 +214,11 @@ def repr_rendered(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a template that writes tool calls with the filter tojson
     ```
     """
-    for message in found(prepared_of(facts), Fault.REPR):
+    for message in fault_messages(require_prepared(facts), Fault.REPR):
         yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes values with the filter tojson")
 
 
-@data_rule("SFT007", "template-reads-clock", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT007", "template-reads-clock", severity=Severity.FAIL, tasks=trains_on_conversations)
 def template_reads_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A template that writes today's date into the training text.
 
@@ -241,11 +242,11 @@ def template_reads_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       template_date: 2024-07-26
     ```
     """
-    for message in found(prepared_of(facts), Fault.CLOCK):
+    for message in fault_messages(require_prepared(facts), Fault.CLOCK):
         yield Violation(TEMPLATE, message, "set sft.template_date to its default")
 
 
-@data_rule("SFT008", "targets-lost-to-length", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT008", "targets-lost-to-length", severity=Severity.FAIL, tasks=trains_on_conversations)
 def targets_lost_to_length(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Supervised tokens that are lost because conversations are too long.
 
@@ -270,16 +271,16 @@ def targets_lost_to_length(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
       long_documents: split      # at turns of the assistant
     ```
     """
-    conversations = prepared_of(facts).conversations
+    conversations = require_prepared(facts).conversations
     lost, kept = (conversations.get(name, 0) for name in ("lost", "supervised"))
     if lost and (share := lost / (lost + kept)) > FEW_LOST:
         message = f"{percent(share)} of the supervised tokens are lost: {lost:,} of {lost + kept:,}"
         is_cut = run.config.dataset.long_documents != "split"
-        hint = f"{longer_rows(run, plan)}{', or set dataset.long_documents to split' if is_cut else ''}"
+        hint = f"{longer_rows_hint(run, plan)}{', or set dataset.long_documents to split' if is_cut else ''}"
         yield Violation(LENGTH, message, hint, Severity.WARN if share <= MANY_LOST else None)
 
 
-@data_rule("SFT009", "control-tokens-in-content", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT009", "control-tokens-in-content", severity=Severity.FAIL, tasks=trains_on_conversations)
 def control_tokens_in_content(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Messages that spell control tokens.
 
@@ -302,11 +303,11 @@ def control_tokens_in_content(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
       control_tokens: neutralize     # tokenize it as plain text
     ```
     """
-    for message in found(prepared_of(facts), Fault.CONTROL):
+    for message in fault_messages(require_prepared(facts), Fault.CONTROL):
         yield Violation("dataset", message, "set sft.control_tokens to neutralize, or correct these messages")
 
 
-@data_rule("SFT010", "other-template-than-trained", severity=Severity.FAIL, tasks=of_conversations)
+@data_rule("SFT010", "other-template-than-trained", severity=Severity.FAIL, tasks=trains_on_conversations)
 def other_template_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A different chat template from the one that the initial weights were trained with.
 
@@ -333,7 +334,7 @@ def other_template_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> V
       chat_template: null
     ```
     """
-    if prepared_of(facts).is_other_template:
+    if require_prepared(facts).is_other_template:
         message = "the chat template differs from that of the initial weights"
         is_set = run.config.tokenizer.chat_template is not None
         own = f"set {TEMPLATE} to null" if is_set else "set tokenizer.path to the folder of the weights"

@@ -15,9 +15,9 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.planning import why_not_downloaded
-from validators.rule import Violations, needed, rule
-from validators.tasks import masking
+from validators.planning import explain_missing_weights
+from validators.rule import Violations, require_group, rule
+from validators.tasks import masks_tokens
 
 MIN_MASKED, MAX_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
@@ -49,7 +49,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       path: data/pretrain
     ```
     """
-    data = needed(facts.data)
+    data = require_group(facts.data)
     dataset = run.config.dataset
     path = "dataset.mixture" if dataset.mixture else "dataset.path" if dataset.path else "dataset.name"
     if not data.source:
@@ -75,7 +75,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             data.weights_key or "model.pretrained_checkpoint",
             f"cannot start from the weights in {data.weights}: {data.weights_reason}",
             data.weights_hint
-            or (why_not_downloaded(run)[1] if plan.assumptions.hub_weights else "")
+            or (explain_missing_weights(run)[1] if plan.assumptions.hub_weights else "")
             or "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
@@ -109,7 +109,7 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     docker run --user 12345 -e NEOBERT_CACHE=/scratch/cache IMAGE neobert-launch train --profile cpu-demo
     ```
     """
-    data = needed(facts.data)
+    data = require_group(facts.data)
     if data.cache_reason:
         hint = "set NEOBERT_CACHE or dataset.cache_dir to a writable folder"
         yield Violation("dataset.cache_dir", data.cache_reason, hint)
@@ -232,7 +232,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(path, describe_builder(corpus.name), USE_PATH)
 
 
-@rule("DAT016", "masked-share-out-of-band", tasks=masking, severity=Severity.FAIL, level=Level.STATIC)
+@rule("DAT016", "masked-share-out-of-band", tasks=masks_tokens, severity=Severity.FAIL, level=Level.STATIC)
 def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A masking rate that leaves almost no text to read, or almost nothing to predict.
 
@@ -261,10 +261,10 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     for key in ("mlm_probability", "mlm_probability_eval"):
         share = getattr(collator, key)
         if share is not None:
-            yield from _of_the_share(f"datacollator.{key}", share, tokens)
+            yield from _masked_share_violations(f"datacollator.{key}", share, tokens)
 
 
-def _of_the_share(key: str, share: float, tokens: int) -> Violations:
+def _masked_share_violations(key: str, share: float, tokens: int) -> Violations:
     targets, weight = share * tokens, None
     if share >= HARDLY_ANY_TEXT:
         problem = "almost no text is left as input"

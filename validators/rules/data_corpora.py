@@ -13,11 +13,11 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, rehearsal_of
-from validators.remaining import MAX_EPOCHS, epochs_of, limiting_key, own_part_of
+from validators.rehearsal_parts import require_measured, require_rehearsal
+from validators.remaining import MAX_EPOCHS, limiting_key, remaining_epochs, remaining_in_run
 from validators.rule import CannotTellError, Violations, data_rule, rehearsal_rule, rule
-from validators.rules.data_prepared import is_short, prepared_of
-from validators.tasks import of_text
+from validators.rules.data_prepared import reason_for_smoke_run, require_prepared
+from validators.tasks import predicts_text_tokens
 
 MAX_HELD_OUT = 0.5
 MAX_SHARED = 0.05
@@ -55,8 +55,8 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       eval_split: train[90%:]
     ```
     """
-    rehearsal = rehearsal_of(facts)
-    evaluation = measured(rehearsal.evaluation, facts, "the evaluation")
+    rehearsal = require_rehearsal(facts)
+    evaluation = require_measured(rehearsal.evaluation, facts, "the evaluation")
     if not evaluation.is_configured:
         return
     if not evaluation.was_announced or evaluation.loss is None:
@@ -66,7 +66,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             message,
             "raise dataset.validation_split, or set dataset.eval_split to a split with more text",
         )
-    overlap = measured(rehearsal.overlap, facts, "the overlap of training and evaluation text")
+    overlap = require_measured(rehearsal.overlap, facts, "the overlap of training and evaluation text")
     if overlap.shared_share > MAX_SHARED:
         yield Violation(
             "dataset",
@@ -148,7 +148,7 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       validation_split: 0.01
     ```
     """
-    if prepared_of(facts).num_eval_tokens is None:
+    if require_prepared(facts).num_eval_tokens is None:
         message = "no evaluation: the data has no evaluation split and none of it is held out"
         yield Violation("dataset", message, "set dataset.validation_split, e.g. to 0.01")
 
@@ -202,20 +202,24 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             how = "no path and no name" if corpus.path is None else "a path and a name"
             place = f"dataset.mixture[{number}]"
             yield Violation("dataset.mixture", f"{place} has {how}", f"set a path or a name in {place}")
-    for text, count in Counter(map(_text, corpora)).items():
+    for text, count in Counter(map(_corpus_identity, corpora)).items():
         if count > 1 and any(text[:2]):
             message = f"{text[0] or text[1]} ({text[-1]}) is in dataset.mixture {count} times"
             yield Violation("dataset.mixture", message, "list each text once, with the sum of its weights")
 
 
-def _text(corpus: DatasetConfig) -> tuple[str, ...]:
+def _corpus_identity(corpus: DatasetConfig) -> tuple[str, ...]:
     """Return the values that identify the text of a corpus."""
     path = ", ".join(map(os.path.normpath, paths_of(corpus)))
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 
 def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
-    return "the data is a stream of unknown length" if run.config.dataset.streaming else is_short(run, plan)
+    return (
+        "the data is a stream of unknown length"
+        if run.config.dataset.streaming
+        else reason_for_smoke_run(run, plan)
+    )
 
 
 @data_rule("DAT004", "too-little-text", severity=Severity.FAIL, inapplicable=_is_not_counted)
@@ -243,18 +247,18 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       max_steps: 20000
     ```
     """
-    epochs = prepared_of(facts).epochs
+    epochs = require_prepared(facts).epochs
     if epochs is None:
         raise CannotTellError("the size of the data is unknown")
-    warned = HARMLESS_EPOCHS if run.is_production else _most_epochs(run)
+    warned = HARMLESS_EPOCHS if run.is_production else _max_epochs_allowed(run)
     if epochs > warned:
         yield Violation(
             limiting_key(run, plan),
             f"the run reads the data {epochs:,.1f} times (limit {EPOCH_LIMIT:g}, a warning above {warned:g})",
-            _less_often(run, plan, epochs, 0),
+            _fewer_epochs_hint(run, plan, epochs, 0),
             None if epochs > EPOCH_LIMIT else Severity.WARN,
         )
-    for corpus in prepared_of(facts).corpora if run.config.dataset.mixture else ():
+    for corpus in require_prepared(facts).corpora if run.config.dataset.mixture else ():
         if corpus.epochs > HARMLESS_EPOCHS:
             share = f"{percent(corpus.share)} of the tokens are drawn from {corpus.tokens:,}"
             yield Violation(
@@ -265,10 +269,10 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             )
 
 
-def _most_epochs(run: ResolvedRun) -> float:
+def _max_epochs_allowed(run: ResolvedRun) -> float:
     """Return the passes above which a text is memorized; a decoder gets the same tokens in each."""
     spec = spec_of(run.config)
-    return SAME_TOKENS_EPOCHS if of_text(spec) and spec.predicts == "next" else EPOCH_LIMIT
+    return SAME_TOKENS_EPOCHS if predicts_text_tokens(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
 
 def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
@@ -277,13 +281,13 @@ def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
         return "a mixture is checked by DAT004, on the prepared text"
     if plan.epochs.value is None:
         return "the size of the text is not known before the data is prepared"
-    return is_short(run, plan)
+    return reason_for_smoke_run(run, plan)
 
 
 @rule(
     "DAT025",
     "text-learned-by-heart",
-    tasks=of_text,
+    tasks=predicts_text_tokens,
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_is_not_estimated,
@@ -318,18 +322,18 @@ def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       max_steps: 200
     ```
     """
-    part = own_part_of(run, plan, facts)
-    passes = epochs_of(plan, part)
-    if passes is not None and facts.prepared is None and passes > _most_epochs(run):
+    part = remaining_in_run(run, plan, facts)
+    passes = remaining_epochs(plan, part)
+    if passes is not None and facts.prepared is None and passes > _max_epochs_allowed(run):
         yield Violation(
             limiting_key(run, plan),
             f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
             f"{counted(part.steps, 'step')} ({plan.epochs.reason})",
-            _less_often(run, plan, passes, part.first_step),
+            _fewer_epochs_hint(run, plan, passes, part.first_step),
         )
 
 
-def _less_often(run: ResolvedRun, plan: Plan, epochs: float, first_step: int) -> str:
+def _fewer_epochs_hint(run: ResolvedRun, plan: Plan, epochs: float, first_step: int) -> str:
     """Return the hint with which the steps from `first_step` read the text `HARMLESS_EPOCHS` times."""
     key, value = limiting_key(run, plan), f"{HARMLESS_EPOCHS:g}"
     if key != MAX_EPOCHS:

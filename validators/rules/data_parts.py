@@ -16,7 +16,7 @@ from neobert.runfiles.part_faults import (
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, require_group, rule
 
 
 @rule(UNFINISHED, "unfinished-parts", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -44,7 +44,7 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     neobert-launch data join prepared
     ```
     """
-    data = needed(facts.data)
+    data = require_group(facts.data)
     for fault in data.part_faults:
         yield Violation("dataset.cache_dir", fault, ONE_RUN_FILE)
     if not data.unjoined_parts or data.part_faults:

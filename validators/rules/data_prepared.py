@@ -17,9 +17,9 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
-from validators.rule import CannotTellError, Violations, data_rule, needed
+from validators.rule import CannotTellError, Violations, data_rule, require_group
 from validators.rules.model import fitting_vocabulary
-from validators.tasks import masking
+from validators.tasks import masks_tokens
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -40,9 +40,9 @@ MIN_RETURNED, MAX_MARKED = 0.99, 0.01
 """Shares of the documents. A text may spell a marker, and a document may hold bytes that are not text."""
 
 
-def prepared_of(facts: Facts) -> PreparedFacts:
+def require_prepared(facts: Facts) -> PreparedFacts:
     """Return the prepared data. Raises CannotTellError if preparation failed, which DAT014 reports."""
-    inspection = needed(facts.inspection)
+    inspection = require_group(facts.inspection)
     if inspection.prepared is None:
         raise CannotTellError(f"data preparation failed: {inspection.refusal.message}")
     return inspection.prepared
@@ -71,7 +71,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     run `neobert-launch data prepare` once, before the run is queued
     ```
     """
-    inspection = needed(facts.inspection)
+    inspection = require_group(facts.inspection)
     refusal = inspection.refusal
     if facts.data is None and refusal.code in _hub_error_codes(run):
         reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
@@ -110,7 +110,7 @@ def altered_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     delete the prepared folder, then run `neobert-launch data prepare`
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     for name in prepared.altered_files:
         message = f"{prepared.folder}/{name} does not match its checksum in the manifest"
         yield Violation("dataset", message, PREPARE)
@@ -142,7 +142,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       path: models/base        # the tokenizer that belongs to the embedding
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     if prepared.tokenizer_digest != prepared.data_tokenizer_digest:
         actual, expected = prepared.data_tokenizer_digest[:12], prepared.tokenizer_digest[:12]
         message = f"the data was tokenized by tokenizer {actual}, but the run uses {expected}"
@@ -180,7 +180,7 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     the project's own streams: rank i mod N reads microbatch i of the global order
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     if not prepared.sampled_microbatches:
         raise CannotTellError("one epoch has fewer microbatches than ranks, so none were compared")
     scope = f"in {counted(prepared.sampled_microbatches, 'microbatch', 'microbatches')}"
@@ -196,7 +196,7 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation("dataset", f"ranks without data: {ranks}", hint)
 
 
-def is_short(run: ResolvedRun, plan: Plan) -> str:
+def reason_for_smoke_run(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about wasted text do not apply to a smoke run, or an empty string.
 
     CFG005 keeps smoke runs short.
@@ -204,7 +204,7 @@ def is_short(run: ResolvedRun, plan: Plan) -> str:
     return "a smoke run lasts minutes only" if run.is_smoke else ""
 
 
-@data_rule("DAT005", "wasted-text", severity=Severity.WARN, inapplicable=is_short)
+@data_rule("DAT005", "wasted-text", severity=Severity.WARN, inapplicable=reason_for_smoke_run)
 def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Microbatches that are partly padding, or documents that lose text.
 
@@ -229,21 +229,25 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       pack_sequences: true
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     if prepared.fill is not None and prepared.fill < MIN_FILL and _can_be_packed(run.config):
-        message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
-        key, hint = _way_to_fill(run, plan, prepared)
+        message = (
+            f"only {percent(prepared.fill)} of a microbatch is text; {_describe_median_length(prepared)}"
+        )
+        key, hint = _fill_hint(run, plan, prepared)
         yield Violation(key, message, hint)
     if prepared.truncation_share > MAX_LOST:
-        message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
-        yield Violation("dataset.long_documents", message, _way_to_keep(run, plan))
+        lengths = _describe_median_length(prepared)
+        message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {lengths}"
+        yield Violation("dataset.long_documents", message, _keep_text_hint(run, plan))
     for name, number in prepared.rows_without.items():
         rows = counted(prepared.documents, "training row")
         message = f"{number:,} of {rows} left out: no {name}"
         yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
-        message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
-        keep = _way_to_keep(run, plan)
+        lengths = _describe_median_length(prepared)
+        message = f"{percent(prepared.dropped_share)} of the documents are dropped; {lengths}"
+        keep = _keep_text_hint(run, plan)
         shorter = "lower dataset.min_length"
         if "dataset.min_length" in spec_of(run.config).unread:
             hint = keep
@@ -259,7 +263,7 @@ def _can_be_packed(config: RunConfig) -> bool:
     return all(key != PACKING for key, _, _ in family_of(packed).unsupported(packed))
 
 
-def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
+def _fill_hint(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
     """Return key and hint for microbatches that are partly padding."""
     rows = "trainer.per_device_train_batch_size"
     if not run.config.datacollator.pack_sequences:
@@ -270,13 +274,13 @@ def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple
     return rows, f"raise {rows}: larger microbatches are packed more densely"
 
 
-def _way_to_keep(run: ResolvedRun, plan: Plan) -> str:
+def _keep_text_hint(run: ResolvedRun, plan: Plan) -> str:
     if spec_of(run.config).labels_texts or run.config.dataset.long_documents == "split":
-        return longer_rows(run, plan)
+        return longer_rows_hint(run, plan)
     return "set dataset.long_documents to split"
 
 
-def longer_rows(run: ResolvedRun, plan: Plan) -> str:
+def longer_rows_hint(run: ResolvedRun, plan: Plan) -> str:
     """Return the hint for texts that are cut: longer rows, or weights that were trained on such rows."""
     most = plan.shape.max_positions
     if not named_weights(run.config)[0] or plan.max_length.value < most:
@@ -284,7 +288,7 @@ def longer_rows(run: ResolvedRun, plan: Plan) -> str:
     return f"start from a model of more than {most:,} positions, and raise dataset.max_seq_length"
 
 
-def _lengths(prepared: PreparedFacts) -> str:
+def _describe_median_length(prepared: PreparedFacts) -> str:
     """Return a text with the upper bound of the median document length."""
     total, seen = sum(count for _, count in prepared.histogram), 0
     for longest, count in prepared.histogram:
@@ -302,7 +306,7 @@ def why_masks_are_not_counted(run: ResolvedRun, plan: Plan) -> str:
 @data_rule(
     "NUM006",
     "wrong-targets",
-    tasks=masking,
+    tasks=masks_tokens,
     severity=Severity.FAIL,
     inapplicable=why_masks_are_not_counted,
 )
@@ -329,7 +333,7 @@ def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       mlm_probability: 0.2
     ```
     """
-    prepared, declared = prepared_of(facts), run.config.datacollator.mlm_probability
+    prepared, declared = require_prepared(facts), run.config.datacollator.mlm_probability
     if not prepared.num_maskable:
         raise CannotTellError("no token of the sample can be masked")
     allowed = DEVIATIONS * sqrt(declared * (1 - declared) / prepared.num_maskable)
@@ -337,11 +341,11 @@ def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         share = f"{prepared.masked_share:.2%} of {prepared.num_maskable:,} tokens are masked"
         message = f"{share}, but datacollator.mlm_probability is {declared:.2%}"
         yield Violation("datacollator.mlm_probability", message, REPORT)
-    for fault in _faults(prepared):
+    for fault in _target_faults(prepared):
         yield Violation("datacollator", fault, REPORT)
 
 
-def _faults(prepared: PreparedFacts) -> Iterator[str]:
+def _target_faults(prepared: PreparedFacts) -> Iterator[str]:
     counts = (
         (prepared.special_targets, "masked tokens are special tokens"),
         (prepared.padding_targets, "masked tokens are padding"),

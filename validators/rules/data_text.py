@@ -13,9 +13,9 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, require_group, rule
 from validators.rules.data_corpora import MAX_SHARED
-from validators.tasks import of_conversations, of_text
+from validators.tasks import predicts_text_tokens, trains_on_conversations
 
 MAX_ALTERED = 0.02
 """Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
@@ -28,7 +28,7 @@ def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
     return "" if is_local else "the text is not a local file or folder"
 
 
-def _key(run: ResolvedRun) -> str:
+def _text_key(run: ResolvedRun) -> str:
     return "dataset.mixture" if run.config.dataset.mixture else "dataset.path"
 
 
@@ -60,12 +60,12 @@ def text_left_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         - {path: notes/c.csv, text_column: body, weight: 1}
     ```
     """
-    for text in needed(facts.text):
+    for text in require_group(facts.text):
         for each in text.left_out:
             if each.reason:
                 files = f"{each.num_files:,} x {each.kind}"
                 message = f"not read in {text.source}: {files} ({each.example}: {each.reason})"
-                yield Violation(_key(run), message, each.hint)
+                yield Violation(_text_key(run), message, each.hint)
 
 
 @text_rule("DAT032", "unreadable-rows", severity=Severity.FAIL)
@@ -95,18 +95,18 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     prepared = facts.inspection
-    for text in needed(facts.text):
+    for text in require_group(facts.text):
         message = f"{text.place}: {text.message}"
         is_missing = not text.exists and facts.data is not None  # DAT001 reports it
         is_refused = prepared is not None and prepared.refusal.message == message  # DAT014 reports it
         if text.message and not (is_missing or is_refused):
-            yield Violation(_key(run), message, text.hint)
+            yield Violation(_text_key(run), message, text.hint)
 
 
 @text_rule(
     "DAT033",
     "evaluation-text-in-training",
-    tasks=lambda task: of_text(task) or of_conversations(task),
+    tasks=lambda task: predicts_text_tokens(task) or trains_on_conversations(task),
     severity=Severity.FAIL,
 )
 def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -132,23 +132,23 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
       validation_split: 0.05
     ```
     """
-    for text in needed(facts.text):
+    for text in require_group(facts.text):
         total = text.eval_characters
         if total and (share := text.shared_characters / total) > MAX_SHARED:
             compared = f"of {total:,} compared characters"
             message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
             hint = "remove these documents from the training files, or set dataset.validation_split and "
-            yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
+            yield Violation(_text_key(run), message, f"{hint}dataset.path to the training files alone")
 
 
-def _splits_texts(run: ResolvedRun, plan: Plan) -> str:
+def _reason_texts_are_split(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why a text may fill several rows, after that why the text is not local."""
     is_split = run.config.dataset.long_documents == "split" and not spec_of(run.config).labels_texts
     return _has_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
 
 
 @rule("DAT037", "fewer-texts-than-rows", severity=Severity.FAIL, level=Level.HOST, needs=("text",),
-      inapplicable=_splits_texts)  # fmt: skip
+      inapplicable=_reason_texts_are_split)  # fmt: skip
 def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fewer training texts than a microbatch has rows.
 
@@ -172,7 +172,7 @@ def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     trainer: {per_device_train_batch_size: 8}
     ```
     """
-    config, texts = run.config, needed(facts.text)
+    config, texts = run.config, require_group(facts.text)
     counts = [text.documents for text in texts if text.documents is not None]
     if not counts or len(counts) < len(texts):
         return
@@ -220,7 +220,7 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
     if facts.resume is not None and facts.resume.exists and not facts.resume.is_continued:
         return
     labels = spec_of(run.config).labels
-    for text in needed(facts.text):
+    for text in require_group(facts.text):
         changes = [(text.altered_words, text.altered_example, "changes", "strip_accents")]
         if labels is not None and labels(run.config).unit == "word":
             changes.append((text.lowered_words, text.lowered_example, "lower-cases", "lowercase"))
@@ -231,11 +231,11 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
                     "tokenizer",
                     f"the tokenizer {verb} {percent(share)} of the first {text.words:,} words in "
                     f"{text.source}, such as {word} to {read} (limit {percent(MAX_ALTERED)})",
-                    _way_to_keep(run, key),
+                    _keep_words_hint(run, key),
                 )
 
 
-def _way_to_keep(run: ResolvedRun, key: str) -> str:
+def _keep_words_hint(run: ResolvedRun, key: str) -> str:
     """Return the hint for words that the tokenizer changes; `key` is that of a tokenizer to train."""
     tokenizer = run.config.tokenizer
     if tokenizer.path is None and tokenizer.name is None:

@@ -12,7 +12,7 @@ from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, needed, rule
+from validators.rule import CannotTellError, Violations, require_group, rule
 from validators.rules.gpu_speed import slowest_link
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
     return _is_single_process(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
 
 
-def _measurements(run: ResolvedRun, facts: Facts) -> DistributedFacts:
+def _require_distributed(run: ResolvedRun, facts: Facts) -> DistributedFacts:
     """Return the measurements of the ranks. Raises CannotTellError if ranks or GPUs were missing."""
-    distributed = needed(facts.distributed)
+    distributed = require_group(facts.distributed)
     if distributed.absent:
-        raise CannotTellError(f"{_ranks(distributed.absent)} did not start, so nothing was measured")
+        raise CannotTellError(f"{_format_ranks(distributed.absent)} did not start, so nothing was measured")
     if _needs_gpus(run) and distributed.backend != "nccl":
         raise CannotTellError("the ranks ran on CPUs, but the profile requires GPUs")
     return distributed
@@ -49,7 +49,7 @@ def _needs_gpus(run: ResolvedRun) -> bool:
     return run.device == "cuda"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def _format_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
@@ -85,13 +85,13 @@ def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     use one environment for all ranks, on a shared file system or in one image
     ```
     """
-    distributed = needed(facts.distributed)
+    distributed = require_group(facts.distributed)
     configs = {rank.rank: rank.config_digest for rank in distributed.ranks}
-    for rank in _others(configs, run.digest):
+    for rank in _ranks_that_differ(configs, run.digest):
         message = f"rank {rank} has a different config than the run"
         yield Violation(PATH, message, "start all ranks with the same run file")
     code = {rank.rank: rank.code_digest for rank in distributed.ranks}
-    for rank in _others(code, _most_common(code)):
+    for rank in _ranks_that_differ(code, _most_common_value(code)):
         message = f"the code of rank {rank} differs from that of most ranks"
         yield Violation(PATH, message, "install one version of the project for all ranks")
     yield from _differing_versions({rank.rank: rank.versions for rank in distributed.ranks})
@@ -100,17 +100,17 @@ def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _differing_versions(reported: Mapping[int, Mapping[str, str]]) -> Iterator[Violation]:
     for name in sorted({name for versions in reported.values() for name in versions}):
         values = {rank: versions.get(name, "none") for rank, versions in reported.items()}
-        usual = _most_common(values)
-        for rank in _others(values, usual):
+        usual = _most_common_value(values)
+        for rank in _ranks_that_differ(values, usual):
             message = f"rank {rank} has {name} {values[rank]}, the others {usual}"
             yield Violation(PATH, message, "start all ranks in the same environment")
 
 
-def _most_common(reported: Mapping[int, Value]) -> Value:
+def _most_common_value(reported: Mapping[int, Value]) -> Value:
     return Counter(reported.values()).most_common()[0][0]
 
 
-def _others(reported: Mapping[int, Value], usual: Value) -> list[int]:
+def _ranks_that_differ(reported: Mapping[int, Value], usual: Value) -> list[int]:
     return [rank for rank, value in sorted(reported.items()) if value != usual]
 
 
@@ -137,25 +137,25 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     use the other devices of the node until this one has been checked
     ```
     """
-    distributed = _measurements(run, facts)
+    distributed = _require_distributed(run, facts)
     if not distributed.collectives:
         raise CannotTellError("no collective was run")
     wrong = [case for case in distributed.collectives if case.wrong_at]
     if wrong:
         senders = sorted({sender for case in wrong for sender in case.wrong_from})
         culprit = (
-            f"the contribution of {_ranks(senders)} is received incorrectly"
+            f"the contribution of {_format_ranks(senders)} is received incorrectly"
             if senders
             else "the error cannot be attributed to one rank"
         )
-        message = f"{'; '.join(map(_case, wrong[:3]))}; {culprit}"
+        message = f"{'; '.join(map(_format_collective, wrong[:3]))}; {culprit}"
         yield Violation(
             PATH, message, "exclude the device with CUDA_VISIBLE_DEVICES, and have the device checked"
         )
 
 
-def _case(case: CollectiveFacts) -> str:
-    return f"{case.operation} of {case.num_elements:,} {case.dtype}: wrong at {_ranks(case.wrong_at)}"
+def _format_collective(case: CollectiveFacts) -> str:
+    return f"{case.operation} of {case.num_elements:,} {case.dtype}: wrong at {_format_ranks(case.wrong_at)}"
 
 
 @rule(
@@ -187,7 +187,7 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     nvidia-smi topo -m and nvidia-smi nvlink --status show the links
     ```
     """
-    distributed = _measurements(run, facts)
+    distributed = _require_distributed(run, facts)
     hint = "run `nvidia-smi topo -m` to see how the GPUs are connected"
     if distributed.has_peer_access is False:
         message = "no peer-to-peer access between the GPUs: gradients go through host memory"
@@ -227,16 +227,16 @@ def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     check the log of that rank and its device (nvidia-smi), or exclude it: distributed.nproc_per_node
     ```
     """
-    distributed = needed(facts.distributed)
+    distributed = require_group(facts.distributed)
     if distributed.absent:
-        message = f"{_ranks(distributed.absent)} did not check in within {distributed.patience_s:g} s"
+        message = f"{_format_ranks(distributed.absent)} did not check in within {distributed.patience_s:g} s"
         yield Violation(PATH, message, "check device, memory and imports of that rank in its log")
         return
     last = (distributed.world_size - 1,)
     hint = "check that all ranks can reach the rendezvous store"
     if distributed.drill_absent != last:
-        named = _ranks(distributed.drill_absent) if distributed.drill_absent else "no rank"
-        message = f"{_ranks(last)} deliberately did not check in, but the others reported {named}"
+        named = _format_ranks(distributed.drill_absent) if distributed.drill_absent else "no rank"
+        message = f"{_format_ranks(last)} deliberately did not check in, but the others reported {named}"
         yield Violation(PATH, message, hint)
     elif distributed.drill_s > DRILL_LIMIT_S:
         message = f"detecting a missing rank took {distributed.drill_s:.1f} s (limit {DRILL_LIMIT_S:g} s)"
@@ -266,18 +266,18 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     one file system from which every rank reads the same checkpoint
     ```
     """
-    distributed = _measurements(run, facts)
+    distributed = _require_distributed(run, facts)
     if not distributed.parameters:
         raise CannotTellError("no model was built")
     for moment in distributed.parameters:
-        for rank in _odd_ranks(moment):
+        for rank in _ranks_with_other_digest(moment):
             message = f"{moment.moment}: the weights of rank {rank} differ from those of most ranks"
             yield Violation(PATH, message, f"check the files that rank {rank} reads, then its device")
 
 
-def _odd_ranks(moment: ParameterFacts) -> list[int]:
+def _ranks_with_other_digest(moment: ParameterFacts) -> list[int]:
     digests = dict(enumerate(moment.digests))
-    return _others(digests, _most_common(digests))
+    return _ranks_that_differ(digests, _most_common_value(digests))
 
 
 @ranks_rule("DST006", "loss-of-other-ranks")
@@ -302,7 +302,7 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     sum the losses, then divide by the global number of targets
     ```
     """
-    distributed = _measurements(run, facts)
+    distributed = _require_distributed(run, facts)
     loss = distributed.loss
     if loss is None:
         raise CannotTellError("no loss was computed")

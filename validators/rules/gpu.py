@@ -12,7 +12,7 @@ from neobert.plurals import counted
 from profiles.registry import Requirements, ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, require_group, rule
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for gpu in (facts.gpus or ())[: run.config.distributed.nproc_per_node]:
         label = f"GPU {gpu.index} ({gpu.name})"
         free = gpu.memory_total_mib - gpu.memory_used_mib
-        if _is_filled(gpu):
+        if _is_memory_in_use(gpu):
             message = f"{label}: {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB are already in use"
             yield Violation(PATH, message, STOP_OTHERS)
         elif gpu.processes:
-            others = ", ".join(_process(process) for process in gpu.processes)
+            others = ", ".join(_format_process(process) for process in gpu.processes)
             yield Violation(PATH, f"{label} is in use by {others}", STOP_OTHERS)
         elif plan.memory_mib.value > MEMORY_SHARE * free:
             message = f"{label}: {free:,} MiB are free, but the step needs {plan.memory_mib.value:,.0f} MiB"
@@ -174,7 +174,7 @@ def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     processes = run.config.distributed.nproc_per_node
     visible = facts.gpus or ()
-    unused = [gpu for gpu in visible[processes:] if not (gpu.processes or _is_filled(gpu))]
+    unused = [gpu for gpu in visible[processes:] if not (gpu.processes or _is_memory_in_use(gpu))]
     if unused:
         indices = ", ".join(str(gpu.index) for gpu in unused)
         message = f"{len(unused)} of {len(visible)} visible GPUs would be idle: {indices}"
@@ -183,15 +183,15 @@ def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, hint)
 
 
-def _is_filled(gpu: GpuFacts) -> bool:
+def _is_memory_in_use(gpu: GpuFacts) -> bool:
     return gpu.memory_used_mib > IDLE_MEMORY_SHARE * gpu.memory_total_mib
 
 
-def _process(process: GpuProcessFacts) -> str:
+def _format_process(process: GpuProcessFacts) -> str:
     return f"process {process.pid}{f' ({process.name})' if process.name else ''}"
 
 
-def used(devices: tuple[Device, ...] | None, run: ResolvedRun) -> tuple[Device, ...]:
+def used_devices(devices: tuple[Device, ...] | None, run: ResolvedRun) -> tuple[Device, ...]:
     """Return the devices that the run uses on a node: the first, one per process."""
     return (devices or ())[: run.config.distributed.nproc_per_node]
 
@@ -218,9 +218,9 @@ def _failing_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     run `nvidia-smi --gpu-reset -i 3` while nothing uses that GPU, or use another one
     ```
     """
-    for gpu in used(facts.gpu_health, run):
+    for gpu in used_devices(facts.gpu_health, run):
         label = f"GPU {gpu.index}"
-        for fault in _faults(gpu):
+        for fault in _memory_faults(gpu):
             yield Violation(PATH, f"{label}: {fault}", OTHER_DEVICE)
         if gpu.retired_pages and not gpu.is_retirement_pending:
             message = f"{label}: {counted(gpu.retired_pages, 'memory page')} retired"
@@ -230,7 +230,7 @@ def _failing_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(PATH, message, "use a GPU with ECC memory for long runs", Severity.WARN)
 
 
-def _faults(gpu: GpuHealthFacts) -> Iterator[str]:
+def _memory_faults(gpu: GpuHealthFacts) -> Iterator[str]:
     if gpu.uncorrected_errors:
         yield f"{counted(gpu.uncorrected_errors, 'uncorrected memory error')} since the driver was loaded"
     if gpu.is_retirement_pending:
@@ -278,17 +278,17 @@ def _recent_device_error(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       - {code: GPU004, reason: the node's own health check reads the log, expires: 2027-01-31}
     ```
     """
-    log = needed(facts.gpu_log)
-    devices = {_bus(gpu.pci_bus_id) for gpu in facts.gpus or () if gpu.pci_bus_id}
+    log = require_group(facts.gpu_log)
+    devices = {_parse_pci_address(gpu.pci_bus_id) for gpu in facts.gpus or () if gpu.pci_bus_id}
     for xid in log.xids:
-        is_ours = not devices or _bus(xid.pci_bus_id) in devices
+        is_ours = not devices or _parse_pci_address(xid.pci_bus_id) in devices
         if xid.code in FATAL_XIDS and xid.age_s <= RECENT_S and is_ours:
             ago = f"{xid.age_s / 3600:.1f} hours ago"
             message = f"GPU at {xid.pci_bus_id}: Xid {xid.code}, {FATAL_XIDS[xid.code]}, {ago}"
             yield Violation(PATH, message, OTHER_DEVICE)
 
 
-def _bus(address: str) -> tuple[int, ...]:
+def _parse_pci_address(address: str) -> tuple[int, ...]:
     """Return domain, bus and device as numbers: the log has 0000:3b:00, the driver 00000000:3B:00.0."""
     return tuple(int(part, 16) for part in address.partition(".")[0].split(":"))
 
@@ -323,7 +323,7 @@ def _throttled_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a GPU with working cooling; `nvidia-smi -q -d PERFORMANCE` shows the current throttle reasons
     ```
     """
-    for gpu in used(facts.gpu_load, run):
+    for gpu in used_devices(facts.gpu_load, run):
         throttled = [reason for reason in gpu.throttle_reasons if reason in HARDWARE_SLOWDOWNS]
         if throttled:
             yield Violation(PATH, f"GPU {gpu.index}: {', '.join(throttled)} under load", OTHER_DEVICE)

@@ -29,11 +29,11 @@ NVLINK_BYTES_PER_S = 25e9
 PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 
 
-def _used(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
+def _used_devices(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
     return (facts.devices or ())[: run.config.distributed.nproc_per_node]
 
 
-def _card(device: DeviceFacts) -> Card:
+def _data_sheet(device: DeviceFacts) -> Card:
     """Return the data sheet of a GPU. Raises CannotTellError if the GPU is not in the table."""
     try:
         return find_card(device.name)
@@ -68,9 +68,9 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a GPU with its normal clocks and power limit, or another one
     ```
     """
-    devices = _used(run, facts)
+    devices = _used_devices(run, facts)
     for device in devices:
-        peak, label = _card(device).bf16_flops, _label(device, facts)
+        peak, label = _data_sheet(device).bf16_flops, _gpu_label(device, facts)
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
         at_best = device.burst_flops or device.gemm_flops
         sheet = f"of the data sheet's {peak / TERA:.0f}"
@@ -109,9 +109,9 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     health = dict(enumerate(facts.gpu_health or ()))  # both are in the order of the visible devices
-    for device in _used(run, facts):
-        label = _label(device, facts)
-        spec = _card(device).bytes_per_s
+    for device in _used_devices(run, facts):
+        label = _gpu_label(device, facts)
+        spec = _data_sheet(device).bytes_per_s
         if device.copy_bytes_per_s < MIN_COPY_SHARE * spec:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
             yield Violation(PATH, f"{label}: a copy within the device reaches {copied}", SLOW)
@@ -119,7 +119,7 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(PATH, f"{label}: {fault}", "reseat the GPU, or have the GPU and its slot checked")
 
 
-def _label(device: DeviceFacts, facts: Facts) -> str:
+def _gpu_label(device: DeviceFacts, facts: Facts) -> str:
     """Return name and index of a device in nvidia-smi, which also counts devices hidden from this process."""
     gpus = facts.gpus or ()
     number = gpus[device.index].index if device.index < len(gpus) else device.index
@@ -167,8 +167,8 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     use another GPU and return this one
     ```
     """
-    for device in _used(run, facts):
-        label = _label(device, facts)
+    for device in _used_devices(run, facts):
+        label = _gpu_label(device, facts)
         if not device.answers:
             raise CannotTellError(f"{label}: no known product was computed")
         if device.wrong_answers:
@@ -180,12 +180,12 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 def slowest_link(devices: Sequence[GpuHealthFacts]) -> tuple[str, float] | None:
     """Return name and one-way bytes/s of the slowest link; None if a link was not reported."""
-    links = [_link(device) for device in devices]
+    links = [_link_rate(device) for device in devices]
     known = [link for link in links if link is not None]
     return min(known, key=lambda link: link[1]) if known and len(known) == len(links) else None
 
 
-def _link(gpu: GpuHealthFacts) -> tuple[str, float] | None:
+def _link_rate(gpu: GpuHealthFacts) -> tuple[str, float] | None:
     if gpu.num_nvlinks:
         return f"{gpu.num_nvlinks} NVLinks", gpu.num_nvlinks * NVLINK_BYTES_PER_S
     bytes_per_s = pcie_bytes_per_s(gpu)

@@ -17,7 +17,7 @@ from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, needed, rule
+from validators.rule import CannotTellError, Violations, require_group, rule
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:
@@ -77,21 +77,21 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     pip install torch==2.13.0
     ```
     """
-    software = needed(facts.software)
-    if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
+    software = require_group(facts.software)
+    if not OLDEST_PYTHON <= release_numbers(software.python)[:2] <= NEWEST_PYTHON:
         message = f"Python {software.python} is not supported (3.11 to 3.13)"
         yield Violation("", message, "create the environment with Python 3.11, 3.12 or 3.13")
-    yield from _below_minimum(run, software.packages)
+    yield from _violations_below_minimum(run, software.packages)
     if run.config.adapter.type is not None and adapters.PACKAGE not in software.packages:
         yield Violation("adapter.type", f"{adapters.PACKAGE} is not installed", adapters.INSTALL)
     for conversion in conversions_of(run.config):
-        yield from _of_low_precision(conversion, software.packages)
+        yield from _low_precision_violations(conversion, software.packages)
     if run.device == "cuda":
-        yield from _old_kernels(software.packages)
+        yield from _old_kernel_violations(software.packages)
     differing = {
         name: pinned
         for name, pinned in sorted(software.pinned.items())
-        if name in software.packages and release(software.packages[name]) != release(pinned)
+        if name in software.packages and release_numbers(software.packages[name]) != release_numbers(pinned)
     }
     if differing:
         versions = [
@@ -101,7 +101,7 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("", f"untested versions: {', '.join(versions)}", hint, Severity.WARN)
 
 
-def _of_low_precision(conversion: Conversion, packages: dict[str, str]) -> Iterator[Violation]:
+def _low_precision_violations(conversion: Conversion, packages: dict[str, str]) -> Iterator[Violation]:
     library, key = conversion.library, conversion.key("enable")
     version = packages.get(library.package)
     if version is None:
@@ -111,7 +111,7 @@ def _of_low_precision(conversion: Conversion, packages: dict[str, str]) -> Itera
         yield Violation(key, message, library.install)
 
 
-def _below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Violation]:
+def _violations_below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Violation]:
     reads_hub = any(map(is_on_hub, corpora_of(run.config.dataset)))
     for name, oldest in OLDEST.items():
         if name == HUB_READER and not reads_hub:
@@ -123,7 +123,7 @@ def _below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Viola
             yield Violation("", f"{name} {version} is older than {oldest}", f"pip install '{name}>={oldest}'")
 
 
-def _old_kernels(packages: dict[str, str]) -> Iterator[Violation]:
+def _old_kernel_violations(packages: dict[str, str]) -> Iterator[Violation]:
     for name, (oldest, install) in OLDEST_KERNELS.items():
         version = packages.get(name)
         if version is not None and is_older(version, oldest):
@@ -153,7 +153,7 @@ def unrecorded_changes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     git commit -a, or `neobert-launch train`, which stores the difference in the run directory
     ```
     """
-    git = needed(facts.git)
+    git = require_group(facts.git)
     if git.is_repository and git.is_dirty and not git.diff_saved:
         base = git.sha[:12] or "a repository without commits"
         yield Violation("", f"uncommitted changes on {base} are not stored", "commit the changes")
@@ -182,7 +182,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     docker run --shm-size 1g IMAGE neobert-launch train --nproc-per-node 4
     ```
     """
-    host, processes = needed(facts.host), run.config.distributed.nproc_per_node
+    host, processes = require_group(facts.host), run.config.distributed.nproc_per_node
     needed_mib = plan.checkpoint_mib.value if plan.assumptions.is_cuda else plan.memory_mib.value * processes
     if needed_mib > MEMORY_SHARE * host.ram_available_mib:
         available = f"{host.ram_available_mib:,} MiB are available"
@@ -207,10 +207,10 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _has_no_tracker(run: ResolvedRun, plan: Plan) -> str:
-    return "" if _trackers(run) else "the only tracker is jsonl"
+    return "" if _requested_trackers(run) else "the only tracker is jsonl"
 
 
-def _trackers(run: ResolvedRun) -> tuple[str, ...]:
+def _requested_trackers(run: ResolvedRun) -> tuple[str, ...]:
     return requested(run.config.trackers, with_wandb=run.config.wandb.enabled)
 
 
@@ -248,8 +248,8 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       mode: offline
     ```
     """
-    tracker = needed(facts.tracker)
-    names = _trackers(run)
+    tracker = require_group(facts.tracker)
+    names = _requested_trackers(run)
     is_installed = {"wandb": tracker.is_installed} | tracker.packages
     for name in names:
         if name not in is_installed:
@@ -300,8 +300,8 @@ def _old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     driver 580.65.06 or newer, or a torch build for CUDA 12.6
     ```
     """
-    cuda = needed(facts.software).torch_cuda
-    oldest = OLDEST_DRIVER.get(release(cuda)[0]) if cuda else None
+    cuda = require_group(facts.software).torch_cuda
+    oldest = OLDEST_DRIVER.get(release_numbers(cuda)[0]) if cuda else None
     if oldest is None:
         return
     imports = facts.imports
@@ -340,7 +340,7 @@ def _implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     timedatectl set-ntp true
     ```
     """
-    host = needed(facts.host)
+    host = require_group(facts.host)
     year = facts.recorded_utc[:4]
     if host.clock_behind_s > CLOCK_TOLERANCE_S:
         message = (
@@ -355,7 +355,7 @@ def _implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation("distributed.nnodes", message, SET_CLOCK)
 
 
-def release(version: str) -> tuple[int, ...]:
+def release_numbers(version: str) -> tuple[int, ...]:
     """Return the release numbers: `2.13.0+cpu` is (2, 13, 0), and `2.13.0rc1` is (2, 13, 0) too."""
     parts: list[int] = []
     for part in version.partition("+")[0].split("."):
@@ -368,10 +368,10 @@ def release(version: str) -> tuple[int, ...]:
 
 def is_older(version: str, oldest: str) -> bool:
     """Return whether `version` precedes `oldest`; missing numbers count as 0."""
-    have, need = release(version), release(oldest)
+    have, need = release_numbers(version), release_numbers(oldest)
     width = max(len(have), len(need))
-    return _padded(have, width) < _padded(need, width)
+    return _pad_release(have, width) < _pad_release(need, width)
 
 
-def _padded(numbers: tuple[int, ...], width: int) -> tuple[int, ...]:
+def _pad_release(numbers: tuple[int, ...], width: int) -> tuple[int, ...]:
     return numbers + (0,) * (width - len(numbers))

@@ -11,8 +11,8 @@ from neobert.precision.libraries import conversions_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import remaining_of, subject_of
-from validators.rule import Violations, needed, rule
+from validators.remaining import remaining_in_launch, sentence_subject
+from validators.rule import Violations, require_group, rule
 
 if TYPE_CHECKING:
     from validators.facts_host import AccelerateFileFacts, SchedulerFacts
@@ -69,7 +69,7 @@ def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a separate environment: make setup
     ```
     """
-    for module, file in sorted(needed(facts.software).shadowed.items()):
+    for module, file in sorted(require_group(facts.software).shadowed.items()):
         hint = "install the project in a separate environment"
         yield Violation("", f"{module} is shadowed by {file}", hint)
 
@@ -96,16 +96,16 @@ def contradictory_allocator(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     PYTORCH_ALLOC_CONF=expandable_segments:True
     ```
     """
-    environment = needed(facts.host).environment
+    environment = require_group(facts.host).environment
     if ALLOCATOR in environment and OLD_ALLOCATOR in environment:
         yield Violation("", f"{ALLOCATOR} and {OLD_ALLOCATOR} are both set", f"unset {OLD_ALLOCATOR}")
     for name in (ALLOCATOR, OLD_ALLOCATOR):
-        if _contradicts_itself(_settings(environment, name)):
+        if _contradicts_itself(_allocator_settings(environment, name)):
             message = f"{name} sets max_split_size_mb together with expandable_segments:True"
             yield Violation("", message, f"set {ALLOCATOR}=expandable_segments:True")
 
 
-def _settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
+def _allocator_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
     pairs = (setting.partition(":") for setting in environment.get(name, "").split(","))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -145,7 +145,7 @@ def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     pip install --force-reinstall --no-cache-dir PACKAGE, built for the installed torch
     ```
     """
-    imports = needed(facts.imports)
+    imports = require_group(facts.imports)
     for module, reason in sorted(imports.failed.items()):
         yield Violation("", f"{module}: {reason}", "install a build for this Python, torch and CUDA")
     if imports.kernel_error:
@@ -189,15 +189,15 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     unset ACCELERATE_USE_FSDP, and set distributed.mode: fsdp2
     ```
     """
-    host = needed(facts.host)
+    host = require_group(facts.host)
     for name in foreign_strategies(host.environment):
         yield Violation("distributed.mode", f"the environment selects {name}", FOREIGN_HINT)
     if host.accelerate_file is not None:
         is_chosen = run.origin("distributed.mode").kind != "default"
-        yield from _in_file(host.accelerate_file, is_chosen=is_chosen)
+        yield from _accelerate_file_violations(host.accelerate_file, is_chosen=is_chosen)
 
 
-def _in_file(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
+def _accelerate_file_violations(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
     """Yield violations of accelerate's config file.
 
     The default file is only checked if distributed.mode is not set.
@@ -248,7 +248,7 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     unset CUDA_LAUNCH_BLOCKING
     ```
     """
-    environment, affected = needed(facts.host).environment, _affected_kinds(run, plan)
+    environment, affected = require_group(facts.host).environment, _affected_kinds(run, plan)
     for name, (values, kind, effect) in DEBUGGING.items():
         if kind in affected and environment.get(name, "").upper() in values.split():
             yield Violation("", f"{name}={environment[name]}: {effect}", f"unset {name}")
@@ -299,9 +299,9 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     #SBATCH --time=24:00:00 --signal=TERM@120 --requeue
     ```
     """
-    scheduler = needed(facts.scheduler)
+    scheduler = require_group(facts.scheduler)
     yield from _short_preemption(run, scheduler, lead_for_saves_s(plan))
-    left = remaining_of(run, plan, facts)
+    left = remaining_in_launch(run, plan, facts)
     left_s, needed_s = scheduler.walltime_left_s, left.eta_s.value
     if not scheduler.name or left_s is None or left_s >= needed_s:
         return
@@ -311,7 +311,7 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("guard.walltime_limit_hours", message, hint)
         return
     lead = lead_for_saves_s(plan)
-    takes = f"{subject_of(left)} takes {needed_s / 3600:.1f} hours"
+    takes = f"{sentence_subject(left)} takes {needed_s / 3600:.1f} hours"
     ends = f"job {scheduler.job_id} ends in {left_s / 3600:.1f} hours, but {takes}"
     if scheduler.signal_lead_s < lead:
         signal = f"its signal comes {scheduler.signal_lead_s:g} s before the kill (at least {lead:.0f} s)"

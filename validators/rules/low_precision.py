@@ -11,8 +11,8 @@ from neobert.precision.library import UNBOUNDED, Conversion, Version, layers_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
+from validators.rehearsal_parts import require_measured, require_rehearsal
+from validators.rule import CannotTellError, Violations, rehearsal_rule, require_group, rule
 
 LENGTH = "dataset.max_seq_length"
 
@@ -22,27 +22,33 @@ MAX_LOSS_CHANGE = 0.01
 """Relative. float8_rowwise changed the loss of 245M parameters by 0.06 %, of 1.3 billion by 0.16 %."""
 
 
-def is_off(run: ResolvedRun, plan: Plan) -> str:
+def reason_low_precision_is_off(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules of low precision do not apply; empty if they do."""
     return "" if conversions_of(run.config) else "no section of low precision is enabled"
 
 
-def enabled_in(run: ResolvedRun) -> Conversion:
+def enabled_conversion(run: ResolvedRun) -> Conversion:
     """Return the library that a run enables; rules that call this apply to no other run."""
     return conversions_of(run.config)[0]
 
 
 def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules of what a GPU computes do not apply; empty if they do."""
-    if off := is_off(run, plan):
+    if off := reason_low_precision_is_off(run, plan):
         return off
-    conversion = enabled_in(run)
+    conversion = enabled_conversion(run)
     if conversion.recipe.is_emulated:
         return f"{conversion.name} is emulated"
     return "" if run.device == "cuda" else "the run uses no GPU"
 
 
-@rule("PRE007", "low-precision-elsewhere", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
+@rule(
+    "PRE007",
+    "low-precision-elsewhere",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=reason_low_precision_is_off,
+)
 def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A low-precision recipe in a run that does not support it.
 
@@ -95,7 +101,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         key = "trainer.torch_compile"
         message = f"{name} quantizes the inputs of each product, but {key} is false"
         yield Violation(key, message, f"set {key} to true, or {remove}")
-    yield from _of_shards(run, conversion)
+    yield from _sharding_violations(run, conversion)
     if config.adapter.type is not None:
         yield Violation(conversion.key("enable"), f"{name} does not support an adapter", remove)
     if conversion.recipe.is_emulated and run.is_production:
@@ -106,7 +112,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(recipe, f"{name} needs a GPU", hint)
 
 
-def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
+def _sharding_violations(run: ResolvedRun, conversion: Conversion) -> Violations:
     mode, gathers = "distributed.mode", conversion.library.gathers_key
     is_sharded = run.config.distributed.mode == "fsdp2"
     if is_sharded and not conversion.gathers_low:
@@ -126,7 +132,13 @@ def _of_shards(run: ResolvedRun, conversion: Conversion) -> Violations:
         yield Violation(key, f"{key} needs sharded weights", f"set {mode} to fsdp2, or set {key} to false")
 
 
-@rule("PRE008", "nothing-in-low-precision", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
+@rule(
+    "PRE008",
+    "nothing-in-low-precision",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=reason_low_precision_is_off,
+)
 def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that converts few layers, or none.
 
@@ -151,7 +163,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       filter_fqns: [wo]
     ```
     """
-    layers, conversion = [*layers_of(plan.shape)], enabled_in(run)
+    layers, conversion = [*layers_of(plan.shape)], enabled_conversion(run)
     name, remove = conversion.name, conversion.remove
     if not layers:
         message = f"the blocks of {plan.shape.architecture} have no linear layers that {name} can convert"
@@ -166,7 +178,13 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         yield Violation(key, message, hint, Severity.WARN)
 
 
-@rule("PRE009", "low-precision-sizes", severity=Severity.FAIL, level=Level.STATIC, inapplicable=is_off)
+@rule(
+    "PRE009",
+    "low-precision-sizes",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=reason_low_precision_is_off,
+)
 def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Sizes that the matrix products of a recipe do not support.
 
@@ -192,12 +210,14 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       num_attention_heads: 12
     ```
     """
-    conversion = enabled_in(run)
+    conversion = enabled_conversion(run)
     name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.remove
     sizes = {size for each in conversion.convertible([*layers_of(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
-        yield Violation("model", message, f"change {_keys_of_widths(plan.shape, multiple)}, or {remove}")
+        yield Violation(
+            "model", message, f"change {_keys_of_uneven_widths(plan.shape, multiple)}, or {remove}"
+        )
     tokens = plan.tokens_per_microbatch.value
     if tokens % multiple:
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
@@ -205,14 +225,14 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {remove}")
 
 
-def _keys_of_widths(shape: ModelShape, multiple: int) -> str:
+def _keys_of_uneven_widths(shape: ModelShape, multiple: int) -> str:
     """Return the keys of the widths that are not divisible; SwiGLU's is not the value of its key."""
     wide = f"model.intermediate_size (the feed-forward is {shape.feed_forward_width} wide)"
     widths = {"model.hidden_size": shape.hidden_size, wide: shape.feed_forward_width}
     return " and ".join(key for key, width in widths.items() if width % multiple) or "the heads of attention"
 
 
-def _dotted(version: Version) -> str:
+def _format_version(version: Version) -> str:
     return ".".join(map(str, version))
 
 
@@ -245,20 +265,25 @@ def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     torchao.recipe: float8_rowwise
     ```
     """
-    conversion = enabled_in(run)
+    conversion = enabled_conversion(run)
     name, recipe, key = conversion.name, conversion.recipe, conversion.key("recipe")
     first, beyond = recipe.capabilities
-    required = _dotted(first) if beyond == UNBOUNDED else f"{_dotted(first)} to below {_dotted(beyond)}"
+    required = (
+        _format_version(first)
+        if beyond == UNBOUNDED
+        else f"{_format_version(first)} to below {_format_version(beyond)}"
+    )
     for gpu in facts.gpus or ():
         if not recipe.runs_on(gpu.compute_capability):
-            own = f"GPU {gpu.index} ({gpu.name}) has compute capability {_dotted(gpu.compute_capability)}"
+            capability = _format_version(gpu.compute_capability)
+            own = f"GPU {gpu.index} ({gpu.name}) has compute capability {capability}"
             rows = conversion.library.recipes.items()
             usable = [each for each, row in rows if row.runs_on(gpu.compute_capability)]
             hint = f"set {key} to {usable[0]}" if usable else conversion.remove
             yield Violation(key, f"{own}; {name} needs {required}", hint)
-    built = needed(facts.software).torch_cuda
+    built = require_group(facts.software).torch_cuda
     if built and tuple(map(int, built.split(".")[:2])) < recipe.min_cuda:
-        least = _dotted(recipe.min_cuda)
+        least = _format_version(recipe.min_cuda)
         message = f"torch is built for CUDA {built}; {name} needs {least}"
         yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.remove}")
 
@@ -287,8 +312,8 @@ def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     torchao.enable: false
     ```
     """
-    compared = measured(rehearsal_of(facts).low_precision, facts, "the speed in bf16")
-    conversion = enabled_in(run)
+    compared = require_measured(require_rehearsal(facts).low_precision, facts, "the speed in bf16")
+    conversion = enabled_conversion(run)
     if compared.recipe_step_s > MAX_TIME * compared.bf16_step_s:
         message = (
             f"a step takes {1000 * compared.recipe_step_s:.3g} ms with {conversion.name} "
@@ -299,7 +324,9 @@ def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         yield Violation(conversion.key("enable"), message, conversion.remove, severity)
 
 
-@rehearsal_rule("PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=is_off)
+@rehearsal_rule(
+    "PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=reason_low_precision_is_off
+)
 def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that changes the loss from the start.
 
@@ -322,8 +349,8 @@ def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> V
       recipe: float8_rowwise
     ```
     """
-    compared = measured(rehearsal_of(facts).low_precision, facts, "the loss in bf16")
-    own, other, conversion = compared.recipe_loss, compared.bf16_loss, enabled_in(run)
+    compared = require_measured(require_rehearsal(facts).low_precision, facts, "the loss in bf16")
+    own, other, conversion = compared.recipe_loss, compared.bf16_loss, enabled_conversion(run)
     name, key, remove = conversion.name, conversion.key("enable"), conversion.remove
     if other is None:
         raise CannotTellError("the loss in bf16 is not finite")

@@ -14,7 +14,7 @@ from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
+from validators.rehearsal_parts import reason_without_gpu, require_measured, require_rehearsal
 from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
 from validators.thresholds import MEMORY_SHARE
@@ -38,7 +38,7 @@ def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
     return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
 
 
-def fits(config: RunConfig, plan: Plan) -> bool:
+def fits_device(config: RunConfig, plan: Plan) -> bool:
     """Return whether a config is predicted to fit on the plan's device."""
     device = plan.device_memory_mib.value
     return device is None or build_plan(config, plan.assumptions).memory_mib.value <= MEMORY_SHARE * device
@@ -55,7 +55,7 @@ def is_too_large(plan: Plan) -> bool:
     return device is not None and _state_mib(plan) > MEMORY_SHARE * device
 
 
-def _as_sharded(config: RunConfig, ranks: int) -> RunConfig:
+def _shard_over_ranks(config: RunConfig, ranks: int) -> RunConfig:
     """Return the config with its model sharded over `ranks` processes, freed as the plan chooses."""
     sharing = replace(config.distributed, mode="fsdp2", replicas=1, reshard_after_forward=None)
     if ranks != num_processes(config):
@@ -117,7 +117,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """
     device, needed = plan.device_memory_mib.value, plan.memory_mib
     if device is not None and is_too_large(plan):
-        yield _too_large(run, plan, device)
+        yield _too_large_violation(run, plan, device)
     elif facts.rehearsal is not None and facts.rehearsal.out_of_memory:
         message = f"the device is out of memory: {facts.rehearsal.out_of_memory}"
         yield Violation(PATH, message, _memory_hint(run, plan))
@@ -133,7 +133,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         )
 
 
-def _too_large(run: ResolvedRun, plan: Plan, device_mib: float) -> Violation:
+def _too_large_violation(run: ResolvedRun, plan: Plan, device_mib: float) -> Violation:
     """Return the violation for weights and moments that do not fit with any microbatch size."""
     sharing, world = run.config.distributed, plan.world_size.value
     is_sharded = world > 1 and sharing.mode == "fsdp2"
@@ -143,7 +143,7 @@ def _too_large(run: ResolvedRun, plan: Plan, device_mib: float) -> Violation:
         f"need {_state_mib(plan):,.0f} of {device_mib:,.0f} MiB"
     )
     several = [world, *(ranks for ranks in OF_ONE_NODE if ranks > world and sharing.nnodes == 1)]
-    candidates = (_as_sharded(run.config, ranks) for ranks in several if ranks > 1)
+    candidates = (_shard_over_ranks(run.config, ranks) for ranks in several if ranks > 1)
     fitting = (each for each in candidates if not is_too_large(build_plan(each, plan.assumptions)))
     sharded = next(fitting, None)
     hint = "use a smaller model, or more nodes" if sharded is None else _sharding_hint(run.config, sharded)
@@ -160,12 +160,12 @@ def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
     if blocks in OWN_KERNELS:
         recomputed = with_kernels(recomputed, "torch")
     changes = []
-    if trainer.per_device_train_batch_size > 1 and fits(smallest, plan):
+    if trainer.per_device_train_batch_size > 1 and fits_device(smallest, plan):
         changes.append(f"lower {PATH} and raise trainer.gradient_accumulation_steps")
-    if not trainer.gradient_checkpointing and fits(recomputed, plan):
+    if not trainer.gradient_checkpointing and fits_device(recomputed, plan):
         changes.append(recomputation_hint(run.config))
-    sharded = _as_sharded(run.config, plan.world_size.value)
-    if plan.world_size.value > 1 and sharded != run.config and fits(sharded, plan):
+    sharded = _shard_over_ranks(run.config, plan.world_size.value)
+    if plan.world_size.value > 1 and sharded != run.config and fits_device(sharded, plan):
         changes.append(_sharding_hint(run.config, sharded))
     return ", or ".join(changes) or "lower dataset.max_seq_length, or use a smaller model"
 
@@ -204,11 +204,11 @@ def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         )
 
 
-def _memory(facts: Facts) -> MemoryFacts:
-    return measured(rehearsal_of(facts).memory, facts, "device memory")
+def _require_memory(facts: Facts) -> MemoryFacts:
+    return require_measured(require_rehearsal(facts).memory, facts, "device memory")
 
 
-@rehearsal_rule("MEM002", "memory-not-as-predicted", severity=Severity.WARN, inapplicable=no_gpu_is_required)
+@rehearsal_rule("MEM002", "memory-not-as-predicted", severity=Severity.WARN, inapplicable=reason_without_gpu)
 def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Measured memory that differs widely from the prediction.
 
@@ -232,7 +232,7 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     constant shapes (datacollator.pack_sequences), expandable segments in PYTORCH_ALLOC_CONF
     ```
     """
-    memory, predicted = _memory(facts), predicted_mib(plan)
+    memory, predicted = _require_memory(facts), predicted_mib(plan)
     peak = memory.peak_allocated_mib + memory.context_mib
     if not MIN_RATIO <= peak / predicted <= MAX_RATIO:
         yield Violation(
@@ -262,7 +262,7 @@ def predicted_mib(plan: Plan) -> float:
     return sum(part.value for part in parts)
 
 
-@rehearsal_rule("MEM003", "memory-grows", severity=Severity.WARN, inapplicable=no_gpu_is_required)
+@rehearsal_rule("MEM003", "memory-grows", severity=Severity.WARN, inapplicable=reason_without_gpu)
 def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Memory that grows from step to step, or an allocator that has to retry.
 
@@ -284,7 +284,7 @@ def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     losses detached and summed on the device
     ```
     """
-    memory = _memory(facts)
+    memory = _require_memory(facts)
     growth = memory.growth_mib_per_step * GROWTH_STEPS
     if growth > GROWTH_SHARE * memory.peak_allocated_mib:
         message = f"memory allocated between steps grows by {growth:,.0f} MiB in {GROWTH_STEPS} steps"

@@ -62,16 +62,16 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "raise model.hidden_size, or use a smoke profile",
         )
     if run.profile is not None:
-        yield from _far_below_profile(plan, run.profile.name, run.profile.config)
+        yield from _size_violations(plan, run.profile.name, run.profile.config)
 
 
-def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
+def _size_violations(plan: Plan, name: str, profile: RunConfig) -> Violations:
     own = build_plan(profile, plan.assumptions)
     layers, expected_layers = plan.shape.num_layers, own.shape.num_layers
     parameters, expected_parameters = plan.num_linear_parameters.value, own.num_linear_parameters.value
     sizes = (
         ("model.num_hidden_layers", "blocks", layers, expected_layers),
-        (_most_shrunk(plan.shape, own.shape), "parameters in blocks", parameters, expected_parameters),
+        (_most_reduced_key(plan.shape, own.shape), "parameters in blocks", parameters, expected_parameters),
         ("dataset.max_seq_length", "tokens per sequence", plan.max_length.value, own.max_length.value),
     )
     for path, noun, value, expected in sizes:
@@ -83,7 +83,7 @@ def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
             )
 
 
-def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
+def _most_reduced_key(shape: ModelShape, profile: ModelShape) -> str:
     """Return the config key of the size that was reduced most, relative to the profile."""
     shares = {
         "model.hidden_size": shape.hidden_size / profile.hidden_size,
@@ -123,12 +123,12 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
-    yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
-    yield from _vocabulary(run, plan.assumptions.tokenizer)
-    yield from _lengths(run.config, plan)
+    yield from _head_violations(plan.shape, runs_own_kernels=runs_own_kernels)
+    yield from _vocabulary_violations(run, plan.assumptions.tokenizer)
+    yield from _length_violations(run.config, plan)
 
 
-def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
+def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
     hidden, heads, size = shape.hidden_size, shape.attention.heads, shape.attention.head_size
     path = "model.num_attention_heads"
     if size * heads != shape.attention_width:
@@ -147,7 +147,7 @@ def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
         )
 
 
-def _vocabulary(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations:
+def _vocabulary_violations(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations:
     config = run.config
     if tokenizer is not None and tokenizer.fault:
         hint = "copy the tokenizer again, or set tokenizer.path to another one"
@@ -180,7 +180,7 @@ def fitting_vocabulary(config: RunConfig) -> str:
     return "remove model.vocab_size: the default is the size of the tokenizer"
 
 
-def _lengths(config: RunConfig, plan: Plan) -> Violations:
+def _length_violations(config: RunConfig, plan: Plan) -> Violations:
     positions, max_length = plan.shape.max_positions, plan.max_length.value
     if max_length > positions:
         yield Violation(
@@ -294,19 +294,19 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     unsupported = [*family_of(run.config).unsupported(run.config)]
     for key, problem, hint in unsupported:
         yield Violation(key, problem, hint)
-    yield from _unknown_matrices(run.config, plan.shape)
+    yield from _unknown_matrix_violations(run.config, plan.shape)
     if all(key != "task" for key, *_ in unsupported):  # one reason is enough
-        yield from _other_direction(run.config, plan.shape)
+        yield from _direction_violations(run.config, plan.shape)
 
 
-def _unknown_matrices(config: RunConfig, shape: ModelShape) -> Violations:
+def _unknown_matrix_violations(config: RunConfig, shape: ModelShape) -> Violations:
     name = config.optimizer.name
     if OPTIMIZERS[name].matrices_by_muon and not shape.linear_layers:
         message = f"{name} needs the layouts of matrices, and {shape.architecture} declares none"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")
 
 
-def _other_direction(config: RunConfig, shape: ModelShape) -> Violations:
+def _direction_violations(config: RunConfig, shape: ModelShape) -> Violations:
     spec, is_causal = spec_of(config), shape.attention.is_causal
     if not spec.reads_text or (spec.predicts == "next") == is_causal:
         return

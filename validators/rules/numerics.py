@@ -15,10 +15,10 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.known_answers import missed, of_attention
-from validators.numerics_faults import FAULTS, is_killed
-from validators.rehearsal_parts import measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
+from validators.known_answers import attention_specific_kinds, violations_for_wrong_answers
+from validators.numerics_faults import FAULTS, is_fault_detected
+from validators.rehearsal_parts import require_measured, require_rehearsal
+from validators.rule import CannotTellError, Violations, rehearsal_rule, require_group, rule
 
 if TYPE_CHECKING:
     from neobert.runfiles.answer_kinds import AnswerKind
@@ -46,7 +46,7 @@ def _is_not_repeated(run: ResolvedRun, plan: Plan) -> str:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _ProbeVerdict:
     """Faults of all paths, and reasons for which the result of a path is unknown."""
 
     faults: list[str] = field(default_factory=list)
@@ -61,31 +61,35 @@ class _Judged:
             raise CannotTellError("; ".join(self.unknowns))
 
 
-def _judge(
+def _judge_probes(
     plan: Plan, facts: Facts, names: tuple[ProbeName, ...], kinds: tuple[AnswerKind, ...] = ()
-) -> _Judged:
+) -> _ProbeVerdict:
     """Judge the probes `names` of each path, or the answers of these kinds for a model without paths."""
-    judged, numerics = _Judged(), needed(facts.numerics)
+    judged, numerics = _ProbeVerdict(), require_group(facts.numerics)
     paths = numerics.paths
     if numerics.attention:
         answers = [answer for answer in numerics.answers if answer.kind in kinds]
-        judged.faults += [f"{numerics.attention}: {each.message}" for each in missed(answers)]
+        judged.faults += [
+            f"{numerics.attention}: {each.message}" for each in violations_for_wrong_answers(answers)
+        ]
         absent = {*kinds} - {answer.kind for answer in answers}
         judged.unknowns += [f"{numerics.attention}: not tested: {kind}" for kind in sorted(absent)]
         return judged
     for path in paths:
         if path.error:
             judged.unknowns.append(f"{path.label}: the probes stopped: {path.error}")
-        for name in _expected(path, names, has_rotation=plan.shape.positions == "rotary"):
+        for name in _expected_probes(path, names, has_rotation=plan.shape.positions == "rotary"):
             judged.faults += [f"{path.label}: {fault}" for fault in FAULTS[name](path, path.probes)]
-            judged.faults += _survivors(path, name)
-            judged.unknowns += [] if path.error else _unknowns(path, name)
+            judged.faults += _undetected_faults(path, name)
+            judged.unknowns += [] if path.error else _unknown_results(path, name)
     if not paths:
         judged.unknowns.append("no path was probed")
     return judged
 
 
-def _expected(path: PathFacts, names: tuple[ProbeName, ...], *, has_rotation: bool) -> Iterator[ProbeName]:
+def _expected_probes(
+    path: PathFacts, names: tuple[ProbeName, ...], *, has_rotation: bool
+) -> Iterator[ProbeName]:
     for name in names:
         if path.is_compiled and name not in OF_A_COMPILED_PATH:
             continue
@@ -93,13 +97,13 @@ def _expected(path: PathFacts, names: tuple[ProbeName, ...], *, has_rotation: bo
             yield name
 
 
-def _survivors(path: PathFacts, name: ProbeName) -> Iterator[str]:
+def _undetected_faults(path: PathFacts, name: ProbeName) -> Iterator[str]:
     for mutant in path.mutants:
-        if mutant.probe == name and not _is_unstable(mutant.probes) and not is_killed(path, mutant):
+        if mutant.probe == name and not _is_unstable(mutant.probes) and not is_fault_detected(path, mutant):
             yield f"{path.label}: the probe missed a planted fault ({mutant.name}), so it is unreliable"
 
 
-def _unknowns(path: PathFacts, name: ProbeName) -> Iterator[str]:
+def _unknown_results(path: PathFacts, name: ProbeName) -> Iterator[str]:
     if getattr(path.probes, name) is None:
         yield f"{path.label}: {name} was not measured"
     elif name in ("isolation", "padding") and _is_unstable(path.probes):
@@ -139,8 +143,8 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     a backend that passes `neobert-launch validate-gpu --full`
     ```
     """
-    judged = _judge(plan, facts, ("isolation", "padding"), ("isolation",))
-    for path in needed(facts.numerics).paths:
+    judged = _judge_probes(plan, facts, ("isolation", "padding"), ("isolation",))
+    for path in require_group(facts.numerics).paths:
         if (path.dispatched or not path.error) and path.dispatched != path.attention:
             ran = path.dispatched or "an unreported kernel"
             judged.faults.append(f"{path.label}: {path.attention} was resolved, but {ran} ran")
@@ -170,13 +174,13 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     angles in fp32; a backend that validate-gpu passes
     ```
     """
-    of_model = of_attention(plan.shape.attention)
-    judged = _judge(plan, facts, ("parity", "rotation"), ("equality", "positions", *of_model))
-    judged.faults += _of_the_model(needed(facts.numerics))
+    of_model = attention_specific_kinds(plan.shape.attention)
+    judged = _judge_probes(plan, facts, ("parity", "rotation"), ("equality", "positions", *of_model))
+    judged.faults += _model_faults(require_group(facts.numerics))
     yield from judged.conclude(run)
 
 
-def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
+def _model_faults(numerics: NumericsFacts) -> Iterator[str]:
     for path in numerics.paths:
         if path.is_long_finite is False:
             yield f"{path.label}: a step on one document of {path.long_length:,} tokens is not finite"
@@ -211,7 +215,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     direction = plan.shape.attention.direction
-    yield from _judge(plan, facts, ("direction",), (direction,)).conclude(run)
+    yield from _judge_probes(plan, facts, ("direction",), (direction,)).conclude(run)
 
 
 @numerics_rule("NUM004", "step-not-repeatable", severity=Severity.WARN, inapplicable=_is_not_repeated)
@@ -240,7 +244,7 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     for bit-exact comparisons: model.kernel_backend triton or fused, and rows of at most 2,048 tokens
     ```
     """
-    yield from _judge(plan, facts, ("repeats",)).conclude(
+    yield from _judge_probes(plan, facts, ("repeats",)).conclude(
         run, "see `neobert-launch rule NUM004`, then check the device with GPU007"
     )
 
@@ -271,29 +275,29 @@ def _does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     optimizer.lr: 6e-4
     ```
     """
-    if untrained := rehearsal_of(facts).untrained:
+    if untrained := require_rehearsal(facts).untrained:
         yield Violation("task", f"the rehearsal stopped: {untrained}", UNUSED)
         return
-    if reason := rehearsal_of(facts).diverged:
+    if reason := require_rehearsal(facts).diverged:
         yield Violation("optimizer.lr", f"the rehearsal diverged: {reason}", STABLER)
         return
-    learning = measured(rehearsal_of(facts).learning, facts, "the loss")
+    learning = require_measured(require_rehearsal(facts).learning, facts, "the loss")
     initial, uniform = learning.initial_loss, log(learning.vocab_size)
     task = spec_of(run.config)
     check = CHECK_THE_MASKS if task.predicts == "masked" else CHECK_THE_LABELS
     is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
     if initial is None:
         yield Violation("model", "the initial loss is not finite", check)
-    elif is_fresh and abs(initial - uniform) > (allowed := _allowed(task, uniform)):
+    elif is_fresh and abs(initial - uniform) > (allowed := _initial_loss_tolerance(task, uniform)):
         message = (
             f"the initial loss is {initial:.4g}, but ln({learning.vocab_size:,}) is {uniform:.4g} "
             f"(within {allowed:.2g})"
         )
         yield Violation("model", message, check)
-    yield from _not_learned(learning.overfit, task)
+    yield from _overfit_violations(learning.overfit, task)
 
 
-def _allowed(task: TaskSpec, uniform: float) -> float:
+def _initial_loss_tolerance(task: TaskSpec, uniform: float) -> float:
     """Return the limit on the distance of the initial loss from that of equal logits.
 
     transformers draws the weights of some heads so that logits have unit scale. In a new model they are
@@ -303,7 +307,7 @@ def _allowed(task: TaskSpec, uniform: float) -> float:
     return share if task.labels is None else max(share, LABELS_LOSS)
 
 
-def _not_learned(overfit: OverfitFacts, task: TaskSpec) -> Violations:
+def _overfit_violations(overfit: OverfitFacts, task: TaskSpec) -> Violations:
     first, last = overfit.first, overfit.last
     not_finite = "the loss of one batch is not finite before the first update"
     if first is None and task.predicts != "masked":

@@ -15,10 +15,10 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import is_shortened
+from validators.remaining import is_shortened_by_override
 from validators.rule import Violations, rule
 from validators.rules.weights import why_no_weights
-from validators.tasks import labelled, of_conversations, of_text
+from validators.tasks import has_labels, predicts_text_tokens, trains_on_conversations
 
 SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
 """Shares of a weight's initial size that one update at the peak rate may change: below the first, a fresh run
@@ -123,7 +123,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     optimizer = run.config.optimizer
     if not OPTIMIZERS[optimizer.name].matrices_by_muon:
         return
-    share, is_fresh = _share_of_a_step(run.config, plan.shape), initial_weights(run.config) is None
+    share, is_fresh = _relative_update_rms(run.config, plan.shape), initial_weights(run.config) is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
         path = "optimizer.lr" if optimizer.muon_lr is None else "optimizer.muon_lr"
         rate, scaling = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
@@ -131,12 +131,12 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
             path,
             f"{path} {rate:g} with {scaling} changes a hidden matrix by {100 * share:.3g}% of its size "
             f"per step ({SMALLEST_STEP:.2%} to {LARGEST_STEP:.0%} is usual)",
-            f"set {path} to {_rate_of_recipe(optimizer, plan.shape.hidden_size):.2g}, "
+            f"set {path} to {_recipe_rate(optimizer, plan.shape.hidden_size):.2g}, "
             f"the recipe's rate for {scaling} at this width",
         )
 
 
-def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
+def _relative_update_rms(config: RunConfig, shape: ModelShape) -> float:
     """Return the RMS of a Muon update relative to that of the initial weights."""
     optimizer = config.optimizer
     update = (optimizer.muon_lr or optimizer.lr) * _update_rms(optimizer, shape.hidden_size)
@@ -148,14 +148,14 @@ def _update_rms(optimizer: OptimizerConfig, hidden: int) -> float:
     return MATCHED_RMS if optimizer.muon_adjust_lr_fn == "match_rms_adamw" else 1 / math.sqrt(hidden)
 
 
-def _rate_of_recipe(optimizer: OptimizerConfig, hidden: int) -> float:
+def _recipe_rate(optimizer: OptimizerConfig, hidden: int) -> float:
     """Return the rate with which an update has the size of the recipe's."""
     matched = RECIPE_RATE_TINY if hidden <= TINY_WIDTH else RECIPE_RATE
     return matched * MATCHED_RMS / _update_rms(optimizer, hidden)
 
 
 def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
-    if of_text(spec_of(run.config)):
+    if predicts_text_tokens(spec_of(run.config)):
         source = run.config.trainer.eval_source_path
         is_own = source is not None and source == initial_weights(run.config)
         return "the run extends the context: its rate is a share of the original run's" if is_own else ""
@@ -170,7 +170,7 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_has_no_record,
-    tasks=lambda task: of_text(task) or of_conversations(task) or labelled(task),
+    tasks=lambda task: predicts_text_tokens(task) or trains_on_conversations(task) or has_labels(task),
 )
 def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A peak learning rate far from all published rates for this kind of run and optimizer.
@@ -214,7 +214,7 @@ def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     rate, width = run.config.optimizer.lr, plan.shape.hidden_size
-    recipe, lowest, highest = _record(run, plan, width)
+    recipe, lowest, highest = _recorded_rates(run, plan, width)
     if not lowest / FAR <= rate <= highest * FAR:
         yield Violation(
             "optimizer.lr",
@@ -224,13 +224,13 @@ def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
 
 
-def _record(run: ResolvedRun, plan: Plan, width: int) -> tuple[str, float, float]:
+def _recorded_rates(run: ResolvedRun, plan: Plan, width: int) -> tuple[str, float, float]:
     """Return the kind of training, and its lowest and highest recorded rate at this width."""
     is_fresh, kind = initial_weights(run.config) is None, OPTIMIZERS[run.config.optimizer.name]
     is_adapted = run.config.adapter.type is not None
-    if of_text(spec_of(run.config)) and is_fresh:
+    if predicts_text_tokens(spec_of(run.config)) and is_fresh:
         return kind.name, kind.lowest_rate, kind.highest_rate_by_width / width
-    if of_text(spec_of(run.config)):
+    if predicts_text_tokens(spec_of(run.config)):
         scale = sqrt(plan.tokens_per_step.value / CONTINUED_TOKENS) / width
         if kind.name not in ADAM:
             scale *= kind.highest_rate_by_width / OPTIMIZERS["adamw"].highest_rate_by_width
@@ -275,12 +275,14 @@ def _drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     optimizer = run.config.optimizer
     if "eps" in OPTIMIZERS[optimizer.name].keys:
-        yield from _of_epsilon(optimizer, run.config.trainer, plan.num_parameters.value)
-    yield from _of_decay(optimizer)
-    yield from _of_z_loss(run.config.trainer.z_loss, plan.vocab_size.value)
+        yield from _epsilon_violations(optimizer, run.config.trainer, plan.num_parameters.value)
+    yield from _decay_violations(optimizer)
+    yield from _z_loss_violations(run.config.trainer.z_loss, plan.vocab_size.value)
 
 
-def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int) -> Violations:
+def _epsilon_violations(
+    optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int
+) -> Violations:
     if optimizer.eps < MIN_EPSILON:
         yield Violation(
             "optimizer.eps",
@@ -303,7 +305,7 @@ def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_paramete
     )
 
 
-def _of_decay(optimizer: OptimizerConfig) -> Violations:
+def _decay_violations(optimizer: OptimizerConfig) -> Violations:
     kind = OPTIMIZERS[optimizer.name]
     if kind.decay == "l2":  # the penalty goes through the moments and removes no fixed share of a weight
         return
@@ -321,7 +323,7 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
     )
 
 
-def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
+def _z_loss_violations(z_loss: float, vocab_size: int) -> Violations:
     pull = 2 * z_loss * log(vocab_size)
     if pull <= MAX_PULL:
         return
@@ -365,7 +367,9 @@ def _moment_longer_than_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     """
     optimizer, max_steps = run.config.optimizer, run.config.trainer.max_steps
     window = 1 / (1 - optimizer.betas[1])
-    is_used = "eps" in OPTIMIZERS[optimizer.name].keys and not is_shortened(run, "optimizer.betas")
+    is_used = "eps" in OPTIMIZERS[optimizer.name].keys and not is_shortened_by_override(
+        run, "optimizer.betas"
+    )
     if is_used and max_steps < window:
         yield Violation(
             "optimizer.betas",

@@ -10,10 +10,10 @@ from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs
-from validators.departures import departures
+from validators.departures import keys_differing_from_profile
 from validators.facts import Facts
 from validators.finding import Severity, Violation
-from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
+from validators.rehearsal_parts import reason_without_gpu, require_measured, require_rehearsal
 from validators.rule import Violations, rehearsal_rule
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ MAX_DATA_WAIT = 0.1
 MAX_HOST_BOUND = 0.25
 
 
-def _speed(facts: Facts) -> SpeedFacts:
-    return measured(rehearsal_of(facts).speed, facts, "the pace")
+def _require_speed(facts: Facts) -> SpeedFacts:
+    return require_measured(require_rehearsal(facts).speed, facts, "the pace")
 
 
-@rehearsal_rule("PRF001", "device-left-idle", severity=Severity.FAIL, inapplicable=no_gpu_is_required)
+@rehearsal_rule("PRF001", "device-left-idle", severity=Severity.FAIL, inapplicable=reason_without_gpu)
 def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that uses a very small share of its device's peak FLOP/s.
 
@@ -54,7 +54,9 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     the model size and batch size of the profile; `bench` breaks down the time of a step
     ```
     """
-    mfu = measured(_speed(facts).mfu, facts, "the peak FLOP/s of this device are not in the table, so MFU")
+    mfu = require_measured(
+        _require_speed(facts).mfu, facts, "the peak FLOP/s of this device are not in the table, so MFU"
+    )
     expected = 0.0 if run.profile is None else run.profile.expects.mfu
     floor = max(HARD_FLOOR, FLOOR_SHARE * expected)
     if mfu < floor:
@@ -67,7 +69,7 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rehearsal_rule("PRF002", "unsteady-pace", severity=Severity.WARN, inapplicable=no_gpu_is_required)
+@rehearsal_rule("PRF002", "unsteady-pace", severity=Severity.WARN, inapplicable=reason_without_gpu)
 def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A throughput that changes during the rehearsal, or differs from earlier rehearsals or the profile.
 
@@ -91,12 +93,12 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     GPU005 and GPU008 to check the device; packing for constant shapes
     ```
     """
-    speed, rehearsal = _speed(facts), rehearsal_of(facts)
+    speed, rehearsal = _require_speed(facts), require_rehearsal(facts)
     hint = "compare with GPU005 and GPU008; `neobert-launch bench` compares two configs"
     baseline = rehearsal.baseline_tokens_per_second
-    for fault in (*_off_baseline(speed, baseline), *_off_profile(run, speed)):
+    for fault in (*_differences_from_baseline(speed, baseline), *_differences_from_profile(run, speed)):
         yield Violation("trainer", fault, hint)
-    first, last = _halves(speed.line_step_times_s)
+    first, last = _median_step_times_by_half(speed.line_step_times_s)
     if abs(last / first - 1) > TOLERANCE:
         message = f"step time changed from {first:.3g} s to {last:.3g} s during the rehearsal"
         yield Violation("trainer", message, hint)
@@ -105,21 +107,26 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("trainer.torch_compile", message, "see the log for the reason of each recompilation")
 
 
-def _off_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
+def _differences_from_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
     if baseline is not None and abs(speed.tokens_per_second / baseline - 1) > TOLERANCE:
         yield f"{speed.tokens_per_second:,.0f} tokens/s, but {baseline:,.0f} in an earlier rehearsal"
 
 
-def _off_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
+def _differences_from_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
     expects = None if run.profile is None else run.profile.expects
-    if expects is None or expects.is_estimate or departures(run) or not expects.tokens_per_second:
+    if (
+        expects is None
+        or expects.is_estimate
+        or keys_differing_from_profile(run)
+        or not expects.tokens_per_second
+    ):
         return
     low, high = expects.tokens_per_second
     if not low * (1 - TOLERANCE) <= speed.tokens_per_second <= high * (1 + TOLERANCE):
         yield f"{speed.tokens_per_second:,.0f} tokens/s, but the profile expects {low:,.0f} to {high:,.0f}"
 
 
-def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:
+def _median_step_times_by_half(times_s: tuple[float, ...]) -> tuple[float, float]:
     """Return the median step times in seconds of the first and the second half of `times_s`."""
     from statistics import median
 
@@ -149,7 +156,7 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       num_workers: 2
     ```
     """
-    share = _speed(facts).data_wait_share
+    share = _require_speed(facts).data_wait_share
     if share > MAX_DATA_WAIT:
         yield Violation(
             "dataset.num_workers",
@@ -158,7 +165,7 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rehearsal_rule("PRF004", "waiting-for-the-host", severity=Severity.WARN, inapplicable=no_gpu_is_required)
+@rehearsal_rule("PRF004", "waiting-for-the-host", severity=Severity.WARN, inapplicable=reason_without_gpu)
 def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU that waits for the host to launch its kernels.
 
@@ -188,21 +195,23 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       cuda_graphs: true
     ```
     """
-    share = measured(_speed(facts).host_bound_share, facts, "how often the GPU waits for the host")
+    share = require_measured(
+        _require_speed(facts).host_bound_share, facts, "how often the GPU waits for the host"
+    )
     if share > MAX_HOST_BOUND:
         yield Violation(
             "trainer",
             f"the GPU waits for kernel launches in {share:.0%} of steps (limit {MAX_HOST_BOUND:.0%})",
-            _shorter_launches(run.config),
+            _fewer_launches_hint(run.config),
         )
 
 
-def _shorter_launches(config: RunConfig) -> str:
+def _fewer_launches_hint(config: RunConfig) -> str:
     """Return the hint that reduces the kernel launches per token."""
     larger = "raise trainer.per_device_train_batch_size"
     if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread:
         return larger
-    edits = [fix for _, fix in cuda_graphs.obstacles(config)]
+    edits = [fix for _, fix in cuda_graphs.cuda_graph_obstacles(config)]
     if "run on one GPU" in edits:
         return larger
     return " and ".join([*edits, "set trainer.cuda_graphs to true"]) + f", or {larger}"

@@ -7,7 +7,7 @@ from neobert.tasks.specs import known_metrics, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, needed, rule
+from validators.rule import Violations, require_group, rule
 from validators.rules.checkpoint_resume import why_not_resumed
 from validators.rules.config import loader_rule
 
@@ -96,7 +96,7 @@ def failing_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         chosen = rng.random(len(ids)) < context.probability
     ```
     """
-    found = needed(facts.plugins)
+    found = require_group(facts.plugins)
     for each in found.failures:
         yield Violation(each.key, each.message, each.hint)
     share, probability = found.masked_share, run.config.datacollator.mlm_probability
@@ -145,7 +145,7 @@ def resumed_with_edited_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
       - {code: PLG003, reason: fixed a crash at step 812, expires: 2026-12-31}
     ```
     """
-    resume = needed(facts.resume)
+    resume = require_group(facts.resume)
     if resume.is_verified and resume.plugin_differences:
         message = f"plug-ins differ from those of {resume.target}: {'; '.join(resume.plugin_differences)}"
         hint = (

@@ -7,7 +7,7 @@ from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rehearsal_parts import require_measured, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
@@ -125,7 +125,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     the objective as prepared by the trainer
     ```
     """
-    precision = measured(rehearsal_of(facts).precision, facts, "the precision")
+    precision = require_measured(require_rehearsal(facts).precision, facts, "the precision")
     recipe = recipe_of(run.config)
     declared, conversion = recipe.dtype, recipe.conversion
     low = conversion.recipe.products if conversion else frozenset()

@@ -8,7 +8,7 @@ from neobert.plan import Plan, pieces
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import is_shortened
+from validators.remaining import is_shortened_by_override
 from validators.rule import Violations, rule
 
 LONGEST_WARMUP = 0.5
@@ -91,7 +91,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
     usual = max_steps * USUAL_WARMUP_PERCENT // 100 if is_counted else USUAL_WARMUP_PERCENT
     hint = f"set {path} to {usual} ({USUAL_WARMUP_PERCENT} % of the run)"
     if steps >= max_steps:
-        yield Violation(path, taken, hint, Severity.WARN if is_shortened(run, path) else None)
+        yield Violation(path, taken, hint, Severity.WARN if is_shortened_by_override(run, path) else None)
         return
     if steps > LONGEST_WARMUP * max_steps:
         yield Violation(path, taken, hint, Severity.WARN)
@@ -207,13 +207,15 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     trainer = run.config.trainer
-    if trainer.eval_steps > trainer.max_steps and not is_shortened(run, "trainer.eval_steps"):
+    if trainer.eval_steps > trainer.max_steps and not is_shortened_by_override(run, "trainer.eval_steps"):
         yield Violation(
             "trainer.eval_steps",
             f"trainer.eval_steps {trainer.eval_steps:,} exceeds trainer.max_steps {trainer.max_steps:,}",
             "lower trainer.eval_steps, or set trainer.eval_steps to 0 for the final evaluation only",
         )
-    is_logged = trainer.logging_steps <= trainer.max_steps or is_shortened(run, "trainer.logging_steps")
+    is_logged = trainer.logging_steps <= trainer.max_steps or is_shortened_by_override(
+        run, "trainer.logging_steps"
+    )
     if run.is_production and not is_logged:
         yield Violation(
             "trainer.logging_steps",

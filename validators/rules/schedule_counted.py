@@ -13,9 +13,15 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import cut_short, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
-from validators.rules.checkpoint_resume import CONTINUE, RESUME, differing_key, keys_of, why_not_resumed
+from validators.rehearsal_parts import early_end_reason, require_measured, require_rehearsal
+from validators.rule import CannotTellError, Violations, rehearsal_rule, require_group, rule
+from validators.rules.checkpoint_resume import (
+    CONTINUE,
+    RESUME,
+    differing_key,
+    keys_in_differences,
+    why_not_resumed,
+)
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01
@@ -46,9 +52,9 @@ def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     scheduler.step() after optimizer.step(), once for all ranks
     ```
     """
-    rehearsal, schedule = rehearsal_of(facts), plan.schedule
+    rehearsal, schedule = require_rehearsal(facts), plan.schedule
     if not rehearsal.schedule:
-        raise CannotTellError(cut_short(facts) or "no steps were run")
+        raise CannotTellError(early_end_reason(facts) or "no steps were run")
     if rehearsal.planned_steps is not None:  # estimated before the text was counted, unlike the plan's
         schedule = schedule_of(run.config.scheduler, rehearsal.planned_steps)
     for line in rehearsal.schedule:
@@ -87,7 +93,7 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
     loss = cross_entropy(..., reduction="sum") / targets of the whole step, over all ranks
     ```
     """
-    accumulation = measured(rehearsal_of(facts).accumulation, facts, "accumulation")
+    accumulation = require_measured(require_rehearsal(facts).accumulation, facts, "accumulation")
     difference = accumulation.relative_difference
     if difference is None:
         raise CannotTellError("there was no finite gradient to compare")
@@ -139,7 +145,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       pretrained_checkpoint: runs/first/checkpoints/700   # a new run with its own warm-up
     ```
     """
-    resume = needed(facts.resume)
+    resume = require_group(facts.resume)
     if not resume.is_verified or resume.structural_differences:  # CKP007 refuses the run
         return
     optimizer, before, step = run.config.optimizer, resume.learning_rate, resume.step
@@ -150,8 +156,8 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             differing_key(run, differing or (), CONTINUE if resume.is_continued else RESUME),
             f"the learning rate of step {step + 1:,} changes from {before:.3g} (the checkpoint's "
             f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
-            f"restore {_schedule_keys(differing)} of the checkpoint, or set model.pretrained_checkpoint to "
-            "start a new run from its weights",
+            f"restore {_format_schedule_keys(differing)} of the checkpoint, or set "
+            "model.pretrained_checkpoint to start a new run from its weights",
         )
     elif resume.muon_peak is not None and OPTIMIZERS[optimizer.name].matrices_by_muon:
         peak = optimizer.muon_lr or optimizer.lr
@@ -164,8 +170,8 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             )
 
 
-def _schedule_keys(differences: Sequence[str] | None) -> str:
+def _format_schedule_keys(differences: Sequence[str] | None) -> str:
     """Return the keys to restore, or all keys of the schedule if the differing ones are not known."""
     if differences is None:
         return "trainer.max_steps, the scheduler section and optimizer.lr"
-    return listed(keys_of(differences))
+    return listed(keys_in_differences(differences))

@@ -15,12 +15,12 @@ from neobert.tasks.specs import SPECS, known_metrics, metrics_of, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.known_answers import missed, unmeasured
-from validators.rehearsal_parts import cut_short, rehearsal_of
+from validators.known_answers import unmeasured_kinds, violations_for_wrong_answers
+from validators.rehearsal_parts import early_end_reason, require_rehearsal
 from validators.rule import CannotTellError, Violations, data_rule, rehearsal_rule, rule
-from validators.rules.data_prepared import prepared_of
-from validators.rules.task_labels import labels_of
-from validators.tasks import labelled, of_pairs, of_words, with_adapter, with_labels_or_scores
+from validators.rules.data_prepared import require_prepared
+from validators.rules.task_labels import task_labels
+from validators.tasks import compares_pairs, has_labels, has_labels_or_scores, labels_words, may_train_adapter
 
 BEST_METRIC = "trainer.metric_for_best_model"
 FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
@@ -129,7 +129,7 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         )
 
 
-@data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=with_labels_or_scores)
+@data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=has_labels_or_scores)
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A best-checkpoint metric that is undefined or uninformative on the evaluation data.
 
@@ -151,15 +151,15 @@ def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     eval_labels: {"1": 500}    # metric_for_best_model: eval/loss
     ```
     """
-    metric, prepared = run.config.trainer.metric_for_best_model, prepared_of(facts)
+    metric, prepared = run.config.trainer.metric_for_best_model, require_prepared(facts)
     classes = [name for name, count in prepared.eval_labels.items() if count]
     scores, is_correlation = prepared.eval_scores, metric in {each.name for each in CORRELATIONS}
     if metric == "eval/accuracy" and classes:
         yield from _accuracy_of_one_class(run, prepared.eval_labels)
         return
     if metric == "eval/mcc" and len(classes) == 1 and len(prepared.labels) != 1:  # else DAT021 fails
-        problem = f"all {labels_of(run).unit}s of the evaluation have label {printable(classes[0])}"
-    elif is_correlation and of_pairs(spec_of(run.config)) and not scores:
+        problem = f"all {task_labels(run).unit}s of the evaluation have label {printable(classes[0])}"
+    elif is_correlation and compares_pairs(spec_of(run.config)) and not scores:
         problem = "the evaluation has no pairs with scores"
     elif is_correlation and scores and scores["min"] == scores["max"]:
         problem = f"all scores of the evaluation are {scores['min']:g}"
@@ -181,14 +181,14 @@ def _accuracy_of_one_class(run: ResolvedRun, counts: Mapping[str, int]) -> Viola
         better = next(name for name in FOR_RARE_CLASSES[-1 if share == 1 else 0 :] if name in reported)
         yield Violation(
             BEST_METRIC,
-            f"{percent(share)} of the evaluation's {labels_of(run).unit}s have label {printable(largest)}: "
+            f"{percent(share)} of the evaluation's {task_labels(run).unit}s have label {printable(largest)}: "
             "a model that always predicts this label has that accuracy",
             f"set {BEST_METRIC} to {better}",
             Severity.WARN,
         )
 
 
-def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:
+def _reason_for_smoke_run(run: ResolvedRun, plan: Plan) -> str:
     return "a smoke run ends too early for its score to mean anything" if run.is_smoke else ""
 
 
@@ -197,8 +197,8 @@ def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:
     "untrained-encoder",
     severity=Severity.WARN,
     level=Level.STATIC,
-    inapplicable=_shows_the_machinery,
-    tasks=lambda task: labelled(task) or of_pairs(task),
+    inapplicable=_reason_for_smoke_run,
+    tasks=lambda task: has_labels(task) or compares_pairs(task),
 )
 def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fine-tuning that starts from random weights.
@@ -266,15 +266,15 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     the bounds of the documents (cu_seqlens) passed to the attention, and position ids that restart
     ```
     """
-    answers = rehearsal_of(facts).answers
-    violations = list(missed(answers))
+    answers = require_rehearsal(facts).answers
+    violations = list(violations_for_wrong_answers(answers))
     yield from violations
-    absent = unmeasured(answers, plan.shape.attention, spec_of(run.config))
+    absent = unmeasured_kinds(answers, plan.shape.attention, spec_of(run.config))
     if absent and not violations:
-        raise CannotTellError(cut_short(facts) or f"not tested: {', '.join(absent)}")
+        raise CannotTellError(early_end_reason(facts) or f"not tested: {', '.join(absent)}")
 
 
-@data_rule("DAT024", "word-labels-lost", severity=Severity.WARN, tasks=of_words)
+@data_rule("DAT024", "word-labels-lost", severity=Severity.WARN, tasks=labels_words)
 def _word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Labelled words that are neither trained on nor scored.
 
@@ -299,13 +299,13 @@ def _word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       long_documents: split       # between words; every word keeps its label
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     for split, words in (("training", prepared.words), ("evaluation", prepared.eval_words)):
         if words:
-            yield from _lost(run, split, words)
+            yield from _lost_word_violations(run, split, words)
 
 
-def _lost(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
+def _lost_word_violations(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
     total, without_token, cut = words["total"], words["without_token"], words["cut"]
     if without_token:
         yield Violation(
@@ -322,7 +322,7 @@ def _lost(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
         )
 
 
-@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=with_adapter)
+@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=may_train_adapter)
 def _adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An adapter that the model's layers, its weights or the optimizer do not support.
 

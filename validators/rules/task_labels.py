@@ -13,8 +13,8 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, data_rule, rule
-from validators.rules.data_prepared import prepared_of
-from validators.tasks import labelled, of_conversations, of_pairs, whole_texts
+from validators.rules.data_prepared import require_prepared
+from validators.tasks import compares_pairs, has_labels, labels_whole_texts, trains_on_conversations
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""
@@ -23,7 +23,7 @@ NARROW_RANGE = 0.01
 """Range of scores below which DAT030 warns: their differences are smaller than the noise of a step."""
 
 
-def labels_of(run: ResolvedRun) -> Labels:
+def task_labels(run: ResolvedRun) -> Labels:
     """Return the labels of the run's task, which must have labelled data."""
     labels = spec_of(run.config).labels
     assert labels is not None, "only rules for tasks with labels call this"
@@ -35,7 +35,7 @@ def labels_of(run: ResolvedRun) -> Labels:
     "text-split-from-label",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    tasks=lambda task: whole_texts(task) or of_pairs(task),
+    tasks=lambda task: labels_whole_texts(task) or compares_pairs(task),
 )
 def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Long texts that would be split, although a label or a vector belongs to a whole text.
@@ -62,13 +62,13 @@ def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     if run.config.dataset.long_documents == "split":
         yield Violation(
             "dataset.long_documents",
-            f"long_documents is split, but {_what_is_whole(run)} belongs to a whole text",
+            f"long_documents is split, but {_whole_text_result(run)} belongs to a whole text",
             "set dataset.long_documents to truncate, drop or error",
         )
 
 
-def _what_is_whole(run: ResolvedRun) -> str:
-    return "a label" if whole_texts(spec_of(run.config)) else "a vector"
+def _whole_text_result(run: ResolvedRun) -> str:
+    return "a label" if labels_whole_texts(spec_of(run.config)) else "a vector"
 
 
 @rule(
@@ -76,7 +76,7 @@ def _what_is_whole(run: ResolvedRun) -> str:
     "contradictory-labels",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    tasks=lambda task: labelled(task) or of_conversations(task) or of_pairs(task),
+    tasks=lambda task: has_labels(task) or trains_on_conversations(task) or compares_pairs(task),
 )
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Settings of labels or pairs that contradict each other.
@@ -114,7 +114,7 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
 
 
-@data_rule("DAT021", "single-class", severity=Severity.FAIL, tasks=labelled)
+@data_rule("DAT021", "single-class", severity=Severity.FAIL, tasks=has_labels)
 def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Training labels of a single class, or classes of the evaluation or the head that training lacks.
 
@@ -137,7 +137,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     labels: {"0": 12500, "1": 12500}
     ```
     """
-    prepared, labels = prepared_of(facts), labels_of(run)
+    prepared, labels = require_prepared(facts), task_labels(run)
     if len(prepared.labels) == 1:
         label, count = next(iter(prepared.labels.items()))
         yield Violation(
@@ -171,14 +171,14 @@ def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
     spec = spec_of(run.config)
     if spec.labels is None:
         return "" if spec.score_key(run.config) else "the run trains on no scores"
-    return "labels are classes, not scores" if labels_of(run).classes else ""
+    return "labels are classes, not scores" if task_labels(run).classes else ""
 
 
 @data_rule(
     "DAT030",
     "nearly-equal-scores",
     severity=Severity.FAIL,
-    tasks=lambda task: whole_texts(task) or of_pairs(task),
+    tasks=lambda task: labels_whole_texts(task) or compares_pairs(task),
     inapplicable=why_no_scores,
 )
 def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -204,13 +204,13 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     scores: -2.6 to 2.6      # (score - 0.093) / 0.0007
     ```
     """
-    scores, key = prepared_of(facts).scores, spec_of(run.config).score_key(run.config)
+    scores, key = require_prepared(facts).scores, spec_of(run.config).score_key(run.config)
     if key:
-        yield from _of_pairs(scores, key)
+        yield from _pair_score_violations(scores, key)
         return
     if not scores:
         return
-    column = labels_of(run).column
+    column = task_labels(run).column
     if scores["min"] == scores["max"]:
         yield Violation(column, f"all training scores are {scores['min']:g}", f"check {column}")
     elif (width := scores["max"] - scores["min"]) < NARROW_RANGE:
@@ -219,7 +219,7 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(column, message, hint, Severity.WARN)
 
 
-def _of_pairs(scores: Mapping[str, float], key: str) -> Violations:
+def _pair_score_violations(scores: Mapping[str, float], key: str) -> Violations:
     if not scores:
         yield Violation(key, f"{key} is set, but no training pair has a score", f"correct or remove {key}")
     elif scores["min"] == scores["max"]:
@@ -231,7 +231,7 @@ def _of_pairs(scores: Mapping[str, float], key: str) -> Violations:
     "DAT022",
     "evaluation-in-training",
     severity=Severity.FAIL,
-    tasks=lambda task: labelled(task) or of_conversations(task) or of_pairs(task),
+    tasks=lambda task: has_labels(task) or trains_on_conversations(task) or compares_pairs(task),
 )
 def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation texts that also occur in the training data.
@@ -254,7 +254,7 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     copies_in_training: 0 of 1,000
     ```
     """
-    prepared = prepared_of(facts)
+    prepared = require_prepared(facts)
     copies, total = prepared.eval_copies, prepared.eval_documents
     if total and copies >= FEW_COPIES * total:
         yield Violation(

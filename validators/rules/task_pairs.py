@@ -12,8 +12,8 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, data_rule, rule
-from validators.rules.data_prepared import prepared_of
-from validators.tasks import of_pairs
+from validators.rules.data_prepared import require_prepared
+from validators.tasks import compares_pairs
 
 TINY = 1e-9
 FEWEST_PAIRS, AT_TEMPERATURE = 16, 0.05
@@ -28,15 +28,15 @@ MAX_WEIGHT = 10.0
 """Weight of masked words; the page of TSK017 has the figures."""
 
 
-def counts_of(facts: Facts) -> dict[str, float]:
+def require_pair_counts(facts: Facts) -> dict[str, float]:
     """Return the counts of pairs. Raises CannotTellError for facts from a version that did not count them."""
-    counts = prepared_of(facts).pairs
+    counts = require_prepared(facts).pairs
     if not counts:
         raise CannotTellError("the pairs of a step were not counted")
     return counts
 
 
-@data_rule("TSK012", "few-pairs", severity=Severity.WARN, tasks=of_pairs)
+@data_rule("TSK012", "few-pairs", severity=Severity.WARN, tasks=compares_pairs)
 def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Steps with too few pairs to learn from.
 
@@ -65,7 +65,7 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       gradient_accumulation_steps: 64    # their pairs are negatives of each other, in the memory of one
     ```
     """
-    pairs, temperature = counts_of(facts)["per_step"], spec_of(run.config).temperature(run.config)
+    pairs, temperature = require_pair_counts(facts)["per_step"], spec_of(run.config).temperature(run.config)
     fewest = max(FEWEST_PAIRS, math.ceil(FEWEST_PAIRS * AT_TEMPERATURE / temperature - TINY))
     if pairs < fewest:
         yield Violation(
@@ -76,7 +76,7 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@data_rule("TSK013", "pairs-of-the-same-texts", severity=Severity.WARN, tasks=of_pairs)
+@data_rule("TSK013", "pairs-of-the-same-texts", severity=Severity.WARN, tasks=compares_pairs)
 def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Pairs of a step that share a query or a document.
 
@@ -99,7 +99,7 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     false_share: 0.01    # a question for each paragraph, or more paragraphs
     ```
     """
-    share = counts_of(facts)["false_share"]
+    share = require_pair_counts(facts)["false_share"]
     if share > MAX_FALSE:
         yield Violation(
             "dataset.path",
@@ -109,7 +109,7 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         )
 
 
-@data_rule("TSK015", "texts-of-pairs-elsewhere", severity=Severity.WARN, tasks=of_pairs)
+@data_rule("TSK015", "texts-of-pairs-elsewhere", severity=Severity.WARN, tasks=compares_pairs)
 def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Queries or documents of one pair that are also in the evaluation, or in another source.
 
@@ -134,7 +134,7 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     eval_shared: 0.0     # dataset.eval_split, with the pairs of other paragraphs
     ```
     """
-    counts = counts_of(facts)
+    counts = require_pair_counts(facts)
     if (share := counts.get("eval_shared")) and share >= FEW_SHARED:
         yield Violation(
             "dataset.path",
@@ -159,7 +159,7 @@ def why_no_mix(run: ResolvedRun, plan: Plan) -> str:
     "masked-words-outweigh-pairs",
     severity=Severity.WARN,
     level=Level.STATIC,
-    tasks=of_pairs,
+    tasks=compares_pairs,
     inapplicable=why_no_mix,
 )
 def masked_words_outweigh_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:

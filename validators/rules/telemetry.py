@@ -14,7 +14,7 @@ from neobert.units import MIB_PER_GIB
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rehearsal_parts import require_measured, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
@@ -81,25 +81,25 @@ def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     "gpu_mem_alloc_mib": 21504, "gpu_mem_alloc_gib": 21.0
     ```
     """
-    rehearsal = rehearsal_of(facts)
-    telemetry = measured(rehearsal.telemetry, facts, "the heartbeat")
-    faults = [*_schema(telemetry), *_units(telemetry), *_system(telemetry)]
+    rehearsal = require_rehearsal(facts)
+    telemetry = require_measured(rehearsal.telemetry, facts, "the heartbeat")
+    faults = [*_field_type_faults(telemetry), *_unit_faults(telemetry), *_process_memory_faults(telemetry)]
     if rehearsal.device == "cuda":
-        context_mib = measured(rehearsal.memory, facts, "device memory").context_mib
-        faults += _driver(telemetry, context_mib)
+        context_mib = require_measured(rehearsal.memory, facts, "device memory").context_mib
+        faults += _driver_memory_faults(telemetry, context_mib)
     yield from (Violation("trainer.logging_steps", fault, HINT) for fault in faults)
     if rehearsal.device == "cuda" and telemetry.driver_mib is None and not faults:
         raise CannotTellError(telemetry.driver_reason or "the driver did not report the rehearsal's memory")
 
 
-def _schema(telemetry: TelemetryFacts) -> Iterator[str]:
+def _field_type_faults(telemetry: TelemetryFacts) -> Iterator[str]:
     for name, kinds in FIELDS.items():
         kind = telemetry.fields.get(name, "missing")
         if kind not in kinds:
             yield f"the heartbeat's {name} is {kind}, not {' or '.join(kinds)}"
 
 
-def _units(telemetry: TelemetryFacts) -> Iterator[str]:
+def _unit_faults(telemetry: TelemetryFacts) -> Iterator[str]:
     pairs = {
         "gpu_mem_alloc": (telemetry.gpu_mem_alloc_mib, telemetry.gpu_mem_alloc_gib),
         "gpu_mem_reserved": (telemetry.gpu_mem_reserved_mib, telemetry.gpu_mem_reserved_gib),
@@ -109,7 +109,7 @@ def _units(telemetry: TelemetryFacts) -> Iterator[str]:
             yield f"{name}_mib is {mib}, but {name}_gib is {gib}"
 
 
-def _driver(telemetry: TelemetryFacts, context_mib: int) -> Iterator[str]:
+def _driver_memory_faults(telemetry: TelemetryFacts, context_mib: int) -> Iterator[str]:
     if telemetry.gpu_mem_reserved_mib is None:
         yield "the heartbeat has no device memory"
         return
@@ -124,7 +124,7 @@ def _driver(telemetry: TelemetryFacts, context_mib: int) -> Iterator[str]:
         )
 
 
-def _system(telemetry: TelemetryFacts) -> Iterator[str]:
+def _process_memory_faults(telemetry: TelemetryFacts) -> Iterator[str]:
     if abs(telemetry.host_rss_mib / telemetry.system_rss_mib - 1) > SYSTEM_TOLERANCE:
         yield (
             f"process memory is {telemetry.host_rss_mib:,.0f} MiB in the heartbeat, but "
@@ -159,7 +159,7 @@ def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     limits, step_s = run.config.watchdog, plan.step_time_s
     duration = f"a step takes {step_s.value:,.3g} s ({step_s.reason})"
     for key in ("compile_limit_s", "step_limit_s"):
-        yield from _too_short(limits, key, step_s.value, duration)
+        yield from _timeout_violations(limits, key, step_s.value, duration)
 
 
 @rehearsal_rule("TEL004", "timeout-below-a-save", severity=Severity.FAIL)
@@ -186,16 +186,16 @@ def timeout_below_a_save(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       save_limit_s: 450
     ```
     """
-    limits, rehearsal = run.config.watchdog, rehearsal_of(facts)
-    save_s = measured(rehearsal.save_s, facts, "the time of a save")
-    evaluation = measured(rehearsal.evaluation, facts, "the evaluation")
-    yield from _too_short(limits, "save_limit_s", save_s, f"a save took {save_s:,.3g} s")
+    limits, rehearsal = run.config.watchdog, require_rehearsal(facts)
+    save_s = require_measured(rehearsal.save_s, facts, "the time of a save")
+    evaluation = require_measured(rehearsal.evaluation, facts, "the evaluation")
+    yield from _timeout_violations(limits, "save_limit_s", save_s, f"a save took {save_s:,.3g} s")
     if evaluation.microbatch_s is not None:
         took = f"a microbatch of an evaluation took {evaluation.microbatch_s:,.3g} s"
-        yield from _too_short(limits, "evaluation_limit_s", evaluation.microbatch_s, took)
+        yield from _timeout_violations(limits, "evaluation_limit_s", evaluation.microbatch_s, took)
 
 
-def _too_short(limits: WatchdogConfig, key: str, duration_s: float, duration: str) -> Violations:
+def _timeout_violations(limits: WatchdogConfig, key: str, duration_s: float, duration: str) -> Violations:
     limit_s = getattr(limits, key)
     if limit_s <= duration_s:
         usual_s = ceil(USUAL_TIMEOUT * duration_s)
@@ -231,7 +231,7 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     progress on disk, watched by the process that launched the run
     ```
     """
-    watchdog = measured(rehearsal_of(facts).watchdog, facts, "hang detection")
+    watchdog = require_measured(require_rehearsal(facts).watchdog, facts, "hang detection")
     hint = "check the file system of trainer.output_dir, where heartbeats are written"
     if watchdog.detected_s is None or watchdog.detected_s > 2 * watchdog.budget_s:
         when = "never" if watchdog.detected_s is None else f"after {watchdog.detected_s:.1f} s"

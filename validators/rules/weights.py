@@ -15,9 +15,9 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.planning import why_not_downloaded
-from validators.rule import CannotTellError, Violations, needed, rule
-from validators.tasks import labelled, of_pairs
+from validators.planning import explain_missing_weights
+from validators.rule import CannotTellError, Violations, require_group, rule
+from validators.tasks import compares_pairs, has_labels
 
 if TYPE_CHECKING:
     from validators.facts_host import DataFacts, ResumeFacts
@@ -58,10 +58,10 @@ def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
     """
     if plan.assumptions.hub_weights and facts.data is None:
-        yield Violation("model.pretrained_checkpoint", *why_not_downloaded(run))
+        yield Violation("model.pretrained_checkpoint", *explain_missing_weights(run))
 
 
-def _why_starts_from_none(run: ResolvedRun, plan: Plan) -> str:
+def _reason_without_weights(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.trainer.continue_from is not None else why_no_weights(run, plan)
 
 
@@ -71,7 +71,7 @@ def _why_starts_from_none(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.HOST,
     needs=("data",),
-    inapplicable=_why_starts_from_none,
+    inapplicable=_reason_without_weights,
 )
 def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Weights that were trained with another tokenizer, or with other special tokens.
@@ -107,13 +107,13 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     if resume is None and run.config.trainer.continue_from is not None:
         raise CannotTellError(facts.reason_missing("resume"))
     if resume is not None and resume.is_continued:
-        yield from _of_continued(resume, prepared)
+        yield from _continued_run_violations(resume, prepared)
     elif not _is_resumed(facts) and initial_weights(run.config) is not None:
-        yield from _of_initial_weights(needed(facts.data), prepared)
+        yield from _initial_weights_violations(require_group(facts.data), prepared)
 
 
-def _of_initial_weights(data: DataFacts, prepared: PreparedFacts | None) -> Violations:
-    folder = _folder_of(data.weights)
+def _initial_weights_violations(data: DataFacts, prepared: PreparedFacts | None) -> Violations:
+    folder = _weights_folder(data.weights)
     hint = f"set tokenizer.path to {folder}"
     measured = prepared if prepared is not None and prepared.weights_tokens else data
     if measured.renumbered_tokens:
@@ -125,10 +125,10 @@ def _of_initial_weights(data: DataFacts, prepared: PreparedFacts | None) -> Viol
         message = f"this run trains its own tokenizer, not the one of {folder}: {keys}"
         yield Violation("tokenizer", message, hint)
     if data.special_tokens:
-        yield _of_special_tokens(data, folder)
+        yield _special_tokens_violation(data, folder)
 
 
-def _of_special_tokens(data: DataFacts, folder: PurePath) -> Violation:
+def _special_tokens_violation(data: DataFacts, folder: PurePath) -> Violation:
     ids = [f"{role} {there:,}, not {here:,}" for role, (there, here) in data.special_tokens.items()]
     message = f"config.json of {folder} has other special tokens than the tokenizer: {listed(ids)}"
     keys = listed([f"{role}_token_id" for role in data.special_tokens])
@@ -138,7 +138,7 @@ def _of_special_tokens(data: DataFacts, folder: PurePath) -> Violation:
     return Violation("tokenizer", message, hint, Severity.WARN if [*data.special_tokens] == ["pad"] else None)
 
 
-def _of_continued(resume: ResumeFacts, prepared: PreparedFacts | None) -> Violations:
+def _continued_run_violations(resume: ResumeFacts, prepared: PreparedFacts | None) -> Violations:
     hint = f"set tokenizer.path to {resume.target}"
     if prepared is None or not resume.tokenizer_digest:
         if resume.tokenizer_differences:
@@ -185,12 +185,14 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     dataset: {max_seq_length: 512}
     ```
     """
-    data, longest = needed(facts.data), plan.max_length.value
+    data, longest = require_group(facts.data), plan.max_length.value
     trained = data.weights_positions
     if data.weights_rope_theta and data.weights_rope_theta <= plan.shape.rope_theta:
         return
     if trained and longest > trained and longest <= plan.shape.max_positions and not _is_resumed(facts):
-        message = f"rows of {longest:,} tokens exceed the {trained:,} positions of {_folder_of(data.weights)}"
+        message = (
+            f"rows of {longest:,} tokens exceed the {trained:,} positions of {_weights_folder(data.weights)}"
+        )
         hint = f"set dataset.max_seq_length to {trained}"
         if data.weights_rope_theta:
             hint += f", or model.rope_theta to {data.weights_rope_theta:g} to train on longer rows"
@@ -203,7 +205,7 @@ def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) ->
     severity=Severity.WARN,
     level=Level.HOST,
     needs=("data",),
-    tasks=labelled,
+    tasks=has_labels,
     inapplicable=why_no_weights,
 )
 def random_head(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -233,19 +235,18 @@ def random_head(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     classification: {label_names: [bad, fair, good]}
     ```
     """
-    data, labels = needed(facts.data), spec_of(run.config).labels
+    data, labels = require_group(facts.data), spec_of(run.config).labels
     if not data.random_head or labels is None or _is_resumed(facts):
         return
     parts = printable(listed(data.random_head))
-    message = (
-        f"starts from random values, although {_folder_of(data.weights)} has a head of this task: {parts}"
-    )
+    folder = _weights_folder(data.weights)
+    message = f"starts from random values, although {folder} has a head of this task: {parts}"
     key = labels(run.config).setting
     hint = f"set {key} to the labels in its config.json, or model.pretrained_checkpoint to an encoder"
     yield Violation("model.pretrained_checkpoint", message, hint)
 
 
-def _folder_of(weights: str) -> PurePath:
+def _weights_folder(weights: str) -> PurePath:
     path = PurePath(weights)
     return path.parent if path.suffix == WEIGHTS_SUFFIX else path
 
@@ -261,7 +262,7 @@ def _is_resumed(facts: Facts) -> bool:
     severity=Severity.WARN,
     level=Level.HOST,
     needs=("data",),
-    tasks=of_pairs,
+    tasks=compares_pairs,
     inapplicable=why_no_weights,
 )
 def undeclared_pooling(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -287,11 +288,11 @@ def undeclared_pooling(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     contrastive: {pooling: cls}
     ```
     """
-    data = needed(facts.data)
+    data = require_group(facts.data)
     if _is_resumed(facts):
         return
     for key, declared in data.undeclared.items():
         if run.origin(key).kind not in ("file", "override"):
-            shown = f"{_folder_of(data.weights)} declares {printable(declared)}"
+            shown = f"{_weights_folder(data.weights)} declares {printable(declared)}"
             message = f"{key} is {flatten(to_dict(run.config))[key]} by default, and {shown}"
             yield Violation(key, message, f"set {key} to the pooling with which the weights were trained")
