@@ -12,19 +12,19 @@ from typing import BinaryIO
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_problem(error: OSError) -> str:
+def describe_write_error(error: OSError) -> str:
     """Return the message for a file that cannot be written."""
     return "the disk is full" if error.errno in NO_ROOM else f"cannot be written: {error.strerror or error}"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file atomically: readers see either the old or the new content. Raises OSError."""
-    with replacing(path) as file:
+    with open_replacement(path) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def open_replacement(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends; after an error, `path` is unchanged.
 
     The temporary file is in the same folder and opened in exclusive mode, because in a folder that others can

@@ -10,14 +10,14 @@ from pathlib import Path
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def since_boot_s() -> float:
+def seconds_since_boot() -> float:
     """Return the seconds since boot, a clock that all processes on this machine share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @cache
 def boot_id() -> str:
-    """Return the kernel's boot ID: times of `since_boot_s` are comparable only under the same ID.
+    """Return the kernel's boot ID: times of `seconds_since_boot` are comparable only under the same ID.
 
     Empty if the kernel has no boot ID.
     """

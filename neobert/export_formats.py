@@ -29,11 +29,11 @@ class ExportFormat(NamedTuple):
     has_card: bool = False
 
     @property
-    def install(self) -> str:
+    def install_command(self) -> str:
         """Return the pip command that installs the packages of this format."""
         return " ".join(["pip install", *(f"'{each}'" for each in self.requirements)])
 
-    def missing(self) -> list[str]:
+    def missing_packages(self) -> list[str]:
         """Return the import names of packages that are not installed, without importing any."""
         return [package for package in self.packages if find_spec(package) is None]
 
@@ -68,6 +68,6 @@ _ALL = (
 FORMATS = {each.name: each for each in _ALL}
 
 
-def unknown(names: Iterable[str]) -> list[str]:
+def unknown_formats(names: Iterable[str]) -> list[str]:
     """Return the names that are not in `FORMATS`."""
     return [name for name in names if name not in FORMATS]

@@ -14,7 +14,7 @@ class FolderInUseError(Exception):
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Create the folder and lock it inside the `with` block. Raises FolderInUseError if it is locked.
 
     The lock is released if the process ends. On a file system without locks, nothing is locked.

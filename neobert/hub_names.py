@@ -55,7 +55,7 @@ class ModelSection(Protocol):
         """Commit, for a name on the Hub."""
 
 
-def place_of_weights(section: ModelSection) -> str | None:
+def local_weights_path(section: ModelSection) -> str | None:
     """Return the local path of the initial weights, whether it exists or not; None for random weights.
 
     With a revision they are a snapshot in the Hub cache, which only the launcher downloads.

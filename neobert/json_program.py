@@ -15,11 +15,11 @@ from neobert.progress import report_to_launcher
 
 
 def serve(
-    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    handle: Callable[[dict[str, Any]], dict[str, Any]],
     arguments: Sequence[str],
     log_level: int = logging.WARNING,
 ) -> int:
-    """Read the JSON file named by the only argument, print the report of `answer`, return the exit code.
+    """Read the JSON file named by the only argument, print the report of `handle`, return the exit code.
 
     A `ProjectError` is written to $NEOBERT_ERROR_FILE for the parent process, or else to standard error.
     """
@@ -27,7 +27,7 @@ def serve(
     report_to_launcher()
     try:
         with redirect_stdout(sys.stderr):  # libraries print, and standard output holds the report only
-            report = answer(_read_request(arguments))
+            report = handle(_read_request(arguments))
     except ProjectError as error:
         if not write_error_file(error):
             print(error, file=sys.stderr)

@@ -151,7 +151,7 @@ class Kernel:
                 return Obstacle(
                     f"{self.name} does not compute {feature}, which the model needs", self._hint()
                 )
-        message = self._limit_of_heads(environment.head_size) or self._limit_of_gpus(environment.gpus)
+        message = self._head_size_limit(environment.head_size) or self._gpu_limit(environment.gpus)
         if message:
             return Obstacle(f"{self.name} {message}", self._hint())
         for package in filter(is_missing, self.packages):
@@ -163,19 +163,19 @@ class Kernel:
         other = "train on a CPU" if self.family else f"set {self.KEY} to auto"
         return f"{edit}, or {other}" if edit else other
 
-    def takes_head(self, size: float) -> bool:
+    def supports_head_size(self, size: float) -> bool:
         """Return whether the kernel supports this head size."""
         return size % self.head_multiple == 0 and size <= self.largest_head
 
-    def _limit_of_heads(self, size: float | None) -> str:
-        if size is None or self.takes_head(size):
+    def _head_size_limit(self, size: float | None) -> str:
+        if size is None or self.supports_head_size(size):
             return ""
         if self.head_multiple == self.largest_head:
             return f"needs a head size of {self.largest_head:g}, but the model's is {size:g}"
         limit = f"multiples of {self.head_multiple} up to {self.largest_head:g}"
         return f"needs a head size in {limit}, but the model's is {size:g}"
 
-    def _limit_of_gpus(self, gpus: tuple[Gpu, ...]) -> str:
+    def _gpu_limit(self, gpus: tuple[Gpu, ...]) -> str:
         first, last = self.majors or (0, UNBOUNDED)
         for gpu in gpus:
             major, minor = gpu.capability
@@ -337,7 +337,7 @@ OWN_KERNELS = tuple(name for name, kernel in BLOCKS.items() if kernel.replaces_b
 BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
 
 
-def attention_named(choice: str, features: tuple[Feature, ...] = ()) -> tuple[AttentionKernel, ...]:
+def find_attention_kernels(choice: str, features: tuple[Feature, ...] = ()) -> tuple[AttentionKernel, ...]:
     """Return the kernels that a value of `model.attn_backend`, or a model family, selects, in order.
 
     `features`: what the model's attention needs of its kernel.

@@ -16,11 +16,14 @@ SPARSE = "nsa/"
 """Prefix of the metrics of native sparse attention."""
 
 
-def on_source(name: str) -> str:
+def source_metric_name(name: str) -> str:
     """Return an evaluation metric's name on the source text: eval/loss becomes eval/source_loss."""
     return name.replace(EVAL, SOURCE, 1)
 
 
-def on_own_text(name: str) -> str:
-    """Return a metric's name on the run's own text: the inverse of `on_source`; other names are unchanged."""
+def own_text_metric_name(name: str) -> str:
+    """Return a metric's name on the run's own text, the inverse of `source_metric_name`.
+
+    Names without the prefix of the source text are unchanged.
+    """
     return name.replace(SOURCE, EVAL, 1)

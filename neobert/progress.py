@@ -18,7 +18,7 @@ OnProgress = Callable[[int], None]
 """Callback with the number of items completed since the last call."""
 
 
-def unreported(number: int) -> None:
+def ignore_progress(number: int) -> None:
     """Ignore progress: an `OnProgress` callback that does nothing."""
 
 
@@ -26,16 +26,16 @@ def report_to_launcher() -> None:
     """Write progress lines of this process to standard error, with the prefix `MARK` for the launcher."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
-    _handle(handler)
+    _use_handler(handler)
 
 
 @contextmanager
-def reported_to(report: Callable[[str], None]) -> Iterator[None]:
+def forward_progress(report: Callable[[str], None]) -> Iterator[None]:
     """Call `report` with each progress line logged inside the `with` block, and with "" at its end."""
     handler = logging.Handler()
     handler.emit = lambda record: report(record.getMessage())  # type: ignore[method-assign]
     before = LOG.handlers[:], LOG.propagate, LOG.level
-    _handle(handler)
+    _use_handler(handler)
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def reported_to(report: Callable[[str], None]) -> Iterator[None]:
         report("")
 
 
-def _handle(handler: logging.Handler) -> None:
+def _use_handler(handler: logging.Handler) -> None:
     LOG.handlers[:], LOG.propagate = [handler], False
     LOG.setLevel(logging.INFO)
 
@@ -88,17 +88,17 @@ class Progress:
         now_s = self._clock()
         if now_s - self._logged_s >= interval_s:
             self._logged_s = now_s
-            LOG.info("%s", self._text(now_s - self._started_s))
+            LOG.info("%s", self._format_line(now_s - self._started_s))
 
-    def _text(self, elapsed_s: float) -> str:
+    def _format_line(self, elapsed_s: float) -> str:
         rate = (self.done - self._skipped) / elapsed_s
         if self._total is None:
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             return f"{self._what}: {self.done:,} {self._unit}, {speed} per s"
         share = min(1.0, self.done / max(1, self._total))
-        left = f", {_duration(max(0, self._total - self.done) / rate)} left" if rate else ""
+        left = f", {_format_duration(max(0, self._total - self.done) / rate)} left" if rate else ""
         return f"{self._what}: {self.done:,} of {self._total:,} {self._unit} ({share:.0%}){left}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds < MINUTES_FROM_S else f"{seconds / 60:,.0f} min"

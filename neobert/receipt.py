@@ -96,11 +96,11 @@ class Receipt:
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
     """Write the receipt as JSON, atomically."""
-    content = json.dumps(sealed(asdict(receipt)), indent=2, sort_keys=True)
+    content = json.dumps(with_digest(asdict(receipt)), indent=2, sort_keys=True)
     write_atomically(path, content.encode() + b"\n")
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content with its SHA-256 added, which detects edits but, being unkeyed, not forgery."""
     plain = {name: value for name, value in content.items() if name != SEAL}
     return plain | {SEAL: sha256(plain)}
@@ -110,7 +110,7 @@ def read_receipt(path: Path) -> Receipt:
     """Read a receipt. Raises `ProjectError` RCP001 if the file is missing or its content is invalid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return _from_json(content)
+        return _parse_receipt(content)
     except FileNotFoundError:
         raise _refusal("there is no receipt, so this run was not checked", path) from None
     except (OSError, ValueError, TypeError) as error:
@@ -143,18 +143,22 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
 def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
     """Return one sentence per change since `receipt` was issued; `present` has the current state."""
     return (
-        *_changed_keys(_by_file(flatten(receipt.config)), _by_file(flatten(present.config))),
-        *_changed("the code", receipt.code_version, present.code_version),
-        *_changed("the digest of uncommitted changes", receipt.code_diff_sha256, present.code_diff_sha256),
-        *_changed("the digest of pinned versions", receipt.lock_sha256, present.lock_sha256),
-        *_changed("Python", receipt.python, present.python),
+        *_changed_keys(
+            _keys_by_plugin_file(flatten(receipt.config)), _keys_by_plugin_file(flatten(present.config))
+        ),
+        *_describe_change("the code", receipt.code_version, present.code_version),
+        *_describe_change(
+            "the digest of uncommitted changes", receipt.code_diff_sha256, present.code_diff_sha256
+        ),
+        *_describe_change("the digest of pinned versions", receipt.lock_sha256, present.lock_sha256),
+        *_describe_change("Python", receipt.python, present.python),
         *_changed_keys(receipt.versions, present.versions),
-        *_changed("the GPU driver", receipt.driver_version, present.driver_version),
-        *_changed("the set of GPUs", ", ".join(receipt.gpu_uuids), ", ".join(present.gpu_uuids)),
+        *_describe_change("the GPU driver", receipt.driver_version, present.driver_version),
+        *_describe_change("the set of GPUs", ", ".join(receipt.gpu_uuids), ", ".join(present.gpu_uuids)),
     )
 
 
-def _by_file(keys: dict[str, Any]) -> dict[str, Any]:
+def _keys_by_plugin_file(keys: dict[str, Any]) -> dict[str, Any]:
     """Return flat keys with an entry for each file of plug-ins in place of their list."""
     code = keys.pop(PLUGIN_CODE, ())
     return keys | {f"{PLUGIN_CODE} {name}": value for name, value in files_in(code).items()}
@@ -162,15 +166,15 @@ def _by_file(keys: dict[str, Any]) -> dict[str, Any]:
 
 def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted({*before, *now}):
-        yield from _changed(key, before.get(key, "missing"), now.get(key, "missing"))
+        yield from _describe_change(key, before.get(key, "missing"), now.get(key, "missing"))
 
 
-def _changed(what: str, before: Any, now: Any) -> Iterator[str]:
+def _describe_change(what: str, before: Any, now: Any) -> Iterator[str]:
     if before != now:
-        yield f"{what} was {_shown(before)} and is {_shown(now)}"
+        yield f"{what} was {_format_value(before)} and is {_format_value(now)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value for a message: digests are shortened, empty values are written as "none"."""
     text = "none" if value in ("", None) else str(value)
     return text[:12] if len(text) == DIGEST_LENGTH else text
@@ -188,12 +192,12 @@ def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:
     return receipt
 
 
-def _from_json(content: Any) -> Receipt:
+def _parse_receipt(content: Any) -> Receipt:
     if not isinstance(content, dict):
         raise TypeError("it is not a JSON object")
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
-    if content != sealed(content):
+    if content != with_digest(content):
         raise ValueError("it was edited after it was issued: its digest does not match")
     del content[SEAL]
     receipt = read_as(Receipt, content)

@@ -16,23 +16,23 @@ class ConfigSection:
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    def _values(self) -> dict[str, Any]:
+    def _field_values(self) -> dict[str, Any]:
         kind: Any = type(self)
-        return {name: getattr(self, name) for name in _names_of(kind)}
+        return {name: getattr(self, name) for name in _field_names(kind)}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._values() == other._values()
+        return type(other) is type(self) and self._field_values() == other._field_values()
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values().values()))
+        return hash(tuple(self._field_values().values()))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._field_values().items())
         return f"{type(self).__qualname__}({shown})"
 
 
 @cache
-def _names_of(kind: Any) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
 
 
@@ -94,7 +94,7 @@ def key(default: Any, description: str, *, affects: Effect | None = None, **more
     tokenizer or the code is compared instead of the key's value; `is_reference` for a user-defined function,
     such as `file.py:function`, relative to its run file.
     """
-    return field(default=default, metadata=metadata_of(description, affects) | more)
+    return field(default=default, metadata=field_metadata(description, affects) | more)
 
 
 def section(kind: type[Any], description: str, *, affects: Effect | Literal["per key"]) -> Any:
@@ -104,10 +104,10 @@ def section(kind: type[Any], description: str, *, affects: Effect | Literal["per
     """
     if affects == PER_KEY:
         require_effects(kind)
-    return field(default_factory=kind, metadata=metadata_of(description, affects))
+    return field(default_factory=kind, metadata=field_metadata(description, affects))
 
 
-def metadata_of(description: str, affects: str | None) -> dict[str, Any]:
+def field_metadata(description: str, affects: str | None) -> dict[str, Any]:
     """Return the metadata of a field. Raises TypeError for an unknown effect."""
     if affects is None:
         return {"description": description}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neobert import __version__
-from neobert.atomic_write import NO_ROOM, write_problem
+from neobert.atomic_write import NO_ROOM, describe_write_error
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("training failed")
-        if lost_connection(error):
+        if is_connection_lost(error):
             time.sleep(LOST_RANK_S)
-        return report(unexpected(error, Path(arguments[0]).parent))
+        return report(unexpected_error(error, Path(arguments[0]).parent))
 
 
 def train(arguments: list[str], signals: Signals) -> int:
@@ -67,7 +67,7 @@ def train(arguments: list[str], signals: Signals) -> int:
     log.info("neobert-launch %s, config %s", __version__, digest(config)[:12])
     dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
     if is_again:
-        config = resuming_own_run(config, path.parent)
+        config = resume_own_run(config, path.parent)
 
     from neobert.training.loop.session import run_session
 
@@ -83,7 +83,7 @@ def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> Non
     require_receipt(receipt, digest(config), now)
 
 
-def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
+def resume_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
     """Return the config for a restart, set to resume from the newest checkpoint in the run directory.
 
     Without such a checkpoint, a configured source checkpoint is kept as the start of the run.
@@ -113,14 +113,16 @@ def report(error: ProjectError) -> int:
     return error.exit_code
 
 
-def unexpected(error: Exception, run_dir: Path) -> ProjectError:
+def unexpected_error(error: Exception, run_dir: Path) -> ProjectError:
     """Convert an unexpected exception to a `ProjectError` with a one-line message and a hint.
 
     The code is CKP004 for a full disk, else TRN001.
     """
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = f"free disk space, then {_resume_hint(run_dir)}"
-        return ProjectError("CKP004", write_problem(error), hint, error.filename or "", EXIT_TRAINING_FAILED)
+        return ProjectError(
+            "CKP004", describe_write_error(error), hint, error.filename or "", EXIT_TRAINING_FAILED
+        )
     hint = f"fix the cause (the rank's log has the traceback), then {_resume_hint(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
@@ -128,7 +130,7 @@ def unexpected(error: Exception, run_dir: Path) -> ProjectError:
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
 
 
-def lost_connection(error: Exception) -> bool:
+def is_connection_lost(error: Exception) -> bool:
     """Return whether the error says that another rank is gone (Gloo has no type of error for this)."""
     return isinstance(error, RuntimeError) and any(text in str(error) for text in CLOSED)
 
@@ -154,7 +156,7 @@ def configure_logging() -> None:
     logging.getLogger("neobert").setLevel(logging.INFO)
 
 
-def leave(exit_code: int) -> NoReturn:
+def exit_process(exit_code: int) -> NoReturn:
     """Flush the logs and end the process with `os._exit`, without interpreter shutdown.
 
     Shutdown takes a second after torch was imported, and another process may wait for the end. And a Gloo
@@ -170,4 +172,4 @@ def leave(exit_code: int) -> NoReturn:
 
 if __name__ == "__main__":
     collect_rarely()
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

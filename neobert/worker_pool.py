@@ -14,15 +14,17 @@ from neobert.errors import EXIT_INTERRUPTED
 
 
 @contextmanager
-def worker_pool(size: int, begin: Callable[..., object], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of `size` spawned processes; each first calls `begin(*arguments)`.
+def worker_pool(
+    size: int, initialize: Callable[..., object], *arguments: Any
+) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of `size` spawned processes; each first calls `initialize(*arguments)`.
 
     If the block raises, the workers are terminated immediately. If this process is killed, the workers exit;
     without this, `concurrent.futures` would leave them waiting forever.
     """
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(size, context, _begin, (begin, arguments)) as pool:
+    with ProcessPoolExecutor(size, context, _initialize_worker, (initialize, arguments)) as pool:
         try:
             yield pool
         except BaseException:
@@ -31,9 +33,9 @@ def worker_pool(size: int, begin: Callable[..., object], *arguments: Any) -> Ite
             raise
 
 
-def _begin(begin: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+def _initialize_worker(initialize: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-    begin(*arguments)
+    initialize(*arguments)
 
 
 def _end_with_parent() -> None:

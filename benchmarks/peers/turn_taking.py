@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from neobert.bench.arm import keep_standard_output
-from neobert.train import leave
+from neobert.train import exit_process
 from peers.kernels import DenseAttentionError, profiling, require_fused_attention, summary
 from peers.turns import free_memory, synchronize
 
@@ -45,7 +45,7 @@ class Player:
         """Wait for a request; return its number of steps. At the end of the input the process ends."""
         line = sys.stdin.readline()
         if not line:
-            leave(0)
+            exit_process(0)
         request = json.loads(line)
         self._steps = self._left = int(request["steps"])
         self._profile = ExitStack()

@@ -36,7 +36,7 @@ from neobert.evaluation.glue.summary import (
 )
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.families.hf.spec import settings_of
-from neobert.folder_lock import FolderInUseError, held
+from neobert.folder_lock import FolderInUseError, lock_folder
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
@@ -57,7 +57,7 @@ def run(request: Request, output_format: str) -> int:
     _require_valid_tasks(request)
     data, model = require_source(request.data, DATA), model_folder(request.folder.absolute())
     try:
-        with output_folder(request.output) as output, held(output):
+        with output_folder(request.output) as output, lock_folder(output):
             return _run_missing(_make_suite(request, data, model, output), output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"

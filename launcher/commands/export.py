@@ -13,7 +13,7 @@ from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.export_formats import FORMATS, unknown
+from neobert.export_formats import FORMATS, unknown_formats
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps, find, holder_of
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
@@ -73,12 +73,12 @@ def run(arguments: Arguments, output_format: str) -> int:
 
 def require_formats(names: Sequence[str]) -> None:
     """Raise `ProjectError` if no format is given, or for a name that is not an export format."""
-    if not names or unknown(names):
-        near = [name for name in FORMATS if any(name.startswith(each) for each in unknown(names))]
+    if not names or unknown_formats(names):
+        near = [name for name in FORMATS if any(name.startswith(each) for each in unknown_formats(names))]
         meant = f"did you mean {near[0]}? " if near else ""
         raise ProjectError(
             "export-format",
-            f"no export format: {listed(unknown(names))}" if names else "no export format is given",
+            f"no export format: {listed(unknown_formats(names))}" if names else "no export format is given",
             f"{meant}--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,
@@ -96,12 +96,12 @@ def _require_dtype_support(dtype: str, names: Sequence[str]) -> None:
 def require_packages(names: Sequence[str]) -> None:
     """Raise `ProjectError` for the first format whose packages are missing, with the install command."""
     for name in names:
-        missing = FORMATS[name].missing()
+        missing = FORMATS[name].missing_packages()
         if missing:
             raise ProjectError(
                 "export-package",
                 f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-                FORMATS[name].install,
+                FORMATS[name].install_command,
                 f"--to {name}",
                 EXIT_CHECK_UNKNOWN,
             )

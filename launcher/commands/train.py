@@ -56,7 +56,7 @@ from launcher.rundir.records import FIRST_STEP, NUM_RANKS
 from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
 from launcher.terminal.values import result_json
-from neobert.clock import since_boot_s
+from neobert.clock import seconds_since_boot
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.hf.initial_weights import describe_loading
@@ -132,7 +132,7 @@ def run(request: Request, output_format: str) -> int:
     """
     try:
         with forwarding() as forwarder:
-            return _run(request, output_format, since_boot_s(), forwarder)
+            return _run(request, output_format, seconds_since_boot(), forwarder)
     except StoppedEarlyError:
         again = resume_command(has_checkpoint=False)
         message = "stopped before the trainer was started: nothing is lost"

@@ -23,7 +23,7 @@ from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
 from launcher.rundir.directory import run_directory
-from neobert.clock import since_boot_s
+from neobert.clock import seconds_since_boot
 from neobert.config.canonical import sha256
 from neobert.errors import ProjectError
 from neobert.receipt import Receipt, read_receipt, write_receipt
@@ -51,7 +51,7 @@ def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
     if path is None or not loaded or not inputs or inputs != rehearsal_inputs(examination.run):
         return
     receipt = replace(
-        make_receipt(examination), inputs={**inputs, LOADED: loaded}, issued_boot_s=since_boot_s()
+        make_receipt(examination), inputs={**inputs, LOADED: loaded}, issued_boot_s=seconds_since_boot()
     )
     with suppress(OSError):
         if not why_not_private(path.parent):
@@ -128,7 +128,7 @@ def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:
 
     Unlike the system clock, the time since boot cannot be set back.
     """
-    age_s = since_boot_s() - receipt.issued_boot_s
+    age_s = seconds_since_boot() - receipt.issued_boot_s
     return 0 <= age_s < run.config.guard.receipt_ttl_hours * SECONDS_PER_HOUR
 
 

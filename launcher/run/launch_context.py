@@ -12,7 +12,7 @@ from launcher.process.trainer_process import Topology, log_of
 from launcher.process.waiting_child import WaitingChild
 from launcher.run.stages import Stages
 from launcher.rundir.records import Record, last_beat
-from neobert.clock import since_boot_s
+from neobert.clock import seconds_since_boot
 from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.attempt import is_replaced
 from neobert.runfiles.phases import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
@@ -87,7 +87,7 @@ class Deadline:
     @property
     def left_s(self) -> float:
         """Seconds left until the deadline."""
-        return self.at_s - (time.time() if self.is_time_of_day else since_boot_s())
+        return self.at_s - (time.time() if self.is_time_of_day else seconds_since_boot())
 
 
 def deadlines_of(run: ResolvedRun, environment: Mapping[str, str], started_s: float) -> tuple[Deadline, ...]:

@@ -26,7 +26,7 @@ from launcher.rundir.records import (
 )
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
-from neobert.clock import boot_id, since_boot_s
+from neobert.clock import boot_id, seconds_since_boot
 from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks.metric import Metric, best_step
@@ -174,7 +174,7 @@ def age_of(beat: Record, now: datetime) -> float | None:
     """Return the age of a heartbeat: by time since boot, or by time of day for another boot or host."""
     boot_s = beat.get("boot_s")
     if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
-        return max(0.0, since_boot_s() - boot_s)
+        return max(0.0, seconds_since_boot() - boot_s)
     try:
         return max(0.0, (now - datetime.fromisoformat(str(beat["ts_utc"]))).total_seconds())
     except (KeyError, ValueError, TypeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.metric_names import EVAL, EVAL_LOSS, on_own_text
+from neobert.metric_names import EVAL, EVAL_LOSS, own_text_metric_name
 from neobert.tasks.metric import Metric, show_number
 from neobert.tasks.specs import known_metrics
 
@@ -36,4 +36,4 @@ def metric_text(name: str, value: float) -> str:
 
 def _known(name: str) -> Metric | None:
     """Return the metric of any task with this name, or with `eval/source_` in place of `eval/`; else None."""
-    return known_metrics().get(on_own_text(name))
+    return known_metrics().get(own_text_metric_name(name))

@@ -77,14 +77,14 @@ def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     from peft import inject_adapter_in_model
 
     inject_adapter_in_model(lora_config(model, config), model, NAME)
-    parts = trained_parts(backbone, config)
+    parts = trained_prefixes(backbone, config)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_factor(name) or name.startswith(parts))
+        parameter.requires_grad_(is_lora_factor(name) or name.startswith(parts))
     log.info("adapter: %s trained parameters", f"{model.num_parameters(only_trainable=True):,}")
 
 
-def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
-    """Return the `peft.LoraConfig` of a run; `more` are further arguments of `LoraConfig`."""
+def lora_config(model: PreTrainedModel, config: RunConfig, **options: Any) -> Any:
+    """Return the `peft.LoraConfig` of a run; `options` are further arguments of `LoraConfig`."""
     from peft import LoraConfig
 
     adapter, shape = config.adapter, shape_of(config, model.config.vocab_size)
@@ -95,31 +95,31 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
         target_modules=list(target_modules(adapter, shape)),
-        **more,
+        **options,
     )
 
 
 def with_adapter(task: Task, config: RunConfig) -> AdapterTask:
     """Return the task of a model with an adapter, whose checkpoints contain the adapter."""
-    parts = trained_parts(task.backbone, config)
+    parts = trained_prefixes(task.backbone, config)
     head = [name.removesuffix(".") for name in parts] or None
     settings = lora_config(task.model, config, modules_to_save=head, inference_mode=True)
     own = {field.name: getattr(task, field.name) for field in fields(task)}
     scale = config.adapter.alpha / config.adapter.r
-    return AdapterTask(**own, scale=scale, settings=settings, trained_parts=parts)
+    return AdapterTask(**own, scale=scale, settings=settings, trained_prefixes=parts)
 
 
-def trained_parts(backbone: Backbone, config: RunConfig) -> tuple[str, ...]:
+def trained_prefixes(backbone: Backbone, config: RunConfig) -> tuple[str, ...]:
     """Return the name prefixes of the head weights that are trained along with the factors."""
     return backbone.head_parts if trains_head(config) else ()
 
 
-def is_factor(name: str) -> bool:
+def is_lora_factor(name: str) -> bool:
     """Return whether a parameter of this name is a LoRA factor (A or B)."""
     return name.endswith((FACTOR_A, FACTOR_B))
 
 
-def merged(weights: Mapping[str, Tensor], scale: float) -> Mapping[str, Tensor]:
+def merge_adapter(weights: Mapping[str, Tensor], scale: float) -> Mapping[str, Tensor]:
     """Return the weights with the adapter merged, W + scale * B @ A in fp32, under the base names.
 
     They are lazy if `weights` are.
@@ -132,7 +132,7 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> Mapping[str, Tensor]:
         change = weights[layer + FACTOR_B].float() @ weights[layer + FACTOR_A].float()
         return weights[name] + scale * change
 
-    found = {name.replace(BASE, "."): partial(value, name) for name in weights if not is_factor(name)}
+    found = {name.replace(BASE, "."): partial(value, name) for name in weights if not is_lora_factor(name)}
     if isinstance(weights, LazyWeights):
         return LazyWeights(found, {name.replace(BASE, "."): size for name, size in weights.sizes.items()})
     return {name: compute() for name, compute in found.items()}
@@ -150,23 +150,23 @@ class AdapterTask(Task):
 
     scale: float
     settings: Any
-    trained_parts: tuple[str, ...]
+    trained_prefixes: tuple[str, ...]
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write the merged model, the adapter with the head, and the frozen weights to `folder`."""
-        write_hf_folder(self.model, self.tokenizer_files, folder, merged(weights, self.scale))
+        write_hf_folder(self.model, self.tokenizer_files, folder, merge_adapter(weights, self.scale))
         trained = {name: weights[name] for name in weights if self._is_trained(name)}
         (folder / FOLDER).mkdir(exist_ok=True)
         self.settings.save_pretrained(folder / FOLDER)
-        _write(
-            folder / FOLDER / ADAPTER_FILE, {PREFIX + exported(name): each for name, each in trained.items()}
+        _write_tensors(
+            folder / FOLDER / ADAPTER_FILE, {PREFIX + peft_name(name): each for name, each in trained.items()}
         )
         frozen = {name: partial(weights.__getitem__, name) for name in weights if name not in trained}
         if isinstance(weights, LazyWeights):
             (folder / STATE_DIR / FROZEN).mkdir()
             write_lazily(LazyWeights(frozen, weights.sizes), folder / STATE_DIR / FROZEN)
         else:
-            _write(folder / STATE_DIR / FROZEN_FILE, {name: read() for name, read in frozen.items()})
+            _write_tensors(folder / STATE_DIR / FROZEN_FILE, {name: read() for name, read in frozen.items()})
 
     def load(self, folder: Path) -> None:
         """Load frozen weights, adapter and head of a checkpoint.
@@ -177,7 +177,7 @@ class AdapterTask(Task):
         frozen = folder / STATE_DIR / FROZEN
         state = read_weights(frozen if frozen.is_dir() else folder / STATE_DIR / FROZEN_FILE)
         adapter = read_weights(folder / FOLDER / ADAPTER_FILE)
-        names = {PREFIX + exported(name): name for name in own if self._is_trained(name)}
+        names = {PREFIX + peft_name(name): name for name in own if self._is_trained(name)}
         state |= {names.get(name, name): each for name, each in adapter.items()}
         wrong = {*own} ^ {*state} | {n for n in own if n in state and own[n].shape != state[n].shape}
         if wrong:
@@ -190,13 +190,13 @@ class AdapterTask(Task):
         load_state(self.model, state)
 
     def _is_trained(self, name: str) -> bool:
-        return is_factor(name) or name.startswith(self.trained_parts)
+        return is_lora_factor(name) or name.startswith(self.trained_prefixes)
 
 
-def exported(name: str) -> str:
+def peft_name(name: str) -> str:
     """Return the name of a weight in peft's files, without `PREFIX`: peft omits the adapter's name."""
-    return name.replace(f".{NAME}.weight", ".weight") if is_factor(name) else name
+    return name.replace(f".{NAME}.weight", ".weight") if is_lora_factor(name) else name
 
 
-def _write(file: Path, tensors: Mapping[str, Tensor]) -> None:
+def _write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({name: each.detach().contiguous() for name, each in tensors.items()}, file, METADATA)

@@ -21,17 +21,19 @@ def target_modules(adapter: AdapterConfig, shape: ModelShape) -> tuple[str, ...]
     requested = adapter.target_modules
     if requested is None:
         return tuple(shape.linear_layers)
-    return tuple(name for name in shape.linear_layers if any(_names(each, name) for each in requested))
+    return tuple(
+        name for name in shape.linear_layers if any(_selects_layer(each, name) for each in requested)
+    )
 
 
 def unknown_targets(adapter: AdapterConfig, shape: ModelShape) -> Iterator[str]:
     """Yield the requested names that no linear layer of the blocks has."""
     for each in adapter.target_modules or ():
-        if not any(_names(each, name) for name in shape.linear_layers):
+        if not any(_selects_layer(each, name) for name in shape.linear_layers):
             yield each
 
 
-def _names(requested: str, name: str) -> bool:
+def _selects_layer(requested: str, name: str) -> bool:
     return name == requested or name.endswith(f".{requested}")
 
 

@@ -27,7 +27,7 @@ from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.metric_names import TRAIN_LOSS
 from neobert.plan.pieces import piece_length
-from neobert.train import leave, read_config, unexpected
+from neobert.train import exit_process, read_config, unexpected_error
 from neobert.training.guards.degradation import CompilationWatch
 from neobert.training.loop.assembly import build_trainer, start_world
 from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
@@ -222,11 +222,11 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         log.exception("the arm failed")
-        reported = unexpected(error, Path(arguments[0]).with_suffix(""))
+        reported = unexpected_error(error, Path(arguments[0]).with_suffix(""))
         write_error_file(reported)
         return reported.exit_code
     return EXIT_OK
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

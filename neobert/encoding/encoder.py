@@ -26,7 +26,7 @@ from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.model.heads import pool
-from neobert.progress import OnProgress, unreported
+from neobert.progress import OnProgress, ignore_progress
 from neobert.runfiles.model_folder import CODE, model_folder
 
 Embeddings = NDArray[np.float32]
@@ -127,7 +127,7 @@ class Encoder:
         )
 
     def encode(
-        self, texts: Sequence[str], on_progress: OnProgress = unreported, *, prompt: str | None = None
+        self, texts: Sequence[str], on_progress: OnProgress = ignore_progress, *, prompt: str | None = None
     ) -> Embeddings:
         """Return the embeddings [N, D] of texts, fp32, in their order.
 

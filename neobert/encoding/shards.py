@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from neobert.atomic_write import NO_ROOM, write_atomically, write_problem
+from neobert.atomic_write import NO_ROOM, describe_write_error, write_atomically
 from neobert.encoding.counts import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
-from neobert.folder_lock import FolderInUseError, held
+from neobert.folder_lock import FolderInUseError, lock_folder
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.progress import OnProgress, Progress
@@ -71,7 +71,7 @@ class Shards:
         with self.writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with held(self.folder):
+            with lock_folder(self.folder):
                 self._refuse_another_job(identity)
                 content = json.dumps(identity, indent=1, sort_keys=True)
                 try:
@@ -160,7 +160,7 @@ class Shards:
             way = "free disk space" if error.errno in NO_ROOM else "fix the cause"
             raise ProjectError(
                 "encode-write",
-                f"{write_problem(error)} (finished shards kept: {self._num_finished():,})",
+                f"{describe_write_error(error)} (finished shards kept: {self._num_finished():,})",
                 f"{way}; the same command then continues the job",
                 str(path),
                 EXIT_TRAINING_FAILED,

@@ -23,7 +23,7 @@ from neobert.export.source import Source, open_source
 from neobert.export.verify import compare, read_elsewhere
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.file_modes import share_like_folder
-from neobert.folder_lock import FolderInUseError, held
+from neobert.folder_lock import FolderInUseError, lock_folder
 from neobert.progress import LOG
 
 SCHEMA_VERSION = 1
@@ -54,7 +54,7 @@ def export(
     card = card_sections(source, results)
     reference = make_reference(source)
     try:
-        with held(output):
+        with lock_folder(output):
             return {
                 name: export_one(name, writers[name], source, reference, output, card) for name in formats
             }

@@ -13,7 +13,7 @@ from neobert.families.hf.spec import HF
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.nsa.spec import NSA
 from neobert.families.shape import ModelShape
-from neobert.hub_names import place_of_weights
+from neobert.hub_names import local_weights_path
 from neobert.precision.libraries import conversion_of
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF, NSA)}
@@ -81,4 +81,4 @@ def named_weights(config: RunConfig) -> tuple[str, str]:
 
 def initial_weights(config: RunConfig) -> str | None:
     """Return the path of the checkpoint whose weights a fresh run starts from; None: random weights."""
-    return place_of_weights(config.model)
+    return local_weights_path(config.model)

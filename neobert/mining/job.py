@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from neobert.atomic_write import replacing, write_problem
+from neobert.atomic_write import describe_write_error, open_replacement
 from neobert.encoding import Encoder
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.mining.negatives import choose_negatives
@@ -62,10 +62,10 @@ def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[
 
 def _write(path: Path, rows: list[dict[str, str | None]]) -> None:
     try:
-        with replacing(path) as file:
+        with open_replacement(path) as file:
             file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
     except OSError as error:
         hint = "choose another --output"
         raise ProjectError(
-            "mine-write", write_problem(error), hint, str(path), EXIT_TRAINING_FAILED
+            "mine-write", describe_write_error(error), hint, str(path), EXIT_TRAINING_FAILED
         ) from error

@@ -22,7 +22,7 @@ from .kernel_table import (
     Feature,
     Gpu,
     Kernel,
-    attention_named,
+    find_attention_kernels,
     install_line,
 )
 
@@ -68,7 +68,7 @@ def choose_backend(requested: str, environment: Environment) -> Backend:
     `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
     same, then torch's own varlen kernel, for soft caps flex, then SDPA.
     """
-    kernels = attention_named(requested, environment.features)
+    kernels = find_attention_kernels(requested, environment.features)
     if not kernels:
         raise BackendError(
             f"attn_backend {requested!r} does not exist", f"use {', '.join(ATTENTION_CHOICES)}"

@@ -9,7 +9,7 @@ from neobert.kernel_table import (
     Feature,
     Gpu,
     Kernel,
-    attention_named,
+    find_attention_kernels,
     install_line,
 )
 
@@ -22,6 +22,6 @@ __all__ = [
     "Feature",
     "Gpu",
     "Kernel",
-    "attention_named",
+    "find_attention_kernels",
     "install_line",
 ]

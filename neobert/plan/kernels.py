@@ -17,8 +17,8 @@ from neobert.kernel_table import (
     Gpu,
     Obstacle,
     Package,
-    attention_named,
     block_attention,
+    find_attention_kernels,
 )
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
@@ -146,7 +146,7 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
     _, named = requested_kernels(config)
     if named != "auto":
         return Derived(named, family_of(config).attention_reason)
-    tried = attention_named("auto", environment.features)
+    tried = find_attention_kernels("auto", environment.features)
     obstacles = {kernel.name: kernel.obstacle(environment) for kernel in tried}
     there = {kernel.name for kernel in tried if kernel.packages[0] in WITH_TORCH}
     messages = [each.message for name, each in obstacles.items() if each and name in there]

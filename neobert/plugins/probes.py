@@ -34,7 +34,7 @@ from neobert.plugins.reference import PluginProblemError
 from neobert.plugins.time_limit import calls_limited
 from neobert.progress import LOG
 from neobert.tasks.specs import metrics_of, spec_of
-from neobert.train import leave
+from neobert.train import exit_process
 
 Report = dict[str, Any]
 LIMIT_S, LOADING_LIMIT_S = 120.0, 540.0
@@ -262,4 +262,4 @@ TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Report], None]] = {
 
 
 if __name__ == "__main__":
-    leave(serve(examine, sys.argv[1:]))
+    exit_process(serve(examine, sys.argv[1:]))

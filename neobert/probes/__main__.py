@@ -20,7 +20,7 @@ from neobert.families.table import family_of
 from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.attention_suite import probe_attention
 from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
-from neobert.train import leave, read_config
+from neobert.train import exit_process, read_config
 
 
 def main(arguments: list[str]) -> int:
@@ -68,4 +68,4 @@ def answer(path: Path, device: str | None, *, every: bool, label: str | None = N
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

@@ -33,7 +33,7 @@ from neobert.rehearsal.script import (
     rehearsed,
     script_for,
 )
-from neobert.train import configure_logging, leave, read_config, report, unexpected
+from neobert.train import configure_logging, exit_process, read_config, report, unexpected_error
 from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.rehearsal")
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("the rehearsal failed")
-        return report(unexpected(error, Path(arguments[-1])))
+        return report(unexpected_error(error, Path(arguments[-1])))
     finally:
         if signals.requested is not None:
             remove_if_orphaned(Path(arguments[-1]), parent)
@@ -111,4 +111,4 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) ->
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from neobert.clock import since_boot_s
+from neobert.clock import seconds_since_boot
 
 START, COMPILE, STEP = "start", "compile", "train"
 DATA_WAIT, COLLECTIVE = "data_wait", "collective"
@@ -23,7 +23,10 @@ LEADS = 3
 # Times at which a run must stop, set by the launcher for the trainer. A time of day follows the wall clock; a
 # time since boot is immune to changes of that clock.
 STOP_BY_ENV, STOP_SINCE_BOOT_ENV = "NEOBERT_STOP_BY", "NEOBERT_STOP_SINCE_BOOT"
-STOP_CLOCKS: dict[str, Callable[[], float]] = {STOP_BY_ENV: time.time, STOP_SINCE_BOOT_ENV: since_boot_s}
+STOP_CLOCKS: dict[str, Callable[[], float]] = {
+    STOP_BY_ENV: time.time,
+    STOP_SINCE_BOOT_ENV: seconds_since_boot,
+}
 
 
 class Mark(NamedTuple):

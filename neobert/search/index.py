@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.atomic_write import replacing, write_atomically
+from neobert.atomic_write import open_replacement, write_atomically
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.unreadable import unopened
 from neobert.encoding.passages import Passages
@@ -126,13 +126,13 @@ def _write_texts(folder: Path, texts: Passages) -> tuple[int, int]:
     """Write the passages and their offsets; return the number of texts, and of passages."""
     offsets = array("q", [0])
     row = -1
-    with replacing(folder / TEXTS) as file:
+    with open_replacement(folder / TEXTS) as file:
         for passage in texts.passages():
             row = passage.row
             of_file = {"file": passage.file} if passage.file else {}
             file.write(json.dumps({"row": row, **of_file, "text": passage.text}).encode() + b"\n")
             offsets.append(file.tell())
-    with replacing(folder / OFFSETS) as file:
+    with open_replacement(folder / OFFSETS) as file:
         np.save(file, np.frombuffer(offsets, np.int64))
     return row + 1, len(offsets) - 1
 

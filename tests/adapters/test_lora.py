@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 pytest.importorskip("peft", reason="adapters need the extra lora")
 
-from neobert.adapters.lora import add_adapter, is_factor, merged
+from neobert.adapters.lora import add_adapter, is_lora_factor, merge_adapter
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.build import backbone_of
@@ -50,9 +50,9 @@ def test_the_plan_counts_the_weights_that_are_trained(adapter):
     model = model_of(config)
     add_adapter(backbone_of(model), config)
     trained = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
-    factors = sum(count for name, count in trained.items() if is_factor(name))
+    factors = sum(count for name, count in trained.items() if is_lora_factor(name))
     assert factors == shape_of(config, 64).adapter_parameters
-    assert {name.split(".")[0] for name in trained if not is_factor(name)} == {"dense", "classifier"}
+    assert {name.split(".")[0] for name in trained if not is_lora_factor(name)} == {"dense", "classifier"}
 
 
 def test_frozen_weights_have_no_gradient_no_moments_and_cost_a_third_less():
@@ -84,14 +84,14 @@ def test_merged_weights_compute_what_the_adapter_computes(kind):
     add_adapter(backbone_of(model), config)
     assert torch.equal(model(input_ids=ids, attention_mask=mask).logits, untouched), "B begins with zeros"
     for name, parameter in model.named_parameters():
-        if is_factor(name):
+        if is_lora_factor(name):
             parameter.normal_(std=0.1)
     adapted = model(input_ids=ids, attention_mask=mask).logits
     assert (adapted - untouched).abs().max() > 1e-2
     found = {}
     for scale in (5 / 3, 1.0):
         plain = model_of(config, kind)
-        plain.load_state_dict(merged(model.state_dict(), scale))
+        plain.load_state_dict(merge_adapter(model.state_dict(), scale))
         found[scale] = (plain(input_ids=ids, attention_mask=mask).logits - adapted).abs().max()
     assert found[5 / 3] < 1e-5
     assert found[1.0] > 1e-4, "another scale is noticed"

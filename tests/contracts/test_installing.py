@@ -22,7 +22,9 @@ EXTRAS = PROJECT["optional-dependencies"]
 PACKAGES = ("neobert", "launcher", "validators", "profiles", "neobert_launch")
 ROOMS = (*PACKAGES, "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
-EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
+EXPORTS = {
+    name.removesuffix("-ready"): each.install_command for name, each in FORMATS.items() if each.requirements
+}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
 OTHERS = {"mteb": MTEB, "lora": LORA, "optuna": OPTUNA, "torchao": TORCHAO.install}
 NAME = re.compile(r"[\w-]+")

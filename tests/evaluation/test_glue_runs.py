@@ -16,7 +16,7 @@ from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import Start, run_settings
 from neobert.evaluation.glue.summary import averages, best_row, statistics, task_summary
 from neobert.evaluation.glue.tasks import TASKS
-from neobert.folder_lock import held
+from neobert.folder_lock import lock_folder
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.planning import plan_run
@@ -106,7 +106,7 @@ def test_results_of_other_tasks_and_seeds_are_kept(trained, evaluate, tmp_path):
 
 def test_a_second_evaluation_in_the_same_folder_is_refused(trained, evaluate, tmp_path):
     """It took a run without a checkpoint for one that was stopped, and deleted it."""
-    with held(tmp_path / "out"):
+    with lock_folder(tmp_path / "out"):
         answer = evaluate("--tasks", "cola", "--seeds", "1", code=1)
     assert ("another process is evaluating into this folder" in json.dumps(answer), trained) == (True, [])
     evaluate("--tasks", "cola", "--seeds", "1")

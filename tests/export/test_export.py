@@ -63,8 +63,8 @@ def checkpoint(make_model, save):
 
 
 def run(checkpoint: Path, name: str, pooling: str | None = None) -> Path:
-    if missing := FORMATS[name].missing():
-        pytest.skip(f"needs {', '.join(missing)}: {FORMATS[name].install}")
+    if missing := FORMATS[name].missing_packages():
+        pytest.skip(f"needs {', '.join(missing)}: {FORMATS[name].install_command}")
     output = checkpoint.parent / "out"
     export([checkpoint], [name], output, pooling)
     assert [path.name for path in output.iterdir()] == [name]

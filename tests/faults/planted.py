@@ -119,4 +119,4 @@ FAULTS = {
 
 
 if __name__ == "__main__":
-    train.leave(main())
+    train.exit_process(main())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neobert import __version__
-from neobert.receipt import sealed
+from neobert.receipt import with_digest
 from tests.faults import machine
 from tests.faults.machine import CLEAN, RUN
 
@@ -42,7 +42,7 @@ def checked(launch: Launch, issued: dict[str, Any]) -> Callable[..., None]:
         """Write the receipt; checks that did not run here, such as the rehearsal, count as passed."""
         path.parent.mkdir(exist_ok=True)
         content = issued | {"verdict": "pass"} | changes
-        path.write_text(json.dumps(sealed(content)), encoding="utf-8")
+        path.write_text(json.dumps(with_digest(content)), encoding="utf-8")
 
     write()
     return write

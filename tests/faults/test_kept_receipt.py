@@ -17,8 +17,8 @@ from launcher.cli import app
 from launcher.preflight import examination, kept_receipts, levels, rehearsal_inputs
 from launcher.preflight.receipts import Examination
 from launcher.probes.probe import Probe, Subject
-from neobert.clock import since_boot_s
-from neobert.receipt import Receipt, sealed
+from neobert.clock import seconds_since_boot
+from neobert.receipt import Receipt, with_digest
 from profiles.registry import ResolvedRun, resolve_run
 from tests.faults import machine
 from tests.faults.machine import CLEAN, RUN
@@ -176,7 +176,7 @@ def test_another_text_is_rehearsed(launch, here, rehearsed):
 
 def edited(path: Path, **changes: Any) -> None:
     content = json.loads(path.read_text(encoding="utf-8")) | changes
-    path.write_text(json.dumps(sealed(content)), encoding="utf-8")
+    path.write_text(json.dumps(with_digest(content)), encoding="utf-8")
 
 
 SPOILED: dict[str, Callable[[Path], object]] = {
@@ -187,8 +187,8 @@ SPOILED: dict[str, Callable[[Path], object]] = {
     "checks": lambda path: edited(path, checks=["CKP006"]),
     "no inputs": lambda path: edited(path, inputs={}),
     "repeats another": lambda path: edited(path, measured_utc="2026-01-01T00:00:00+00:00"),
-    "after now": lambda path: edited(path, issued_boot_s=since_boot_s() + 60),
-    "clock set back": lambda path: edited(path, issued_boot_s=since_boot_s() - 24 * 3600),
+    "after now": lambda path: edited(path, issued_boot_s=seconds_since_boot() + 60),
+    "clock set back": lambda path: edited(path, issued_boot_s=seconds_since_boot() - 24 * 3600),
     "no time": lambda path: edited(path, issued_boot_s="then"),
     "not sealed": lambda path: path.write_text(path.read_text().replace('"pass"', '"warn"')),
     "no JSON": lambda path: path.write_text("{"),
@@ -212,7 +212,7 @@ def test_a_receipt_that_proves_nothing_is_not_used(how, rehearsed):
 )
 def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(age_s, is_used, rehearsed, monkeypatch):
     edited(rehearsed, issued_boot_s=1000.0)
-    monkeypatch.setattr(kept_receipts, "since_boot_s", lambda: 1000.0 + age_s)
+    monkeypatch.setattr(kept_receipts, "seconds_since_boot", lambda: 1000.0 + age_s)
     assert (found() is not None) == is_used
 
 

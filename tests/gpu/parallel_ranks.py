@@ -9,7 +9,7 @@ import torch
 
 from neobert.config import from_dict
 from neobert.parallel import World, full_tensor
-from neobert.train import leave
+from neobert.train import exit_process
 from neobert.training.guards.replicas import compare_replicas
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
@@ -59,4 +59,4 @@ if __name__ == "__main__":
     run(Path(sys.argv[1]))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    leave(0)
+    exit_process(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from neobert.hub_names import place_of_weights
+from neobert.hub_names import local_weights_path
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_model
 from tests.launcher.stub_hub import Hub, serving
@@ -51,7 +51,7 @@ def test_a_name_becomes_a_commit_whose_files_are_in_the_cache(hub, command):
     config = resolve_run(None, ["configs/run.yaml"]).config
     assert (config.model.pretrained_checkpoint, config.model.revision) == (NAME, commit)
     assert (config.tokenizer.name, config.tokenizer.revision, config.tokenizer.path) == (NAME, commit, None)
-    folder = Path(str(place_of_weights(config.model)))
+    folder = Path(str(local_weights_path(config.model)))
     assert sorted(file.name for file in folder.iterdir()) == [
         "config.json",
         "model.safetensors",

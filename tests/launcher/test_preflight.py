@@ -17,7 +17,7 @@ from launcher.probes.gpus import NO_GPU
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from launcher.terminal import console
-from neobert.receipt import explain_mismatch, read_receipt, sealed
+from neobert.receipt import explain_mismatch, read_receipt, with_digest
 from profiles.registry import resolve_run
 from tests.faults.machine import altered
 from validators.facts_gpu import GpuFacts
@@ -241,7 +241,7 @@ def test_a_receipt_whose_measurement_is_none_is_refused(command, machine, tmp_pa
     command("preflight", "-p", "cpu-demo", "--output", "r")
     path = tmp_path / "r" / "receipt.json"
     receipt = json.loads(path.read_text(encoding="utf-8")) | {"measured": {"step_time_s": "fast"}}
-    path.write_text(json.dumps(sealed(receipt)), encoding="utf-8")
+    path.write_text(json.dumps(with_digest(receipt)), encoding="utf-8")
     command("train", "-p", "cpu-demo", "--receipt", "r").refused(1, "cannot be read")
 
 

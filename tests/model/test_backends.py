@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from neobert.model.backends import BackendError, choose_backend, import_kernel
-from neobert.model.kernel_table import ATTENTION, Environment, Gpu, attention_named
+from neobert.model.kernel_table import ATTENTION, Environment, Gpu, find_attention_kernels
 
 BF16, FP32 = "bfloat16", "float32"
-FLASH = [kernel.name for kernel in attention_named("flash_attn_varlen")]
+FLASH = [kernel.name for kernel in find_attention_kernels("flash_attn_varlen")]
 HOPPER, AMPERE, TURING = (9, 0), (8, 0), (7, 5)
 CPU = Environment("cpu", BF16)
 
@@ -53,7 +53,7 @@ def test_auto_on_a_cpu_is_sdpa_and_says_why():
 
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen", "flex", *FLASH])
 def test_a_named_kernel_fails_on_a_cpu(name):
-    member = attention_named(name)[0].name
+    member = find_attention_kernels(name)[0].name
     with pytest.raises(BackendError, match=f"{member} needs CUDA, but the run uses the CPU"):
         choose_backend(name, CPU)
 

@@ -10,7 +10,7 @@ import torch
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.build import backbone_of
-from neobert.kernel_table import ATTENTION, attention_named
+from neobert.kernel_table import ATTENTION, find_attention_kernels
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
 from neobert.objectives.compile import compile_objective
@@ -133,7 +133,7 @@ def test_attention_that_cannot_run_is_refused_at_its_key(kernel):
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"attn_backend": kernel}), "cpu", BF16)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.attn_backend")
-    members = [member.name for member in attention_named(kernel)]
+    members = [member.name for member in find_attention_kernels(kernel)]
     assert caught.value.message == "; ".join(
         f"{name} needs CUDA, but the run uses the CPU" for name in members
     )

@@ -17,7 +17,7 @@ from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
 from neobert.optim.newton_schulz import orthogonalize
 from neobert.optim.qk_clip import QKClip
-from neobert.train import leave
+from neobert.train import exit_process
 
 # Two ranks of heads of 6 channels: 54 rows of qkv fall apart in the middle of a head.
 SHAPE: dict[str, Any] = {
@@ -126,4 +126,4 @@ if __name__ == "__main__":
         what()
         dist.barrier()  # a rank that left first would end the other's last exchange
         print(f"{what.__name__}\n", end="", flush=True)  # in one piece: ranks share the pipe
-    leave(0)
+    exit_process(0)

@@ -25,7 +25,7 @@ from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.attention_suite import full_of_random_text
 from neobert.probes.probed_model import probed_model
 from neobert.tasks.rank_data import inputs_of
-from neobert.train import leave
+from neobert.train import exit_process
 from neobert.training.loop import steps
 from neobert.training.telemetry.stopwatch import Stopwatch
 from tests.families.test_decoders import LENGTHS, ROWS, build, config_of, packed
@@ -174,4 +174,4 @@ def main(folder: Path, *more: str) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), *sys.argv[2:])
-    leave(0)
+    exit_process(0)

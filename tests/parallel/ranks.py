@@ -34,7 +34,7 @@ from neobert.precision.recipe import FP32
 from neobert.tasks.contrastive.loss import Loss
 from neobert.tasks.contrastive.step import ContrastiveStep
 from neobert.tasks.rank_data import inputs_of
-from neobert.train import leave
+from neobert.train import exit_process
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.state.train_state import TrainState
@@ -319,4 +319,4 @@ if __name__ == "__main__":
             (contrast if options.pairs else run)(options, Path(sys.argv[1]), number)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-    leave(0)
+    exit_process(0)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES, OWN_KERNELS, attention_named
+from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES, OWN_KERNELS, find_attention_kernels
 from neobert.plan.hardware import CARDS, assumptions_for
 from neobert.plan.kernels import plan_kernels
 
@@ -74,6 +74,6 @@ def test_plan_and_resolver_agree(on_a_card, model, card, precision, length, is_p
         assert attention == resolved.attention
     else:
         # A value may stand for several kernels; without FlashAttention auto is torch's own.
-        named = [kernel.name for kernel in attention_named(model["attn_backend"])]
+        named = [kernel.name for kernel in find_attention_kernels(model["attn_backend"])]
         assert resolved.attention in named
         assert attention in (*named, model["attn_backend"])

@@ -20,7 +20,7 @@ from neobert.plan.sharding import gathers_copies
 from neobert.precision.libraries import conversion_of
 from neobert.precision.library import layers_of
 from neobert.probes.attention_suite import Markers
-from neobert.train import leave
+from neobert.train import exit_process
 
 MODEL = {
     "type": "hf", "architecture": "llama", "hidden_size": 64, "num_hidden_layers": 2,
@@ -79,4 +79,4 @@ if __name__ == "__main__":
         found = {"low": low, "bf16": bf16, "converted": converted, "losses": [low_loss, loss]}
         Path(sys.argv[1]).write_text(json.dumps(found))
     distributed.barrier()
-    leave(0)
+    exit_process(0)

@@ -16,7 +16,7 @@ from neobert.receipt import (
     explain_mismatch,
     read_receipt,
     require_receipt,
-    sealed,
+    with_digest,
     write_receipt,
 )
 
@@ -156,7 +156,7 @@ def test_a_date_without_a_zone_is_a_refusal(tmp_path):
 def test_unknown_fields_are_a_refusal(tmp_path):
     write_receipt(RECEIPT, tmp_path / "receipt.json")
     content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
-    content = sealed(content | {"signed_by": "nobody"})
+    content = with_digest(content | {"signed_by": "nobody"})
     (tmp_path / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ProjectError, match="signed_by"):
         read_receipt(tmp_path / "receipt.json")

@@ -27,7 +27,7 @@ def test_where_a_session_goes_on(tmp_path, requested, has_own, expected):
     if has_own:
         (tmp_path / "checkpoints" / "7").mkdir(parents=True)
     config = from_dict({"trainer": {"resume_from_checkpoint": requested}})
-    assert train.resuming_own_run(config, tmp_path).trainer.resume_from_checkpoint == expected
+    assert train.resume_own_run(config, tmp_path).trainer.resume_from_checkpoint == expected
 
 
 def test_the_launcher_and_the_trainer_mean_the_same_word():

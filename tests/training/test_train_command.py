@@ -11,7 +11,7 @@ import pytest
 
 from neobert import train
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, read_error_file
-from neobert.train import unexpected
+from neobert.train import unexpected_error
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
@@ -112,8 +112,10 @@ def test_a_refusal_is_one_message_with_its_exit_code(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
     program = (
-        "import sys; from neobert.errors import ProjectError; from neobert.train import leave, report\n"
-        "sys.stdout.write('lost'); leave(report(ProjectError('CKP004', 'the disk is full', exit_code=93)))"
+        "import sys\nfrom neobert.errors import ProjectError\n"
+        "from neobert.train import exit_process, report\n"
+        "error = ProjectError('CKP004', 'the disk is full', exit_code=93)\n"
+        "sys.stdout.write('lost'); exit_process(report(error))"
     )
     with open("/dev/full", "w", encoding="utf-8") as full:
         child = subprocess.run(
@@ -127,15 +129,17 @@ def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
 
 
 def test_a_full_disk_is_named_and_no_fault_of_the_trainer(tmp_path):
-    error = unexpected(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"), tmp_path)
+    error = unexpected_error(
+        OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"), tmp_path
+    )
     assert (error.code, error.place, error.exit_code) == ("CKP004", "runs/a/metrics.jsonl", 4)
-    assert unexpected(OSError(errno.EIO, "Input/output error"), tmp_path).code == "TRN001"
+    assert unexpected_error(OSError(errno.EIO, "Input/output error"), tmp_path).code == "TRN001"
 
 
 def test_the_way_back_names_the_newest_checkpoint_where_there_is_one(tmp_path):
-    assert "no checkpoint was written" in unexpected(ValueError("x"), tmp_path).hint
+    assert "no checkpoint was written" in unexpected_error(ValueError("x"), tmp_path).hint
     (tmp_path / "checkpoints" / "40").mkdir(parents=True)
-    hint = unexpected(ValueError("x"), tmp_path).hint
+    hint = unexpected_error(ValueError("x"), tmp_path).hint
     assert hint.endswith("resume with --resume auto: the newest checkpoint is step 40")
 
 

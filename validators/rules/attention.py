@@ -17,7 +17,7 @@ from neobert.kernel_table import (
     Kernel,
     Obstacle,
     Package,
-    attention_named,
+    find_attention_kernels,
     install_line,
 )
 from neobert.plan import Plan
@@ -81,7 +81,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     # Kernels that one value selects share device and type, so the message can name that value.
     kernels = [
         replace(kernel, name=named)
-        for kernel in attention_named(named, environment.features)
+        for kernel in find_attention_kernels(named, environment.features)
         if not (kernel.needs_cpu and environment.device == "cuda")
     ]
     kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
@@ -137,7 +137,9 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _reason_kernel_runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
     _, named = requested_kernels(run.config)
-    runs_anywhere = any(not (kernel.needs_cuda or kernel.needs_cpu) for kernel in attention_named(named))
+    runs_anywhere = any(
+        not (kernel.needs_cuda or kernel.needs_cpu) for kernel in find_attention_kernels(named)
+    )
     return f"{named} runs on every device" if runs_anywhere else ""
 
 
@@ -179,13 +181,14 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
     features = plan.shape.attention.features
-    kernels = [kernel for kernel in attention_named(named, features) if not kernel.needs_cpu]
+    kernels = [kernel for kernel in find_attention_kernels(named, features) if not kernel.needs_cpu]
     obstacles = [each for kernel in kernels if (each := attention_obstacle(run, facts, kernel)) is not None]
     is_judged = run.is_production or named != "auto"
     if is_judged and len(obstacles) == len(kernels):
         messages = "; ".join(dict.fromkeys(each.message for each in obstacles))
         helps = named != "auto" and any(
-            attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto", features)
+            attention_obstacle(run, facts, kernel) is None
+            for kernel in find_attention_kernels("auto", features)
         )
         hint = obstacles[-1].hint if helps else _hint_without_auto(run, facts, kernels[-1])
         yield Violation(family_of(run.config).kernel_key, messages, hint)
@@ -256,7 +259,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     if silent and not run.config.trainer.torch_compile:
         raise CannotTellError(f"{_format_blocks(silent)} did not report the attention kernel")
     _, requested = requested_kernels(run.config)
-    expected = [kernel.name for kernel in attention_named(requested)]
+    expected = [kernel.name for kernel in find_attention_kernels(requested)]
     is_own = plan.kernels.value in OWN_KERNELS
     if requested != "auto" and not is_own and dispatch.resolved not in expected:
         message = f"{requested} was requested, but {dispatch.resolved} was resolved"

@@ -9,8 +9,8 @@ from neobert.kernel_table import (
     WITH_TORCH,
     Kernel,
     Obstacle,
-    attention_named,
     block_attention,
+    find_attention_kernels,
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of

@@ -8,7 +8,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, initial_weights, requested_kernels, requested_rows
-from neobert.kernel_table import OWN_KERNELS, attention_named
+from neobert.kernel_table import OWN_KERNELS, find_attention_kernels
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from neobert.plan.vocabulary import TokenizerSize
 from neobert.tasks.specs import spec_of
@@ -138,8 +138,8 @@ def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations
     if shape.positions == "rotary" and size % 2:
         hint = "change model.hidden_size or model.num_attention_heads to make hidden_size / heads even"
         yield Violation(path, f"head size {size} is odd, but rotary positions need pairs", hint)
-    kernels = attention_named("auto")
-    if runs_own_kernels and not any(kernel.takes_head(size) for kernel in kernels):
+    kernels = find_attention_kernels("auto")
+    if runs_own_kernels and not any(kernel.supports_head_size(size) for kernel in kernels):
         yield Violation(
             path,
             f"head size {size} is not supported by {', '.join(kernel.name for kernel in kernels)}",

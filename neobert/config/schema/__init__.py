@@ -34,8 +34,8 @@ from neobert.schema_fields import (
     PER_KEY,
     ConfigSection,
     NonNegativeInt,
+    field_metadata,
     key,
-    metadata_of,
     require_effects,
     section,
 )
@@ -97,7 +97,7 @@ class RunConfig(ConfigSection):
     seed: NonNegativeInt = key(0, "Seed of weight initialization, data order and masking.", affects="data")
     variables: dict[str, Any] = field(
         default_factory=dict,
-        metadata=metadata_of("Values that other keys refer to as $variables.name.", "reporting"),
+        metadata=field_metadata("Values that other keys refer to as $variables.name.", "reporting"),
     )
     model: ModelConfig | HfModelConfig | NsaModelConfig = section(
         ModelConfig, "The encoder.", affects="model"

@@ -14,7 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from neobert.json_program import serve
-from neobert.train import leave
+from neobert.train import exit_process
 
 NO_REFUSAL = {"code": "", "message": "", "hint": ""}
 
@@ -33,4 +33,4 @@ def inspect(config: RunConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    leave(serve(lambda content: inspect(from_dict(content)), sys.argv[1:]))
+    exit_process(serve(lambda content: inspect(from_dict(content)), sys.argv[1:]))

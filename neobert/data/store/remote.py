@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from neobert.atomic_write import replacing, write_atomically
+from neobert.atomic_write import open_replacement, write_atomically
 from neobert.config.corpora import paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.prepared import copy_of
@@ -120,7 +120,7 @@ class _Copy:
             return  # complete: it was renamed after its checksum was compared
         path.parent.mkdir(parents=True, exist_ok=True)
         digest, size = sha256(), 0
-        with replacing(path) as target, self.store.open(f"{self.url}/{name}", "rb") as source:
+        with open_replacement(path) as target, self.store.open(f"{self.url}/{name}", "rb") as source:
             while piece := source.read(PIECE_BYTES):
                 target.write(piece)
                 digest.update(piece)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.atomic_write import NO_ROOM, write_problem
+from neobert.atomic_write import NO_ROOM, describe_write_error
 from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, places_in
 from neobert.data.tokenize.encoding import GROUP, Column, Encoded, first_segments
 from neobert.errors import ProjectError
@@ -201,7 +201,9 @@ def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
         yield
     except OSError as error:
         way = "free space" if error.errno in NO_ROOM else "make the folder writable"
-        raise ProjectError("DAT009", write_problem(error), f"{way}, or {elsewhere}", str(folder)) from error
+        raise ProjectError(
+            "DAT009", describe_write_error(error), f"{way}, or {elsewhere}", str(folder)
+        ) from error
 
 
 def check_size(path: Path, expected: int) -> None:

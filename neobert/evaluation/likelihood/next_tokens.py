@@ -23,7 +23,7 @@ from neobert.encoding.model import InferenceModel
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.evaluation.likelihood.scorer import Likelihoods, log_probabilities
-from neobert.progress import OnProgress, unreported
+from neobert.progress import OnProgress, ignore_progress
 
 WINDOW = 2048
 """Default length of a window; at most the positions of the model, which may be far more than its memory."""
@@ -69,7 +69,7 @@ class NextTokenScorer:
         tokenizer = TextTokenizer.load(folder, UNLIMITED, model.num_rows, ("eos_token",))
         return cls(model, tokenizer, max_length, tokens_per_run, str(folder))
 
-    def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
+    def score(self, texts: Sequence[str], on_progress: OnProgress = ignore_progress) -> Likelihoods:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:

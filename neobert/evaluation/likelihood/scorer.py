@@ -21,7 +21,7 @@ from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
-from neobert.progress import OnProgress, unreported
+from neobert.progress import OnProgress, ignore_progress
 
 Likelihoods = NDArray[np.float64]
 LOGIT_ROWS = 1024
@@ -45,7 +45,7 @@ class Scorer:
         self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
         self.counts = TextCounts()
 
-    def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
+    def score(self, texts: Sequence[str], on_progress: OnProgress = ignore_progress) -> Likelihoods:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from neobert.config.schema.model import SIZES, HfModelConfig
 from neobert.errors import ProjectError
-from neobert.hub_names import place_of_weights
+from neobert.hub_names import local_weights_path
 from neobert.printable import printable
 from neobert.runfiles.run_dir import CONFIG
 
@@ -113,7 +113,7 @@ def read_settings(section: HfModelConfig) -> Settings:
     Raises `ProjectError` MOD006 if the file cannot be read, or if neither key is set.
     """
     key = "model.config" if section.config else "model.pretrained_checkpoint"
-    source = section.config or place_of_weights(section)
+    source = section.config or local_weights_path(section)
     own = {name: getattr(section, name) for name in SIZES}
     given = {name: value for name, value in own.items() if value is not None}
     attention = {"attn_implementation": section.attention}

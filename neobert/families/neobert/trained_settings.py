@@ -12,7 +12,7 @@ from neobert.config.schema import ModelConfig, RunConfig
 from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
 from neobert.families.rotary_base import extended_base
-from neobert.hub_names import place_of_weights
+from neobert.hub_names import local_weights_path
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 from neobert.runfiles.run_dir import CONFIG
@@ -169,7 +169,7 @@ def embedding_multiplier(model: ModelConfig) -> float:
 
 def _of_weights(model: ModelConfig) -> dict[str, Any] | None:
     """Return the config.json of the initial weights; None if there is none. Raises like `_read`."""
-    if (weights := place_of_weights(model)) is None:
+    if (weights := local_weights_path(model)) is None:
         return None
     from neobert.runfiles.model_folder import folder_of_weights
 

@@ -19,7 +19,7 @@ import torch
 from neobert.bench.device import gpu_uuid
 from neobert.errors import EXIT_OK
 from neobert.plan.hardware import reasons_now
-from neobert.train import leave
+from neobert.train import exit_process
 
 DURATION_S = 4.0
 WARM_UP_S = 1.0
@@ -89,4 +89,4 @@ def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> l
 
 if __name__ == "__main__":
     main(sys.argv[1:])
-    leave(EXIT_OK)
+    exit_process(EXIT_OK)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from neobert.errors import EXIT_OK
-from neobert.train import leave
+from neobert.train import exit_process
 
 ANSWER_SIZE, ANSWER_REPEATS = 4096, 24
 NON_ZERO_SHARE = 1 / 16
@@ -119,4 +119,4 @@ def _window_s(work: Callable[[], object], calls: int) -> float:
 
 if __name__ == "__main__":
     print(json.dumps({"devices": measure_devices()}, allow_nan=False))
-    leave(EXIT_OK)
+    exit_process(EXIT_OK)

@@ -27,7 +27,7 @@ from neobert.config import digest
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK
 from neobert.gc_policy import collect_rarely
-from neobert.train import leave, read_config
+from neobert.train import exit_process, read_config
 
 TIMEOUT_S = 25.0
 COLLECTIVE_LIMIT = timedelta(seconds=40)
@@ -188,4 +188,4 @@ def versions() -> dict[str, str]:
 if __name__ == "__main__":
     collect_rarely()
     main(sys.argv[1:])
-    leave(EXIT_OK)
+    exit_process(EXIT_OK)

@@ -12,7 +12,7 @@ from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.families.hf.architecture import BARE, MASKED
 from neobert.families.shape import ModelShape
-from neobert.hub_names import place_of_weights
+from neobert.hub_names import local_weights_path
 from neobert.printable import printable
 from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
@@ -151,7 +151,7 @@ def _other_pooling(config: RunConfig) -> str:
     """Return what the weights declare instead; empty for random weights and an unreadable folder."""
     from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
 
-    if (place := place_of_weights(config.model)) is not None:
+    if (place := local_weights_path(config.model)) is not None:
         # `preflight` reports the errors of the folder.
         with suppress(ProjectError):
             found = undeclared(config, folder_of_weights(Path(place)))

@@ -24,7 +24,7 @@ from neobert.plan.epochs import epoch_steps
 from neobert.plugins.hooks import PluggedHooks
 from neobert.plurals import counted
 from neobert.printable import printable
-from neobert.progress import reported_to
+from neobert.progress import forward_progress
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.attempt import TOKEN_ENV, own_token
@@ -233,7 +233,7 @@ def assemble(
     Raises `StopRequested` if a stop is requested while data is prepared.
     """
     phases = phases or PhaseTracker()
-    with signals.interrupting(), world.main_first(), reported_to(phases.describe):
+    with signals.interrupting(), world.main_first(), forward_progress(phases.describe):
         prepared = prepare(config, phases.tick)
     log_text(prepared.report)
     ready = prepare_model(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
@@ -241,7 +241,7 @@ def assemble(
     trainer.phases = phases
     # Without a text, a stop request waits for the first step, which saves the weights.
     if has_source_text(config, trainer.source):
-        with signals.interrupting(), world.main_first(), reported_to(phases.describe):
+        with signals.interrupting(), world.main_first(), forward_progress(phases.describe):
             trainer.source_evaluation = source_evaluation(
                 config, trainer.source, prepared, world, phases.tick
             )

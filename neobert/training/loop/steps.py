@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from neobert.config.schedules import microbatches_at
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.metric_names import EVAL, on_source
+from neobert.metric_names import EVAL, source_metric_name
 from neobert.optim import clip_gradients, step_unless
 from neobert.plan.pieces import piece_length_at
 from neobert.plurals import counted, listed
@@ -187,7 +187,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
     values = _evaluated(trainer, evaluation)
     if trainer.source_evaluation is not None:
         of_source = _evaluated(trainer, trainer.source_evaluation)
-        values |= {on_source(name): value for name, value in of_source.items()}
+        values |= {source_metric_name(name): value for name, value in of_source.items()}
     for name, value in values.items():
         is_number = value is None or math.isfinite(value)
         if not is_number:

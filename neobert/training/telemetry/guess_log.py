@@ -6,7 +6,7 @@ import json
 import logging
 from pathlib import Path
 
-from neobert.atomic_write import write_atomically, write_problem
+from neobert.atomic_write import describe_write_error, write_atomically
 from neobert.runfiles.json_values import parse_object
 from neobert.runfiles.samples import FILE_NAME, Evaluation, Samples, parse_samples
 from neobert.training.state.trainer import Trainer
@@ -43,7 +43,7 @@ class GuessLog:
             try:
                 write_atomically(trainer.run_dir / FILE_NAME, content.encode() + b"\n")
             except OSError as error:
-                log.warning("%s: %s", FILE_NAME, write_problem(error))
+                log.warning("%s: %s", FILE_NAME, describe_write_error(error))
 
 
 def _read(path: Path) -> Samples:

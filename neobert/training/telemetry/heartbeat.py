@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from neobert.clock import boot_id, since_boot_s
+from neobert.clock import boot_id, seconds_since_boot
 from neobert.errors import write_error_file
 from neobert.model.attention import summarize
 from neobert.plan.pace import evaluations_after
@@ -122,7 +122,7 @@ class Heartbeat:
             "config_digest": self._config_digest or None,
             "ts_utc": _utc(time.time()),
             "boot_id": boot_id() or None,
-            "boot_s": round(since_boot_s(), 3),
+            "boot_s": round(seconds_since_boot(), 3),
             "seq": self._seq,
             "rank": self._rank,
             "phase": last.phase,

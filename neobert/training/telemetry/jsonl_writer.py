@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from neobert.atomic_write import replacing
+from neobert.atomic_write import open_replacement
 from neobert.runfiles.json_values import is_count, parse_object
 
 Row = dict[str, Any]
@@ -86,7 +86,7 @@ def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
     """Rewrite the file atomically without rows that fail `is_kept` and without incomplete lines."""
     if not path.exists():
         return
-    with path.open("rb") as before, replacing(path) as file:
+    with path.open("rb") as before, open_replacement(path) as file:
         rows = ((line, parse_object(line)) for line in before)
         file.writelines(line.rstrip(b"\n") + b"\n" for line, row in rows if row is not None and is_kept(row))
         file.flush()

@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from neobert.atomic_write import replacing, write_atomically
+from neobert.atomic_write import open_replacement, write_atomically
 from neobert.metric_names import EVAL, EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.runfiles.attempt import is_replaced
 from neobert.runfiles.checkpoint.state import read_config
@@ -93,7 +93,7 @@ def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
 
 
 def _write_csv(path: Path, source: Path, mark: str, columns: list[str]) -> None:
-    with replacing(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+    with open_replacement(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["step", *columns])
         for row in iter_rows(source):
