@@ -126,7 +126,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     is_packed, (_, named) = run.config.datacollator.pack_sequences, requested_kernels(run.config)
-    is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
+    is_loop = all(kernel.program == "loop" for kernel in find_attention_kernels(named))
     if _device_type(run) == "cuda" and is_packed and is_loop:
         family = family_of(run.config)
         cause = f": {family.attention_reason}" if family.attention_key != family.kernel_key else ""

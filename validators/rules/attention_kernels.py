@@ -116,7 +116,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config, environment = run.config, environment_of(run.config, _device_type(run))
-    kernels = attention_named(requested_kernels(config)[1], environment.features)
+    kernels = find_attention_kernels(requested_kernels(config)[1], environment.features)
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
@@ -211,7 +211,7 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
     messages, hint = [], ""
-    for kernel in attention_named("auto", kernel_environment(run, facts).features):
+    for kernel in find_attention_kernels("auto", kernel_environment(run, facts).features):
         obstacle = attention_obstacle(run, facts, kernel)
         if obstacle is not None:
             messages.append(obstacle.message)
