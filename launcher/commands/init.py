@@ -137,7 +137,7 @@ def _write_run_file(request: Request) -> Sequence[str]:
         )
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
     if request.weights is None and request.context is None and request.task in (None, *pretraining):
-        write_run_file(request.file, starter_yaml(_make_starter(request), request.file.name))
+        write_run_file(request.file, starter_yaml(_make_starter(request), request.file))
         tasks = () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = select_inferring_keys(request.overrides)
@@ -173,7 +173,7 @@ def _make_starter(request: Request) -> Starter:
     if found is not None:
         warn_of_text(found, request.file)
     return Starter(
-        text=_path_in_file(text, request.file) if text is not None else "",
+        text="" if text is None else str(text),
         dataset=dataset or "",
         size=request.size or ("tiny" if device == "cpu" else "small"),
         device=device,
@@ -182,14 +182,8 @@ def _make_starter(request: Request) -> Starter:
         has_evaluation=found is not None and found.num_eval_files > 0,
         documents=None if found is None else found.documents,
         is_by_line=by_line is not None,
-        stem=request.file.stem,
         causal_task=request.task if request.task == text_task(is_causal=True).name else None,
     )
-
-
-def _path_in_file(text: Path, file: Path) -> str:
-    """Return the path to write into the run file: relative to its folder, unless `text` is absolute."""
-    return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
 
 
 def _usage_error(code: str, message: str, hint: str, location: Path | str = "") -> ProjectError:

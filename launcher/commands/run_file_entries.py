@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from profiles.registry import resolve_run
 LONG_LINE = 50
 """Longer lines do not move the comment column."""
 SMALL = 0.01
+NO_GLOSSES: Mapping[str, str] = {}
 
 
 class Entry(NamedTuple):
@@ -68,8 +69,11 @@ def changes_config(entry: Entry, entries: Sequence[Entry], config: RunConfig, de
         return True
 
 
-def yaml_lines(entries: Sequence[Entry], folder: Path) -> str:
-    """Return the lines of a file in `folder`, with sections in the order of their first key."""
+def yaml_lines(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str] = NO_GLOSSES) -> str:
+    """Return the lines of a file in `folder`, with sections in the order of their first key.
+
+    glosses: comments on sections.
+    """
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}
     for key, value, comment, _ in entries:
@@ -80,16 +84,13 @@ def yaml_lines(entries: Sequence[Entry], folder: Path) -> str:
         if is_on_disk and not os.path.isabs(value) and not value.startswith("~"):
             value = os.path.relpath(value, folder)
         line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
-        sections.setdefault(section or key, []).append((line, comment))
-    lines = [(section, row) for section, rows in sections.items() for row in rows]
-    width = max(len(text) for _, (text, comment) in lines if comment and len(text) < LONG_LINE)
-    written, text = set[str](), ""
-    for section, (line, comment) in lines:
-        if section not in written and line.startswith(" "):
-            text += f"\n{section}:\n"
-        written.add(section)
-        text += f"{line:{width}}  # {comment}\n" if comment else f"{line}\n"
-    return text
+        sections.setdefault(section, []).append((line, comment))
+    lines = list[tuple[str, str]]()
+    for section, own in sections.items():
+        lines += [("", ""), (f"{section}:", glosses.get(section, ""))] if section else []
+        lines += own
+    width = max(len(text) for text, comment in lines if comment and len(text) < LONG_LINE)
+    return "".join(f"{text:{width}}  # {comment}\n" if comment else f"{text}\n" for text, comment in lines)
 
 
 def _number_text(value: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, held_out_keys
-from launcher.commands.run_file_entries import Entry
-from neobert.config.migrated_files import yaml_text
+from launcher.commands.run_file_entries import Entry, yaml_lines
 
 Device = Literal["cpu", "gpu"]
 SizeName = Literal["tiny", "small", "base"]
@@ -24,6 +25,7 @@ COMPILED_FLOPS = 5e16
 """Work that repays the compilation of packed rows and targets of tokens. On an H100 a ModernBERT of 149M
 parameters compiles in 62 s, trains 1.9 times as fast, and saves them within 2e16; a Qwen2 of 494M in 85 s,
 1.8 times as fast, within 5e16."""
+TOKENIZER = "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"
 COMPILED = "a minute before the first step, then about twice as fast"
 
 
@@ -36,7 +38,7 @@ class Size:
     num_attention_heads: int
     intermediate_size: int
     max_seq_length: int
-    lr: str
+    lr: float
     gloss: str
 
 
@@ -50,9 +52,9 @@ class BatchShape:
 
 
 SIZES: dict[SizeName, Size] = {
-    "tiny": Size(192, 4, 6, 768, 128, "8e-3", "to try out the whole workflow"),
-    "small": Size(384, 12, 6, 1536, 256, "4e-3", "width of MiniLM"),
-    "base": Size(768, 12, 12, 3072, 512, "4e-3", "shape of BERT-base"),
+    "tiny": Size(192, 4, 6, 768, 128, 8e-3, "to try out the whole workflow"),
+    "small": Size(384, 12, 6, 1536, 256, 4e-3, "width of MiniLM"),
+    "base": Size(768, 12, 12, 3072, 512, 4e-3, "shape of BERT-base"),
 }
 PACES: dict[tuple[Device, SizeName], BatchShape] = {
     ("cpu", "tiny"): BatchShape(800, 8),
@@ -62,7 +64,6 @@ PACES: dict[tuple[Device, SizeName], BatchShape] = {
     ("gpu", "small"): BatchShape(5000, 64),
     ("gpu", "base"): BatchShape(20000, 32, 4),
 }
-LLAMA = [("  type: hf", "a transformers model"), ("  architecture: llama", "")]
 DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU"}
 
 
@@ -71,12 +72,11 @@ class Starter:
     """The user's answers, which determine the content of the run file.
 
     Attributes:
-        text: path as it is written to the file; empty for a dataset.
+        text: path; empty for a dataset.
         dataset: name of a dataset; empty for a path.
         num_bytes: size of the files of the text; None if unknown.
         is_plain: whether this is the size of the text, and not of compressed or binary files.
         has_evaluation: whether the text has files for evaluation, so that no document is held out.
-        stem: name of the file without its suffix, which names the run directory.
         documents: number of documents of the text; None if unknown.
         is_by_line: each line of the text is a document.
         causal_task: task of a causal model; None for an encoder.
@@ -87,7 +87,6 @@ class Starter:
     size: SizeName
     device: Device
     num_bytes: int | None
-    stem: str
     is_plain: bool = True
     has_evaluation: bool = False
     documents: int | None = None
@@ -102,81 +101,89 @@ class Starter:
         return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
 
 
-def starter_yaml(starter: Starter, file: str) -> str:
+def starter_yaml(starter: Starter, file: Path) -> str:
     """Return the YAML text of the run file, with comments on the values that users change first."""
+    kind = "encoder" if starter.causal_task is None else "Llama"
+    ways = "is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key"
+    head = f"# A {starter.size} {kind}, pretrained on {DEVICES[starter.device]}.\n# {file.name} {ways}.\n"
+    glosses = {"model": f"{starter.size}: {SIZES[starter.size].gloss}", "tokenizer": TOKENIZER}
+    return head + yaml_lines([*_entries(starter, file)], file.parent, glosses)
+
+
+def _entries(starter: Starter, file: Path) -> Iterator[Entry]:
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     max_steps, steps_comment = _max_steps(starter, size, pace)
     cadence = max(1, max_steps // 12)
+    yield Entry("profile", starter.device, f"other values: neobert-launch profiles show {starter.device}")
+    if starter.causal_task is not None:
+        yield Entry("task", starter.causal_task, "the next token, from those before it")
+    yield from _model_entries(starter, size)
+    if starter.causal_task is not None:
+        yield Entry("tokenizer.algorithm", "bpe", "its tokens decode to the exact text")
+    yield Entry("tokenizer.vocab_size", starter.vocab_size)
+    yield _source_entry(starter)
+    yield Entry("dataset.max_seq_length", size.max_seq_length, "tokens; longer documents are split")
+    yield from _evaluation_entries(starter)
+    yield from _rate_entries(starter, size)
+    runs = file.parent / "runs"
+    yield Entry("trainer.output_dir", str(runs / file.stem), "checkpoints, metrics, logs")
+    yield Entry("trainer.max_steps", max_steps, steps_comment)
+    yield Entry("trainer.per_device_train_batch_size", pace.rows, "rows of max_seq_length tokens")
+    yield Entry("trainer.gradient_accumulation_steps", pace.accumulation, "microbatches per step")
+    yield Entry("trainer.save_steps", cadence, "a stopped run continues from the newest checkpoint")
+    yield Entry("trainer.eval_steps", cadence)
+    yield Entry("trainer.logging_steps", 10)
+    if _repays_compilation(starter, size, pace, max_steps):
+        yield Entry("trainer.torch_compile", True, COMPILED)
+
+
+def _model_entries(starter: Starter, size: Size) -> Iterator[Entry]:
     is_causal, heads = starter.causal_task is not None, _num_heads(starter, size)
+    if is_causal:
+        yield Entry("model.type", "hf", "a transformers model")
+        yield Entry("model.architecture", "llama")
+    yield Entry("model.hidden_size", size.hidden_size, "width; a multiple of num_attention_heads")
+    yield Entry("model.num_hidden_layers", size.num_hidden_layers)
+    yield Entry("model.num_attention_heads", heads)
+    if is_causal:
+        yield Entry("model.num_key_value_heads", heads // 3, "each is shared by three heads")
     width = size.intermediate_size * 2 // 3 if is_causal else size.intermediate_size  # has three matrices
-    source = _yaml_entry("path", starter.text) if starter.text else _yaml_entry("name", starter.dataset)
-    rows: list[tuple[str, str]] = [
-        (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
-        *([(f"task: {starter.causal_task}", "the next token, from those before it")] * is_causal),
-        ("", ""),
-        ("model:", f"{starter.size}: {size.gloss}"),
-        *(LLAMA * is_causal),
-        (f"  hidden_size: {size.hidden_size}", "width; a multiple of num_attention_heads"),
-        (f"  num_hidden_layers: {size.num_hidden_layers}", ""),
-        (f"  num_attention_heads: {heads}", ""),
-        *([(f"  num_key_value_heads: {heads // 3}", "each is shared by three heads")] * is_causal),
-        (f"  intermediate_size: {width}", ""),
-        ("", ""),
-        ("tokenizer:", "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"),
-        *([("  algorithm: bpe", "its tokens decode to the exact text")] * is_causal),
-        (f"  vocab_size: {starter.vocab_size}", ""),
-        ("", ""),
-        ("dataset:", ""),
-        (f"  {source}", _source_comment(starter)),
-        (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
-        *_evaluation_lines(starter),
-        ("", ""),
-        *_rate_lines(starter, size),
-        ("trainer:", ""),
-        (f"  {_yaml_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
-        (f"  max_steps: {max_steps}", steps_comment),
-        (f"  per_device_train_batch_size: {pace.rows}", "rows of max_seq_length tokens"),
-        (f"  gradient_accumulation_steps: {pace.accumulation}", "microbatches per step"),
-        (f"  save_steps: {cadence}", "a stopped run continues from the newest checkpoint"),
-        (f"  eval_steps: {cadence}", ""),
-        ("  logging_steps: 10", ""),
-        *([("  torch_compile: true", COMPILED)] * _repays_compilation(starter, size, pace, max_steps)),
-    ]
-    kind = "Llama" if is_causal else "encoder"
-    head = f"# A {starter.size} {kind}, pretrained on {DEVICES[starter.device]}.\n"
-    head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
-    width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
-    return head + "".join(_commented_line(text, comment, width) for text, comment in rows)
+    yield Entry("model.intermediate_size", width)
 
 
-def _evaluation_lines(starter: Starter) -> list[tuple[str, str]]:
-    """Return the evaluation text's lines, and the documents' if documents are lines."""
+def _source_entry(starter: Starter) -> Entry:
+    if not starter.text:
+        return Entry("dataset.name", starter.dataset, "or path: a file or folder of text")
+    comment = "a file, folder or pattern (notes/*.md), or a list of them; relative to this file"
+    return Entry("dataset.path", starter.text, comment)
+
+
+def _evaluation_entries(starter: Starter) -> list[Entry]:
+    """Return the keys of the evaluation text, and of the documents if documents are lines."""
     documents = None if starter.has_evaluation else starter.documents
     entries = [*held_out_keys(documents, is_by_line=starter.is_by_line)]
     if not starter.has_evaluation and not any(each.key in HOLDING_OUT for each in entries):
         entries.append(Entry(HOLDING_OUT[0], HELD_OUT, "of the documents, for eval/loss"))
-    return [
-        (f"  {_yaml_entry(each.key.removeprefix('dataset.'), each.value)}", each.comment) for each in entries
-    ]
+    return entries
 
 
-def _rate_lines(starter: Starter, size: Size) -> list[tuple[str, str]]:
-    """Return the lines of the learning rate, which depends on the size, except on a GPU."""
-    if starter.causal_task is not None:
-        return _decoder_rate_lines(starter, size)
-    if starter.device == "gpu":
-        return []
-    comment = "peak; optimizer, warm-up and decay are set by the profile"
-    return [("optimizer:", ""), (f"  lr: {size.lr}", comment), ("", "")]
+def _rate_entries(starter: Starter, size: Size) -> Iterator[Entry]:
+    """Yield the learning rate, which depends on the size, except on a GPU.
 
-
-def _decoder_rate_lines(starter: Starter, size: Size) -> list[tuple[str, str]]:
-    """Return the lines of the optimizer: recipes of the profiles are of encoders."""
-    rates = [(f"  lr: {size.lr}", "peak; measured for a tiny one, else an estimate")]
-    if starter.device == "gpu":
-        rates = [("  muon_lr: 4e-3", "peak; an estimate"), ("  lr: 2e-3", "of all other weights")]
-    muon = [("  name: muon", "for the blocks' matrices, and AdamW for the rest"), ("  muon_split: heads", "")]
-    return [("optimizer:", ""), *muon, *rates, ("", "")]
+    Recipes of the profiles are of encoders: a decoder gets an optimizer too.
+    """
+    if starter.causal_task is None:
+        if starter.device == "cpu":
+            comment = "peak; optimizer, warm-up and decay are set by the profile"
+            yield Entry("optimizer.lr", size.lr, comment)
+        return
+    yield Entry("optimizer.name", "muon", "for the blocks' matrices, and AdamW for the rest")
+    yield Entry("optimizer.muon_split", "heads")
+    if starter.device == "cpu":
+        yield Entry("optimizer.lr", size.lr, "peak; measured for a tiny one, else an estimate")
+    else:
+        yield Entry("optimizer.muon_lr", 4e-3, "peak; an estimate")
+        yield Entry("optimizer.lr", 2e-3, "of all other weights")
 
 
 def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_steps: int) -> bool:
@@ -191,20 +198,6 @@ def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_step
 def _num_heads(starter: Starter, size: Size) -> int:
     """Return the number of heads; on a GPU of 64 channels each, which this project's kernels support."""
     return size.hidden_size // 64 if starter.device == "gpu" else size.num_attention_heads
-
-
-def _commented_line(text: str, comment: str, width: int) -> str:
-    return (f"{text:{width - 2}}  # {comment}" if comment else text) + "\n"
-
-
-def _yaml_entry(name: str, value: object) -> str:
-    return f"{name}: {yaml_text(value)}"
-
-
-def _source_comment(starter: Starter) -> str:
-    if not starter.text:
-        return "or path: a file or folder of text"
-    return "a file, folder or pattern (notes/*.md), or a list of them; relative to this file"
 
 
 def _max_steps(starter: Starter, size: Size, pace: BatchShape) -> tuple[int, str]:
