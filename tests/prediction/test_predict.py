@@ -28,6 +28,7 @@ from neobert.model import (
 from neobert.prediction.class_scores import class_scores
 from neobert.prediction.job import run
 from neobert.prediction.request import Request
+from neobert.tasks.classification.prediction import ClassifiedTexts
 from tests.export.conftest import _one_thread_one_seed, tokenizer_dir
 
 __all__ = ["_one_thread_one_seed", "tokenizer_dir"]
@@ -444,6 +445,14 @@ def test_scores_of_classes():
     }
     assert scores == {"a": (0.5, 0.6667, 0.5714), "b": (0.5, 0.5, 0.5), "c": (0, 0, 0), "d": (0, 0, 0)}
     assert found["classes"]["c"]["predicted_as"] == {"a": 1, "d": 1}
+
+
+def test_rows_without_a_text_are_not_scored():
+    scorer = ClassifiedTexts(["a", "b"])
+    for item in (("a text",), ("",), (" ",), ("", "")):
+        scorer.add(item, 0, {"prediction": "b"}, "")
+    scorer.add(("", "one text of a pair"), 1, {"prediction": "b"}, "")
+    assert (scorer.report()["labelled"], scorer.report()["accuracy"]) == (2, 0.5)
 
 
 @pytest.mark.e2e

@@ -108,7 +108,7 @@ def test_scores_are_correlated(saved, tmp_path, scores_of):
     found = torch.tensor([row["prediction"] for row in predict(folder, texts, tmp_path)], dtype=torch.float64)
     grades = (found**3).tolist()  # in the order of the predictions
     rows = [row | {"grade": grade} for row, grade in zip(texts, grades, strict=True)]
-    report = scores_of(folder, [*rows, {"text": "a", "grade": None}])[1]
+    report = scores_of(folder, [*rows, {"text": "a", "grade": None}, {"text": " ", "grade": 9}])[1]
     wanted = float(torch.corrcoef(torch.stack([found, found**3]))[0, 1])
     assert (report["labelled"], report["spearman"]) == (12, 1.0)
     assert report["pearson"] == pytest.approx(wanted, abs=1e-4)
