@@ -14,6 +14,7 @@ class Fault(StrEnum):
     REWRITTEN = "rewritten"
     LOST = "lost"
     OUTSIDE = "outside"
+    NO_PROMPT = "no-prompt"
     REPR = "repr"
     CLOCK = "clock"
     CONTROL = "control"

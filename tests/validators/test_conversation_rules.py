@@ -45,6 +45,14 @@ def test_the_share_of_supervised_tokens(supervised, is_found):
     assert bool(found("SFT002", run_of(SFT), facts)) is is_found
 
 
+@pytest.mark.parametrize(("kind", "can_use_prefixes"), [("outside", True), ("no-prompt", False)])
+def test_prefixes_are_no_way_out_for_a_template_without_a_generation_prompt(kind, can_use_prefixes):
+    fault = ConversationFaultFacts(split="train", kind=kind, count=2, first=7, detail="a role header")
+    (finding,) = found("SFT002", run_of(SFT), with_prepared(faults=(fault,)))
+    assert ("sft.supervise" in finding.hint) is can_use_prefixes
+    assert "set tokenizer.chat_template to another template" in finding.hint
+
+
 @pytest.mark.parametrize("num_tokens", [None, 0, 1])
 def test_text_without_counts_has_no_share(num_tokens):
     facts = with_prepared(conversations={}, num_tokens=num_tokens)

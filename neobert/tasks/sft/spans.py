@@ -98,7 +98,7 @@ def _by_prefixes(
             if place in wanted:
                 found.spans.append(span)
                 if header := _header(found.text[span.start : span.stop], place, turn_of):
-                    found.faults.append((Fault.OUTSIDE, header))
+                    found.faults.append((Fault.NO_PROMPT, header))
         elif place in wanted:
             found.faults.append((Fault.REWRITTEN, span))
 
