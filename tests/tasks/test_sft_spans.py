@@ -41,7 +41,7 @@ def test_the_last_turn_alone_can_be_supervised(template):
         (own.OPENS_THINK, Fault.REWRITTEN, r"the generation prompt is .*<think>.* but message 2 begins with"),
         (own.DROPPED, Fault.LOST, "the template leaves out content of the assistant: 'Four.'"),
         (own.REPR, Fault.REPR, "the template renders Python's form of a value"),
-        (own.NO_PROMPT, Fault.NO_PROMPT, "the template has no generation prompt, so that '<.start.>assistant'"),
+        (own.NO_PROMPT, Fault.NO_PROMPT, "the template has no generation prompt, so that '<.start.>"),
         (own.MARKED_HEADER, Fault.OUTSIDE, "the marks of the template include '<.start.>assistant'"),
         ("{{ raise_exception('no system') }}", Fault.FAILED, "the template fails: TemplateError: no system"),
         ("{{ 'x' * 10 ** 6 }}", Fault.FAILED, "the template fails: its output has 1,000,000 characters"),

@@ -107,7 +107,7 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
     for message in fault_messages(prepared, Fault.OUTSIDE):
         yield Violation(TEMPLATE, message, f"set sft.supervise to prefix, or {OTHER_TEMPLATE}")
-    for message in found(prepared, Fault.NO_PROMPT):
+    for message in fault_messages(prepared, Fault.NO_PROMPT):
         yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes a generation prompt")
 
 

@@ -91,7 +91,7 @@ class ScoredTexts:
         self._pairs: list[tuple[float, float]] = []
 
     def add(self, item: Item, label: float | None, prediction: Prediction, _place: str) -> None:
-        """Keep the predicted and the true score of a text, unless it is empty or the true score is missing."""
+        """Keep the predicted and the true score of a text, unless either is missing."""
         if label is not None and has_text(item):
             self._pairs.append((prediction[PREDICTION], label))
 
