@@ -8,11 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import modeling_flash_attention_utils as flash_utils
 
 from neobert.export.run import export
 from tests.export.conftest import leave_unread
-
-flash_utils = pytest.importorskip("transformers.modeling_flash_attention_utils")
 
 
 def attend_each_text(

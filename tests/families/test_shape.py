@@ -4,8 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from neobert.config.schema import (
     DataCollatorConfig,
@@ -22,13 +25,7 @@ from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
 from tests.families.layouts import DECODERS, PACKED, RELEASED, SMALL
-
-torch = pytest.importorskip("torch")
-
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402  only where torch is
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM  # noqa: E402
-
-from tests.kept_memory import counting_kept  # noqa: E402
+from tests.kept_memory import counting_kept
 
 SMALL_OF = SMALL | DECODERS
 VOCAB_SIZE, ROWS, LENGTH = 256, 3, 48

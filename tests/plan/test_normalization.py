@@ -6,13 +6,10 @@ from unicodedata import normalize
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers
 
 from neobert.config.schema import TokenizerConfig
 from neobert.plan.normalization import UNCASED, Normalization, normalization_of
-
-tokenizers = pytest.importorskip("tokenizers")
-
-from tokenizers import normalizers  # noqa: E402  only where tokenizers is
 
 OLD_LETTERS = st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")).filter(
     lambda letter: unicodedata.ucd_3_2_0.category(letter) != "Cn"
@@ -54,7 +51,7 @@ def test_the_file_of_a_trained_tokenizer_shows_its_keys(tmp_path, algorithm, del
     ],
 )
 def test_normalizers_of_other_tokenizers(tmp_path, normalizer, expected):
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend = Tokenizer(models.BPE())
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.save(str(tmp_path / "tokenizer.json"))

@@ -7,25 +7,23 @@ from types import ModuleType, SimpleNamespace
 from typing import get_args, get_type_hints
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from neobert import parallel  # noqa: E402
-from neobert.config import from_dict  # noqa: E402
-from neobert.errors import ProjectError  # noqa: E402
-from neobert.families.backbone import build_backbone  # noqa: E402
-from neobert.families.table import shape_of  # noqa: E402
-from neobert.parallel import World  # noqa: E402
-from neobert.precision.libraries import LIBRARIES, conversion_of  # noqa: E402
-from neobert.precision.library import layers_of  # noqa: E402
-from neobert.precision.recipe import FP32  # noqa: E402
-from neobert.precision.table import recipe_of  # noqa: E402
-from neobert.precision.transformer_engine import convert as transformer_engine  # noqa: E402
-from neobert.probes.attention_suite import Markers  # noqa: E402
-from neobert.rehearsal import turns  # noqa: E402
-from neobert.training.loop import assembly  # noqa: E402
+from neobert import parallel
+from neobert.config import from_dict
+from neobert.errors import ProjectError
+from neobert.families.backbone import build_backbone
+from neobert.families.table import shape_of
+from neobert.parallel import World
+from neobert.precision.libraries import LIBRARIES, conversion_of
+from neobert.precision.library import layers_of
+from neobert.precision.recipe import FP32
+from neobert.precision.table import recipe_of
+from neobert.precision.transformer_engine import convert as transformer_engine
+from neobert.probes.attention_suite import Markers
+from neobert.rehearsal import turns
+from neobert.training.loop import assembly
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 NVFP4 = "torchao.prototype.moe_training.nvfp4_training.nvfp4_linear"
