@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.rundir.records import read_json, read_metrics, read_outcome
 from neobert.config import RunConfig, from_dict
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class RunDirectory:
         """Return the folder of a checkpoint: "latest", "best" or a step. Raises `ProjectError` if absent."""
         folder = Path(self.path) / CHECKPOINTS / str(which)
         if not folder.is_dir():
-            hint = f"steps with a checkpoint: {', '.join(map(str, self.steps)) or 'none'}"
+            saved = f"steps with a checkpoint: {', '.join(map(str, self.steps)) or 'none'}"
+            hint = f"{saved}; best needs trainer.metric_for_best_model" if which == BEST else saved
             message = f"there is no checkpoint {which}"
             raise ProjectError("no-checkpoint", message, hint, str(self.path), EXIT_USAGE)
         return folder.resolve()

@@ -92,7 +92,9 @@ class Run:
         return Verdict(report["verdict"], tuple(found))
 
     def train(self, on_line: Callable[[str], None] = print) -> RunDirectory:
-        """Run preflight, then train under supervision; the same call continues a stopped run.
+        """Run preflight, then train under supervision.
+
+        With `trainer.resume_from_checkpoint: auto` the same call continues a stopped run.
 
         Args:
             on_line: called with each line of output.

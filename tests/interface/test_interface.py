@@ -95,6 +95,9 @@ def test_a_run_from_config_to_embeddings(in_folder):
     assert metrics.loc[6, "eval/loss"] > 0
     with pytest.raises(nl.ProjectError, match="there is no checkpoint 99"):
         done.checkpoint(99)
+    with pytest.raises(nl.ProjectError) as refused:
+        done.checkpoint("best")
+    assert refused.value.hint.endswith("best needs trainer.metric_for_best_model")
     embeddings = nl.encode(done.path, ["the", "def"], pooling="avg")
     assert embeddings.shape == (2, 32)
     assert np.isfinite(embeddings).all()
