@@ -13,7 +13,7 @@ from launcher.cli.app import app_with_all_commands
 from launcher.cli.groups import PROGRAM
 from launcher.terminal.values import show_value
 from neobert.config import all_keys, sections
-from neobert.config.key_suggestions import describe
+from neobert.config.key_suggestions import describe_key
 from neobert.tasks.specs import SPECS
 from profiles.registry import list_profiles, load_profile
 
@@ -79,7 +79,7 @@ def keys_page() -> str:
         keys = [key for key in all_keys() if key.startswith(f"{section}.")] if section else own
         if not keys:
             continue
-        about = describe(section).description if section else "Keys without a section."
+        about = describe_key(section).description if section else "Keys without a section."
         lines += [
             f"## {section or 'top level'}",
             "",
@@ -93,7 +93,7 @@ def keys_page() -> str:
 
 
 def _key_row(key: str) -> str:
-    info = describe(key)
+    info = describe_key(key)
     only = f" (type {' or '.join(info.tags)})" if info.tags else ""
     default = f"`{show_value(_plain(info.default))}`"
     return f"| `{key}` | {_cell(info.type)} | {_cell(default)} | {_cell(info.description)}{only} |"

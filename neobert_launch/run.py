@@ -11,7 +11,7 @@ from typing import Any
 from launcher.commands.selection import Selection
 from launcher.rundir.directory import run_directory
 from neobert.config import Origin, RunConfig
-from neobert.config.overrides import text_override
+from neobert.config.overrides import format_text_override
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Plan
 from neobert_launch.command import failed, pass_on, report_of
@@ -132,6 +132,6 @@ def load_run(*files: str | Path, profile: str | None = None, values: Mapping[str
 def _overrides(values: Mapping[str, Any]) -> list[str]:
     """Return values as command-line overrides, which are read as YAML, a superset of JSON."""
     return [
-        text_override(key, value) if isinstance(value, str) else f"{key}={json.dumps(value)}"
+        format_text_override(key, value) if isinstance(value, str) else f"{key}={json.dumps(value)}"
         for key, value in values.items()
     ]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from neobert.config.annotations import TAG
 from neobert.config.canonical import flatten, to_dict
 from neobert.config.document import Document
-from neobert.config.keys import all_keys, discriminated_sections, effect_of, replacing_keys
+from neobert.config.keys import all_keys, discriminated_sections, key_effect, keys_replacing_others
 from neobert.config.layers import lay_over, merge
 from neobert.config.nodes import DEFAULT, Flaw, Origin, build, join
 from neobert.config.resolution import EMPTY, Resolution
@@ -60,7 +60,7 @@ def _differing(begun: Begun, resolution: Resolution) -> Iterator[tuple[str, Any]
     for key in all_keys():
         if key not in saved or key not in current or saved[key] == current[key]:
             continue
-        is_of_the_run = effect_of(key) != "start" and key != OUTPUT_DIR and key not in replaced
+        is_of_the_run = key_effect(key) != "start" and key != OUTPUT_DIR and key not in replaced
         is_of_the_run &= not key.startswith(PLUGINS)  # code is never taken from a run directory
         is_of_the_user = not _is_shipped_now(resolution.origins.get(key, DEFAULT)) or _was_set_by_user(
             begun.origins.get(key)
@@ -82,7 +82,7 @@ def _sections_of_another_type(saved: Mapping[str, Any], current: Mapping[str, An
 
 def _replaced_by_user(saved: Mapping[str, Any], origins: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys that are unset in the record only because the user set a key that replaces them."""
-    for path, others in replacing_keys().items():
+    for path, others in keys_replacing_others().items():
         if saved.get(join(path)) not in (None, []) and _was_set_by_user(origins.get(join(path))):
             yield from map(join, others)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from neobert.config.document import Document
 from neobert.config.layers import GIVEN, lay_over
 from neobert.config.nodes import Node, find
-from neobert.config.overrides import Override, as_layer
+from neobert.config.overrides import Override, override_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
 from neobert.config.variables import references_in, substitute
@@ -25,7 +25,7 @@ EVALUATIONS = 4
 
 def with_implied(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
     """Return the layers, and on top of them the values that their keys and the overrides imply."""
-    documents = [*layers, *map(as_layer, overrides)]
+    documents = [*layers, *map(override_layer, overrides)]
     root = reduce(lay_over, (document.root for document in documents), EMPTY)
     root, _ = substitute(root, references_in(root))
     implied = {**_of_whole_texts(root), **_of_short_run(root)}

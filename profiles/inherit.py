@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neobert.config.document import Document, load_document
-from neobert.config.key_suggestions import closest
+from neobert.config.key_suggestions import closest_name
 from neobert.config.nodes import Node, Origin
 from neobert.errors import EXIT_USAGE, ProjectError
 
@@ -75,7 +75,7 @@ def find_profile(name: str, place: str = "") -> Path:
 def _suggestion(name: str, public: list[str], place: str) -> str:
     if place == OPTION and Path(name).is_file():
         return f"{name} is a file: use --config {name}"
-    if near := closest(name, public):
+    if near := closest_name(name, public):
         return f"did you mean {near}?"
     missing_folders = [str(folder) for folder in _user_folders() if not folder.is_dir()]
     missing = (

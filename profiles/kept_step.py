@@ -15,7 +15,7 @@ from neobert.config.canonical import flatten, to_dict
 from neobert.config.document import Document
 from neobert.config.layers import lay_over
 from neobert.config.nodes import find
-from neobert.config.overrides import Override, as_layer
+from neobert.config.overrides import Override, override_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
 from neobert.config.variables import references_in, substitute
@@ -74,7 +74,7 @@ def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) ->
 
 def _values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
     """Return the values of the keys that determine the step."""
-    documents = [*layers, *map(as_layer, overrides)]
+    documents = [*layers, *map(override_layer, overrides)]
     root = reduce(lay_over, (document.root for document in documents), EMPTY)
     root, _ = substitute(root, references_in(root))
     found = {key: find(root, tuple(key.split("."))) for key in (KEEPS, WARMUP, *FACTORS)}

@@ -13,7 +13,7 @@ from functools import reduce
 from neobert.config.document import Document
 from neobert.config.layers import lay_over
 from neobert.config.nodes import Node, find
-from neobert.config.overrides import Override, as_layer
+from neobert.config.overrides import Override, override_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
 from profiles.inherit import entries, identity_error, without
@@ -34,7 +34,7 @@ def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = (
     if not any(map(_section, documents)):
         return tuple(documents)
     plain = without_recipe(documents)
-    layers = [*plain, *map(as_layer, overrides)]
+    layers = [*plain, *map(override_layer, overrides)]
     root = reduce(lay_over, (layer.root for layer in layers), EMPTY)
     found = {path: node.value for path in OWN if (node := find(root, path)) is not None}
     is_off = without_null(overrides) != tuple(overrides)
@@ -48,7 +48,7 @@ def without_recipe(documents: Sequence[Document]) -> tuple[Document, ...]:
 
 def without_null(overrides: Sequence[Override]) -> tuple[Override, ...]:
     """Return the overrides without `pretraining=null`."""
-    return tuple(each for each in overrides if _section(as_layer(each)) is None)
+    return tuple(each for each in overrides if _section(override_layer(each)) is None)
 
 
 def _section(document: Document) -> Node | None:

@@ -12,7 +12,7 @@ from neobert.config.canonical import sha256
 from neobert.config.document import Document, load_document
 from neobert.config.nodes import DEFAULT, Node, Origin
 from neobert.config.overrides import Override, parse_overrides
-from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
+from neobert.config.resolution import Resolution, build, collect_sources, resolve, resolve_accepted_values
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References
 from neobert.tasks.specs import sections_read
@@ -190,7 +190,7 @@ def resolve_readable(
     base_profile, base = _loaded(find_profile(name, place)) if name else (None, ())
     parsed = parse_overrides(overrides)
     layers = with_recipe([*base, *documents], parsed)
-    resolution = resolve_what_fits(layers, without_null(parsed))
+    resolution = resolve_accepted_values(layers, without_null(parsed))
     return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
 
 
@@ -308,7 +308,7 @@ def _about(layers: Layers) -> About:
         hint = f"add about: {{name: {Path(document.file).stem}, kind: development, intent: TEXT}}"
         raise identity_error("the profile has no about section", hint, document.file)
     head = Node({ABOUT: node}, node.origin, node.key)
-    about = build(ProfileHead, head, sources_of([document])).about
+    about = build(ProfileHead, head, collect_sources([document])).about
     if about.name != Path(document.file).stem:
         place = f"{document.file}:{node.key.line}:{node.key.column}"
         message = f"the file is named {Path(document.file).stem}, but about.name is {about.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.plan import Plan
 from neobert.plan.derived import Start
-from neobert.plan.remaining import Remaining, remaining
+from neobert.plan.remaining import Remaining, remaining_from
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 
@@ -22,12 +22,12 @@ def run_start(plan: Plan, facts: Facts) -> Start:
 
 def remaining_in_launch(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     """Return the part of the run that this launch trains."""
-    return remaining(run.config, plan, run_start(plan, facts).step)
+    return remaining_from(run.config, plan, run_start(plan, facts).step)
 
 
 def remaining_in_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     """Return the part that all launches of this run train, without the steps of a run that it continues."""
-    return remaining(run.config, plan, run_start(plan, facts).continued_step)
+    return remaining_from(run.config, plan, run_start(plan, facts).continued_step)
 
 
 def remaining_epochs(plan: Plan, part: Remaining) -> float | None:

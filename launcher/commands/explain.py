@@ -18,7 +18,7 @@ from neobert.config import KeyInfo, RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.key_suggestions import (
     advice_for_near_name,
-    describe,
+    describe_key,
     keys_about,
     keys_named,
     suggest_key,
@@ -45,7 +45,7 @@ def run(key: str, selection: Selection, output_format: str) -> int:
         _print_explanation(_plan_json(name, derived[name]), output_format)
         return EXIT_OK
     try:
-        info = describe(_full_key(key))
+        info = describe_key(_full_key(key))
     except ProjectError as error:
         raise _with_suggestions(error, key, derived) from None
     _print_explanation(_key_json(info, resolved), output_format)

@@ -22,7 +22,7 @@ from launcher.commands.starting_weights import CONTEXT, OPTION, as_from_option_e
 from launcher.commands.weights_run_file import ADAPTER, RunFileInputs, run_file_yaml
 from launcher.io.files import make_folder, writing
 from neobert.atomic_write import write_atomically
-from neobert.config.overrides import parse_overrides, text_override
+from neobert.config.overrides import format_text_override, parse_overrides
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.preview import Preview
 from neobert.data.sources.rows import text_rows
@@ -120,7 +120,7 @@ def make_run_file(request: Request) -> RunFile:
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
-    overrides = () if request.task is None else [text_override("task", request.task)]
+    overrides = () if request.task is None else [format_text_override("task", request.task)]
     spec = spec_of(resolve_run(None, (), overrides).config)
     if request.weights is None and spec.predicts == "next":
         message = f"task {spec.name} fine-tunes a causal model, but {OPTION} is not given"

@@ -20,7 +20,7 @@ from launcher.commands.starting_weights import (
 from launcher.io.files import require_source
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
-from neobert.config.overrides import text_override
+from neobert.config.overrides import format_text_override
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import longest_row, shape_of
@@ -47,7 +47,7 @@ def text_overrides(dataset: Path | None, tokenizer: Path | None, max_length: int
         if place is not None:
             source = require_source(place, f"--{section}")
             key = "name" if is_hub_name(source) else "path"
-            given.append(text_override(f"{section}.{key}", source))
+            given.append(format_text_override(f"{section}.{key}", source))
     return given
 
 
@@ -127,7 +127,7 @@ def _task_overrides(command: str, tasks: Sequence[str], run: ResolvedRun) -> lis
     """
     task = run.config.task
     if run.origin("task").kind == "default":
-        return [text_override("task", _suitable_task(run.config, tasks))]
+        return [format_text_override("task", _suitable_task(run.config, tasks))]
     if task not in tasks:
         message = f"task is {task}, and `{command}` trains {listed(tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
@@ -137,7 +137,7 @@ def _task_overrides(command: str, tasks: Sequence[str], run: ResolvedRun) -> lis
 def _only_task_override(command: str) -> list[str]:
     """Return the task of a short command as an override if there is only one."""
     short = SHORT_COMMANDS.get(command)
-    return [text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
+    return [format_text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
 
 
 def _suitable_task(config: RunConfig, tasks: Sequence[str]) -> str:

@@ -29,9 +29,9 @@ from launcher.rundir.directory import is_finished, run_directory
 from launcher.rundir.records import Record, read_json
 from launcher.terminal import console
 from neobert.config import to_dict
-from neobert.config.keys import effect_of, path_keys
+from neobert.config.keys import key_effect, path_keys
 from neobert.config.nodes import join
-from neobert.config.overrides import text_override
+from neobert.config.overrides import format_text_override
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
@@ -131,7 +131,7 @@ def make_candidate(selection: Selection, point: Point, base: Path) -> Candidate:
         "trainer.resume_from_checkpoint=auto",
         *selection.overrides,
         *point.overrides,
-        text_override("trainer.output_dir", str(base / point.folder)),
+        format_text_override("trainer.output_dir", str(base / point.folder)),
     ]
     chosen = replace(selection, overrides=tuple(own))
     resolved = chosen.resolve()
@@ -154,7 +154,7 @@ def changed_settings(run: ResolvedRun, folder: Path) -> tuple[Difference, ...]:
         each.key: each
         for saved in _saved_configs(folder)
         for each in differences(saved, current)
-        if (is_structural(each.key) or effect_of(each.key) == "numerics") and not _is_same_path(each, start)
+        if (is_structural(each.key) or key_effect(each.key) == "numerics") and not _is_same_path(each, start)
     }
     return tuple(differing.values())
 

@@ -57,7 +57,7 @@ from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
 from launcher.terminal.values import result_json
 from neobert.clock import seconds_since_boot
-from neobert.config.overrides import text_override
+from neobert.config.overrides import format_text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.hf.initial_weights import describe_loading
 from neobert.families.table import initial_weights
@@ -122,7 +122,9 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
     """Convert options to overrides of config keys, so that the plan and the digest include them."""
     counts = {"distributed.nproc_per_node": nproc_per_node, "distributed.nnodes": nnodes}
     given = [f"{key}={value}" for key, value in counts.items() if value is not None]
-    return given if resume is None else [text_override("trainer.resume_from_checkpoint", resume), *given]
+    return (
+        given if resume is None else [format_text_override("trainer.resume_from_checkpoint", resume), *given]
+    )
 
 
 def run(request: Request, output_format: str) -> int:

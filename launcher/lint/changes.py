@@ -13,10 +13,10 @@ from typing import Any
 
 from neobert.config import ConfigIssue, all_keys, sections
 from neobert.config.document import LINE_BREAK
-from neobert.config.key_suggestions import key_elsewhere, suggest_key
-from neobert.config.migrated_files import advice_for_entry, is_legal, warmup_in_force, yaml_text
-from neobert.config.migrated_keys import BETAS, advice_for_key, translated_choice, translation_of
-from neobert.config.nodes import Node, find, plain
+from neobert.config.key_suggestions import key_in_other_section, suggest_key
+from neobert.config.migrated_files import advice_for_entry, is_legal, overriding_warmup_steps, yaml_text
+from neobert.config.migrated_keys import BETAS, advice_for_key, translate_entry, translated_choice
+from neobert.config.nodes import Node, find, to_plain_value
 
 RENAMED = re.compile(r"write (\w+\.\w+)(?:: (\w+))?(?:, in optimizer steps)?")
 NO_EFFECT = "remove the line"
@@ -65,7 +65,7 @@ def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> It
         if is_yaml:
             yield from _removed(source, issue, node)
             yield from _joined_betas(source, issue, root)
-        if steps := warmup_in_force(tuple(issue.path.split(".")), root):
+        if steps := overriding_warmup_steps(tuple(issue.path.split(".")), root):
             yield from _outweighed(source, issue, steps, is_yaml=is_yaml)
             return
         yield from _written_elsewhere(source, issue, node, root, is_yaml=is_yaml)
@@ -97,7 +97,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
 def _opened_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
     """Rewrite `optimizer: NAME` as a section with the key for that name, so that it can have other keys."""
     node = find(root, (name,))
-    named = None if node is None else translation_of(AS_TEXT[name], node.value)
+    named = None if node is None else translate_entry(AS_TEXT[name], node.value)
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")
@@ -112,7 +112,7 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
     if name not in BETAS or find(root, ("optimizer", "betas")) is not None:
         return
     nodes = {each: find(root, tuple(f"{section}.{each}".lstrip(".").split("."))) for each in BETAS}
-    betas = [BETAS[each] if node is None else plain(node) for each, node in nodes.items()]
+    betas = [BETAS[each] if node is None else to_plain_value(node) for each, node in nodes.items()]
     others = [node.key.line - 1 for each, node in nodes.items() if node is not None and each != name]
     lines: Lines | None = _with_line_ends(source)
     number = issue.line - 1
@@ -127,7 +127,7 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
 
 def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
     """Remove a key that has no effect, if the advice on the key starts with `NO_EFFECT`."""
-    advice = advice_for_entry(tuple(issue.path.split(".")), plain(node))
+    advice = advice_for_entry(tuple(issue.path.split(".")), to_plain_value(node))
     if not advice.startswith(NO_EFFECT):
         return
     lines = remove(_with_line_ends(source), issue.line - 1)
@@ -154,10 +154,10 @@ def _written_elsewhere(
         name = find(root, ("run_name",)) or find(root, tuple(RUN_NAME_HERE.split(".")))
         if name is None:
             return
-        value = value.replace(RUN_NAME, str(plain(name)))
+        value = value.replace(RUN_NAME, str(to_plain_value(name)))
     if not target or find(root, tuple(target.split("."))) is not None:
         return
-    is_same = value == plain(node) and type(value) is type(plain(node))
+    is_same = value == to_plain_value(node) and type(value) is type(to_plain_value(node))
     text = "" if is_same else yaml_text(value)
     suffix = f": {text}" if text else ""
     if issue.path.rpartition(".")[0] == target.rpartition(".")[0]:
@@ -175,8 +175,8 @@ def _counterpart(key: str, node: Node) -> tuple[str, Any]:
 
     Returns an empty key if not exactly one has the same unit, or if the value would be illegal.
     """
-    name, value = key.rpartition(".")[2], plain(node)
-    if known := translation_of(name, value):
+    name, value = key.rpartition(".")[2], to_plain_value(node)
+    if known := translate_entry(name, value):
         return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)
     target, fixed_value = _target(key)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
@@ -191,7 +191,7 @@ def _target(key: str) -> tuple[str, str]:
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
         return written[1], written[2] or ""
-    return ("" if advice else key_elsewhere(key)), ""
+    return ("" if advice else key_in_other_section(key)), ""
 
 
 def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:

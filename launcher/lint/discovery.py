@@ -13,8 +13,8 @@ from typing import NamedTuple
 from launcher.io.files import RUN_FILE_SUFFIXES
 from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
-from neobert.config.key_suggestions import closest
-from neobert.config.migrated_keys import table
+from neobert.config.key_suggestions import closest_name
+from neobert.config.migrated_keys import rename_table
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 
@@ -171,7 +171,7 @@ def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
 def _training_keys() -> frozenset[str]:
     """Return the key names, without sections, of this config and of other trainers; no generic names."""
     own = {key.rpartition(".")[2] for key in all_keys()}
-    return frozenset({*own, *table()["names"], *table()["sections"]}) - GENERIC_KEYS
+    return frozenset({*own, *rename_table()["names"], *rename_table()["sections"]}) - GENERIC_KEYS
 
 
 @cache
@@ -208,7 +208,7 @@ def _keys_of_json(text: str) -> list[str]:
 def _explained(path: Path, keys: Sequence[str]) -> SkippedPath:
     names = ", ".join(keys[:MAX_SHOWN]) + (", ..." if len(keys) > MAX_SHOWN else "")
     known, compared = list(_known_keys()), keys[:MAX_COMPARED]
-    near = [meant for key in compared if (meant := closest(key, known))]
+    near = [meant for key in compared if (meant := closest_name(key, known))]
     is_meant = 2 * len(near) >= len(compared)
     return SkippedPath(
         path, f"its top-level keys ({names}) are not those of a run file", near[0] if is_meant else ""

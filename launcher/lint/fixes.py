@@ -16,8 +16,8 @@ from launcher.io.files import write_bytes
 from launcher.lint.changes import AS_TEXT, REMOVED, Change, changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
-from neobert.config.migrated_files import without
-from neobert.config.nodes import find, plain
+from neobert.config.migrated_files import without_paths
+from neobert.config.nodes import find, to_plain_value
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from profiles.registry import ResolvedRun, resolve_run
@@ -150,7 +150,7 @@ def _run_without_problems(path: Path) -> ResolvedRun | None:
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
     refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
-    values = plain(without(load_document(path), refused).root)
+    values = to_plain_value(without_paths(load_document(path), refused).root)
     # A section of another trainer is refused as a whole.
     own = {name: value for name, value in values.items() if (name,) not in refused}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import list_corpora
 from neobert.config.schema import RunConfig
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -44,7 +44,7 @@ def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -
 
 
 def _texts_of(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFacts, ...], str]:
-    if not any(corpus.path for corpus in corpora_of(config.dataset)):
+    if not any(corpus.path for corpus in list_corpora(config.dataset)):
         return (), ""
     from launcher.probes.text import text_facts
     from neobert.data.sources.preview import opens_without_pyarrow

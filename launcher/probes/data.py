@@ -11,7 +11,7 @@ from typing import Any, Literal
 from launcher.io.files import expanded, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.weights import facts_of_weights
-from neobert.config.corpora import corpora_of, is_on_hub, is_remote, paths_of
+from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
@@ -43,7 +43,7 @@ class Text:
 
 def probe_data(subject: Subject) -> DataFacts:
     """Check whether local files are readable and whether names on the Hub are available."""
-    text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
+    text = _all_of([_text(each) for each in list_corpora(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
     return DataFacts(
@@ -61,8 +61,8 @@ def is_small_text(dataset: DatasetConfig) -> bool:
     """Return whether the whole text is on this machine, and prepared in about a minute."""
     if is_remote(dataset):
         return False
-    texts = [_text(each) for each in corpora_of(dataset) if not is_on_hub(each)]
-    is_local = len(texts) == len(corpora_of(dataset)) and not dataset.streaming
+    texts = [_text(each) for each in list_corpora(dataset) if not is_on_hub(each)]
+    is_local = len(texts) == len(list_corpora(dataset)) and not dataset.streaming
     return is_local and sum(text.size_bytes for text in texts) <= SMALL_TEXT_BYTES
 
 
@@ -70,7 +70,7 @@ def _text(dataset: DatasetConfig) -> Text:
     if is_remote(dataset):
         return _named(str(dataset.path), is_there=True, otherwise="")
     if dataset.path is not None:
-        return _local_text(paths_of(dataset))
+        return _local_text(corpus_paths(dataset))
     name = dataset.name or ""
     if not is_on_hub(dataset):
         return _named(name, is_there=bool(name), otherwise="")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neobert.plan.hardware import reasons_now
+from neobert.plan.hardware import throttle_reasons
 from neobert.units import BYTES_PER_MIB
 
 RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")
@@ -65,7 +65,7 @@ def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
         "is_remap_pending": None if remapped is None else bool(remapped[2]),
         "has_remap_failed": None if remapped is None else bool(remapped[3]),
         "recovery_action": _supported(nvml, lambda: _recovery_action(nvml, handle)),
-        "throttle_reasons": _supported(nvml, lambda: reasons_now(nvml, handle)),
+        "throttle_reasons": _supported(nvml, lambda: throttle_reasons(nvml, handle)),
         "pcie_generation": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
         "pcie_generation_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
         "pcie_width": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),

@@ -13,9 +13,9 @@ from typing import Any
 from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import PLUGGED, corpora_of, is_remote, paths_of
+from neobert.config.corpora import PLUGGED, corpus_paths, is_remote, list_corpora
 from neobert.config.removed_keys import without_removed
-from neobert.config.schedules import schedule_of
+from neobert.config.schedules import build_schedule
 from neobert.config.schema import RunConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
@@ -126,7 +126,7 @@ def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
 
 def _stable_steps(config: RunConfig) -> tuple[int, int]:
     """Return a schedule's first and last plateau steps."""
-    schedule = schedule_of(config.scheduler, config.trainer.max_steps)
+    schedule = build_schedule(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
 
 
@@ -143,11 +143,11 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
 def _missing_text(config: RunConfig) -> str:
     """Return the first path of a run's text that does not exist in the working directory, or empty."""
     try:
-        for corpus in corpora_of(config.dataset):
+        for corpus in list_corpora(config.dataset):
             if corpus.name == PLUGGED:
                 return "plugins.dataset"  # code of another run is not imported
             if not is_remote(corpus):
-                places_of(paths_of(corpus))
+                places_of(corpus_paths(corpus))
     except ProjectError as error:
         return error.place
     return ""

@@ -8,10 +8,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import list_corpora
 from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
-from neobert.plan.normalization import Normalization, normalization_of
+from neobert.plan.normalization import Normalization, read_normalization
 from neobert.tasks.specs import spec_of
 from validators.facts_text import TextFacts, UnusedTextFacts
 
@@ -29,10 +29,10 @@ def probe_text(subject: Subject) -> tuple[TextFacts, ...]:
 def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[TextFacts, ...]:
     """Return the facts of each local corpus of a run; files that `can_open` excludes are listed only."""
     rows = spec_of(config).rows(config)
-    normalization = normalization_of(config.tokenizer)
+    normalization = read_normalization(config.tokenizer)
     return tuple(
         _facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open), normalization)
-        for corpus in corpora_of(config.dataset)
+        for corpus in list_corpora(config.dataset)
         if corpus.path
     )
 
@@ -72,12 +72,12 @@ def _words(sample: Sequence[str], normalization: Normalization) -> dict[str, Any
     texts = (normalize("NFC", text).translate(SPACED) for text in sample)
     words = Counter(word for text in texts for word in text.split())
     without_case = Normalization(lowers_case=False, deletes_accents=normalization.deletes_accents)
-    altered = [word for word in words if without_case.of(word) != word]
-    lowered = [word for word in words if word == without_case.of(word) != normalization.of(word)]
+    altered = [word for word in words if without_case.apply(word) != word]
+    lowered = [word for word in words if word == without_case.apply(word) != normalization.apply(word)]
     facts: dict[str, Any] = {"words": words.total()}
     for name, changed in (("altered", altered), ("lowered", lowered)):
         facts[f"{name}_words"] = sum(words[word] for word in changed)
         if changed:
             example = max(changed, key=lambda word: words[word])
-            facts[f"{name}_example"] = (example, normalization.of(example))
+            facts[f"{name}_example"] = (example, normalization.apply(example))
     return facts

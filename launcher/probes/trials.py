@@ -20,7 +20,7 @@ from launcher.process.trainer_process import child_environment
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
-from neobert.config.corpora import corpora_of, is_on_hub
+from neobert.config.corpora import is_on_hub, list_corpora
 from neobert.errors import ProjectError
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
@@ -46,7 +46,7 @@ def probe_imports(subject: Subject) -> ImportFacts:
     """Import the trainer's packages, including installed optional ones."""
     device, count = _devices(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
-    modules += ["datasets"] if any(map(is_on_hub, corpora_of(subject.config.dataset))) else []
+    modules += ["datasets"] if any(map(is_on_hub, list_corpora(subject.config.dataset))) else []
     return ImportFacts(
         **_measure(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S)
     )

@@ -9,7 +9,7 @@ from launcher.io.files import why_unreadable
 from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
-from neobert.config.keys import all_keys, effect_of
+from neobert.config.keys import all_keys, key_effect
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
@@ -85,7 +85,7 @@ def _refuse_other_keys(config: RunConfig, folder: Path) -> None:
     for key, value in spec_of(config).declared(folder).items():
         section, _, name = key.partition(".")
         own = to_dict(config)[section][name]
-        if effect_of(key) == "model" and own != value:
+        if key_effect(key) == "model" and own != value:
             message = f"{key} is {own}, but the checkpoint declares {value}"
             raise ProjectError("EXP005", message, f"set {key} to {value}", key)
 

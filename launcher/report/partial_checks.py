@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from neobert.config.annotations import TAG, annotation_at, choices_of, is_union, unwrap
+from neobert.config.annotations import TAG, annotation_at, is_union, literal_choices, unwrap
 from neobert.config.errors import ConfigError
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
@@ -116,7 +116,7 @@ def _other(annotation: Any, value: Any) -> Any:
     bare, _ = unwrap(annotation)
     if value is None:
         return IN_PLACE_OF_NULL.get(get_args(bare)[0] if is_union(bare) else bare)
-    if choices := choices_of(annotation):
+    if choices := literal_choices(annotation):
         return choices[choices.index(value) - 1]
     if isinstance(value, bool):
         return not value

@@ -10,13 +10,13 @@ from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
-from neobert.config.corpora import corpora_of, label_of, token_shares
+from neobert.config.corpora import corpus_label, list_corpora, token_shares
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import DatasetConfig, OptimizerConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
-from neobert.plan.remaining import Remaining, remaining
-from neobert.plan.vocabulary import described_training
+from neobert.plan.remaining import Remaining, remaining_from
+from neobert.plan.vocabulary import describe_training
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks.specs import metrics_of, spec_of
@@ -56,7 +56,7 @@ def _rows(run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping
 
 def _rate_rows(optimizer: OptimizerConfig, plan: Plan) -> Iterator[Row]:
     """Yield the learning rate at the start, peak, middle and end: with Muon, for each of its two rules."""
-    if not OPTIMIZERS[optimizer.name].matrices_by_muon:
+    if not OPTIMIZERS[optimizer.name].updates_matrices_by_muon:
         yield _rate_row("learning rate", optimizer.lr, optimizer.lr, plan)
         return
     muon = optimizer.muon_lr or optimizer.lr
@@ -87,7 +87,7 @@ def _size_rows(
         yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
     if run.config.tokenizer.path is None and run.config.tokenizer.name is None:
         yield _row(
-            "tokenizer", f"{described_training(run.config.tokenizer)}, trained on the text", plan.vocab_size
+            "tokenizer", f"{describe_training(run.config.tokenizer)}, trained on the text", plan.vocab_size
         )
     each = show_count(plan.tokens_per_step.value)
     is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
@@ -95,7 +95,7 @@ def _size_rows(
     steps = f"{'at most ' * is_bound}{_steps(plan, left)}{',' * bool(left.first_step)} {sign} {each}"
     tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
     yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
-    own = remaining(run.config, plan, plan.assumptions.start.continued_step)
+    own = remaining_from(run.config, plan, plan.assumptions.start.continued_step)
     if (epochs := remaining_epochs(plan, own)) is not None:
         yield _row("epochs", f"about {show_number(epochs, 3)}", plan.epochs)
     yield from _corpus_rows(run.config.dataset, left)
@@ -113,10 +113,10 @@ def _steps(plan: Plan, left: Remaining) -> str:
 
 def _corpus_rows(dataset: DatasetConfig, left: Remaining) -> Iterator[Row]:
     """Yield the tokens of each corpus of a mixture. Its epochs are known only after `data prepare`."""
-    for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
+    for corpus, share in zip(list_corpora(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{percent(share)} = {show_count(share * left.tokens.value)} tokens"
-            yield f"corpus {label_of(corpus)}", text, "weight of the corpus / sum of all weights"
+            yield f"corpus {corpus_label(corpus)}", text, "weight of the corpus / sum of all weights"
 
 
 def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) -> Iterator[Row]:

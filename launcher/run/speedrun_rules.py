@@ -11,11 +11,11 @@ from typing import Annotated, Any, NoReturn
 
 from neobert.config import RunConfig, all_keys, load_document, to_dict
 from neobert.config.canonical import flatten, sha256
-from neobert.config.corpora import corpora_of, paths_of
-from neobert.config.keys import effect_of
-from neobert.config.layers import relative_to_their_files
-from neobert.config.nodes import find, plain
-from neobert.config.resolution import build, resolve, sources_of
+from neobert.config.corpora import corpus_paths, list_corpora
+from neobert.config.keys import key_effect
+from neobert.config.layers import resolve_file_relative_paths
+from neobert.config.nodes import find, to_plain_value
+from neobert.config.resolution import build, collect_sources, resolve
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
@@ -93,11 +93,11 @@ class RuleFile:
 def read_rules(path: Path) -> RuleFile:
     """Read a rule file. Raises ProjectError for an incomplete or contradictory file."""
     document = load_document(path)
-    rules = build(Rules, document.root, sources_of([document]), document.flaws)
+    rules = build(Rules, document.root, collect_sources([document]), document.flaws)
     fixed = find(document.root, ("fixed",))
     assert fixed is not None
     resolve([replace(document, root=fixed)])  # as overrides, wrong keys would be on no line of a file
-    leaves = flatten(plain(relative_to_their_files(fixed)))
+    leaves = flatten(to_plain_value(resolve_file_relative_paths(fixed)))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
         _refuse(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
@@ -156,17 +156,17 @@ def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
 def evaluation_keys() -> Iterator[str]:
     """Yield the keys of text, tokenizer and masks, which an evaluation depends on."""
     for name in all_keys():
-        if name in MASKS or (name.startswith(DATA_SECTIONS) and effect_of(name) != "loading"):
+        if name in MASKS or (name.startswith(DATA_SECTIONS) and key_effect(name) != "loading"):
             yield name
 
 
 def _unlisted(file: RuleFile, config: RunConfig) -> Iterator[str]:
     """Yield the files and Hub names that a run reads, and that are not listed under sources."""
     known = {os.path.realpath(file.place_of(source)) for source in file.rules.sources}
-    for corpus in corpora_of(config.dataset):
+    for corpus in list_corpora(config.dataset):
         if corpus.path is None:
             yield corpus.name or "no text"
-        for place in places_of(paths_of(corpus)):
+        for place in places_of(corpus_paths(corpus)):
             yield from _files(str(place.path), known)
     if config.tokenizer.path is not None:
         yield from _files(config.tokenizer.path, known)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.records import read_json
-from neobert.config.corpora import corpora_of, paths_of
+from neobert.config.corpora import corpus_paths, list_corpora
 from neobert.config.schema import RunConfig
 from neobert.data.sources.file_digests import FOLDER, FileDigests
 from neobert.data.sources.file_listing import places_of
@@ -69,8 +69,8 @@ def _present(config: RunConfig, cache: Path, names: set[str]) -> Iterator[Descri
     """Yield the files for each split that has a file with one of these names. Raises `ProjectError`."""
     digests = FileDigests(cache / FOLDER)
     rows = spec_of(config).rows(config)
-    for corpus in corpora_of(config.dataset):
-        files = select_files(places_of(paths_of(corpus)), rows.with_text_column(corpus.text_column)).files
+    for corpus in list_corpora(config.dataset):
+        files = select_files(places_of(corpus_paths(corpus)), rows.with_text_column(corpus.text_column)).files
         read = {file.split for file in files if file.name in names}
         for file in files:
             if file.split in read:

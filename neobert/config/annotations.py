@@ -47,7 +47,7 @@ def is_union(annotation: Any) -> bool:
 
 
 @cache
-def members_of(annotation: Any) -> tuple[type[Any], ...]:
+def section_members(annotation: Any) -> tuple[type[Any], ...]:
     """Return the dataclasses of a section's annotation, the default first; empty for a key's annotation."""
     bare, _ = unwrap(annotation)
     parts = get_args(bare) if is_union(bare) else (bare,)
@@ -56,18 +56,18 @@ def members_of(annotation: Any) -> tuple[type[Any], ...]:
 
 def is_section(annotation: Any) -> bool:
     """Return whether an annotation is a section: a dataclass or a union of dataclasses."""
-    return bool(members_of(annotation))
+    return bool(section_members(annotation))
 
 
-def tag_of(member: type[Any]) -> str:
+def type_tag(member: type[Any]) -> str:
     """Return a discriminated section's tag: the default value of its key `type`."""
     return str(next(item.default for item in fields(member) if item.name == TAG))
 
 
 def members_by_tag(section: Any) -> dict[str, Any]:
     """Return the members of a discriminated section by tag; empty for any other annotation."""
-    members = members_of(section)
-    return {tag_of(member): member for member in members} if len(members) > 1 else {}
+    members = section_members(section)
+    return {type_tag(member): member for member in members} if len(members) > 1 else {}
 
 
 def chosen_tag(section: Any, values: object) -> str:
@@ -80,13 +80,13 @@ def chosen_tag(section: Any, values: object) -> str:
 
 
 @cache
-def hints_of(section: Any) -> dict[str, Any]:
+def type_hints(section: Any) -> dict[str, Any]:
     """Return the annotations of a section's keys by name, with bounds.
 
     A discriminated section has the keys of all its members.
     """
     hints: dict[str, Any] = {}
-    for member in members_of(section):
+    for member in section_members(section):
         for name, hint in get_type_hints(member, include_extras=True).items():
             if name[0] != "_":
                 hints.setdefault(name, hint)
@@ -95,14 +95,14 @@ def hints_of(section: Any) -> dict[str, Any]:
 
 
 @cache
-def fields_of(section: Any) -> Iterable[Field[Any]]:
+def section_fields(section: Any) -> Iterable[Field[Any]]:
     """Return the dataclass fields of a section.
 
     A discriminated section has the fields of all its members; a name that several members define is taken
     from the first of them.
     """
     found: dict[str, Field[Any]] = {}
-    for member in members_of(section):
+    for member in section_members(section):
         for item in fields(member):
             found.setdefault(item.name, item)
     return found.values()
@@ -115,7 +115,7 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
         annotation, _ = unwrap(annotation)
         items = get_args(annotation)
         if is_section(annotation):
-            annotation = hints_of(annotation).get(str(part))
+            annotation = type_hints(annotation).get(str(part))
             continue
         if is_union(annotation):
             annotation = items[1]
@@ -129,7 +129,7 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
     return annotation
 
 
-def choices_of(annotation: Any) -> tuple[str, ...]:
+def literal_choices(annotation: Any) -> tuple[str, ...]:
     """Return the allowed values of a key, or the usual ones among others; empty without such a set."""
     bare, _ = unwrap(annotation)
     parts = get_args(bare) if is_union(bare) else (bare,)

@@ -26,7 +26,7 @@ def to_plain(value: Any) -> Any:
         return value
     if is_dataclass(value):
         kind: Any = type(value)
-        return {name: to_plain(getattr(value, name)) for name in _sorted_names(kind)}
+        return {name: to_plain(getattr(value, name)) for name in _sorted_field_names(kind)}
     if isinstance(value, Mapping):
         return {name: to_plain(value[name]) for name in sorted(value)}
     if isinstance(value, tuple | list):
@@ -35,7 +35,7 @@ def to_plain(value: Any) -> Any:
 
 
 @cache
-def _sorted_names(kind: Any) -> tuple[str, ...]:
+def _sorted_field_names(kind: Any) -> tuple[str, ...]:
     return tuple(sorted(field.name for field in fields(kind)))
 
 

@@ -31,7 +31,7 @@ LINES_TO_DOCUMENTS = (
 after at least 2,000 characters, since the lines may belong to one page."""
 
 
-def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
+def corpus_paths(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
     """Return the paths and patterns of `dataset.path`; empty if it is null."""
     if corpus.path is None:
         return ()
@@ -40,7 +40,7 @@ def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
 
 def is_remote(corpus: DatasetConfig | MixtureCorpus) -> bool:
     """Return whether the text is prepared data in an object store, such as s3://bucket/prepared."""
-    paths = paths_of(corpus)
+    paths = corpus_paths(corpus)
     return len(paths) == 1 and "://" in paths[0]
 
 
@@ -49,12 +49,12 @@ def is_on_hub(corpus: DatasetConfig | MixtureCorpus) -> bool:
     return corpus.name is not None and not corpus.name.startswith(BUILTIN)
 
 
-def label_of(corpus: DatasetConfig | MixtureCorpus) -> str:
+def corpus_label(corpus: DatasetConfig | MixtureCorpus) -> str:
     """Return the paths, comma-separated, or the name of a text."""
-    return ", ".join(paths_of(corpus)) or str(corpus.name)
+    return ", ".join(corpus_paths(corpus)) or str(corpus.name)
 
 
-def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
+def list_corpora(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
     """Return one section `dataset` per corpus, without mixture.
 
     The keys that an entry of the mixture does not have are copied from the section; so are `train_split` and
@@ -82,7 +82,7 @@ def corpus_names(dataset: DatasetConfig) -> tuple[str, ...]:
 
     Repeated names are numbered.
     """
-    names = [Path(label_of(corpus)).name for corpus in dataset.mixture]
+    names = [Path(corpus_label(corpus)).name for corpus in dataset.mixture]
     return tuple(
         name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)
     )

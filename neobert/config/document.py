@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.key_suggestions import misspelt
+from neobert.config.key_suggestions import correct_spelling
 from neobert.config.nodes import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
 from neobert.config.yaml_reader import read_yaml
 from neobert.printable import printable
@@ -48,7 +48,7 @@ def load_document(path: str | Path, kind: OriginKind = "file") -> Document:
         text = _decode(_read_bytes(path))
         root, flaws = _read_text(text, path, kind)
     except UnreadableError as error:
-        raise ConfigError([_unreadable(path, error, split_lines(text))]) from None
+        raise ConfigError([_unreadable_file_issue(path, error, split_lines(text))]) from None
     return Document(str(path), kind, root, split_lines(text), tuple(flaws))
 
 
@@ -78,7 +78,7 @@ def _read_bytes(path: Path) -> bytes:
         if path.is_symlink():
             message = f"is a link to {os.readlink(path)}, which does not exist"
             raise UnreadableError(message, "correct the link") from None
-        raise UnreadableError("does not exist", _hint_for_absent(path)) from None
+        raise UnreadableError("does not exist", _hint_for_missing_file(path)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(f"cannot be read: {reason}") from None
@@ -89,12 +89,12 @@ def _read_bytes(path: Path) -> bytes:
     return content
 
 
-def _hint_for_absent(path: Path) -> str:
+def _hint_for_missing_file(path: Path) -> str:
     """Return a hint that suggests a file with a similar name in the same folder, if there is one."""
     near = ""
     with suppress(OSError):
         files = {each.name.replace("-", "_").lower(): each.name for each in path.parent.iterdir()}
-        near = files.get(misspelt(path.name, files), "")
+        near = files.get(correct_spelling(path.name, files), "")
     return f"did you mean {path.with_name(near)}?" if near else "check the path and the current directory"
 
 
@@ -124,13 +124,13 @@ def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[F
     return root, flaws
 
 
-def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
+def _unreadable_file_issue(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
     source_line = lines[error.line - 1] if 0 < error.line <= len(lines) else ""
-    message = _shown(error.message if error.line else f"{path.name or path} {error.message}")
+    message = _printable_excerpt(error.message if error.line else f"{path.name or path} {error.message}")
     return ConfigIssue(error.code, "", message, error.hint, str(path), error.line, error.column, source_line)
 
 
-def _shown(text: str) -> str:
+def _printable_excerpt(text: str) -> str:
     """Escape control characters and limit the length of a message that contains text from a file."""
     shown = printable(text[: LONGEST_MESSAGE + 1])
     return shown if len(shown) <= LONGEST_MESSAGE else shown[:LONGEST_MESSAGE] + "..."
@@ -150,8 +150,8 @@ class Sources:
         return ConfigIssue(
             flaw.code,
             join(flaw.path),
-            _shown(flaw.message),
-            _shown(flaw.hint),
+            _printable_excerpt(flaw.message),
+            _printable_excerpt(flaw.hint),
             origin.file,
             origin.line,
             origin.column,

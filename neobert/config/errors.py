@@ -57,7 +57,7 @@ class ConfigError(ProjectError):
             message=first.message + (f" (and {rest} more)" if rest else ""),
             hint=first.hint,
             place=first.place,
-            exit_code=EXIT_USAGE if any(map(_is_usage, self.issues)) else EXIT_CHECK_FAILED,
+            exit_code=EXIT_USAGE if any(map(_is_usage_error, self.issues)) else EXIT_CHECK_FAILED,
         )
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class ConfigError(ProjectError):
         return "\n\n".join([*shown, f"... and {rest} more"] if rest > 0 else shown)
 
 
-def _is_usage(issue: ConfigIssue) -> bool:
+def _is_usage_error(issue: ConfigIssue) -> bool:
     return issue.code == "CFG011" or issue.file == COMMAND_LINE
 
 
@@ -78,11 +78,11 @@ def _excerpt(source_line: str, line: int, column: int) -> list[str]:
     number = str(line or "")
     shown = [f"  {number} | {text}"]
     if column:
-        shown.append(f"  {' ' * len(number)} | {_padding(text[: column - 1 - start])}^")
+        shown.append(f"  {' ' * len(number)} | {_caret_padding(text[: column - 1 - start])}^")
     return shown
 
 
-def _padding(text: str) -> str:
+def _caret_padding(text: str) -> str:
     """Return spaces with the display width of the text in a terminal."""
     import unicodedata
 

@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 from neobert.config.annotations import (
     TAG,
     chosen_tag,
-    hints_of,
     is_section,
     is_union,
     members_by_tag,
-    members_of,
+    section_members,
+    type_hints,
     unwrap,
     without_null,
 )
@@ -75,14 +75,14 @@ class HydrationError(Exception):
 
 def hydrate(kind: type[T], values: Any) -> T:
     """Build the dataclass from plain values with strict types. Raises HydrationError with all problems."""
-    reader = _Reader()
-    value: T = reader.read(_kind_of(kind), values, ())
+    reader = _ValueReader()
+    value: T = reader.read(_value_type(kind), values, ())
     if reader.problems:
         raise HydrationError(tuple(reader.problems))
     return value
 
 
-class _Kind(NamedTuple):
+class _ValueType(NamedTuple):
     """Requirements of an annotation, computed once: its hash and parts take longer than reading a value.
 
     Attributes:
@@ -96,52 +96,52 @@ class _Kind(NamedTuple):
     is_optional: bool
     form: Any
     tags: Mapping[str, Any] = {}
-    parts: tuple[_Kind, ...] = ()
+    parts: tuple[_ValueType, ...] = ()
     is_any_length: bool = False
     choices: tuple[Any, ...] = ()
     bounds: tuple[tuple[str, Any], ...] = ()
 
 
-def _kind_of(annotation: Any) -> _Kind:
+def _value_type(annotation: Any) -> _ValueType:
     bare, is_optional = unwrap(annotation)
     if is_section(bare):
-        return _Kind(bare, is_optional, SECTION, tags=members_by_tag(bare))
+        return _ValueType(bare, is_optional, SECTION, tags=members_by_tag(bare))
     items = get_args(bare)
     if is_union(bare):  # text, or a list of texts; one of a few names, or another text
-        return _Kind(bare, is_optional, UNION, parts=tuple(map(_kind_of, items)))
+        return _ValueType(bare, is_optional, UNION, parts=tuple(map(_value_type, items)))
     form = get_origin(bare) or bare
     if form is tuple:
         is_any_length = items[-1] is Ellipsis
-        parts = tuple(map(_kind_of, items[:1] if is_any_length else items))
-        return _Kind(bare, is_optional, tuple, parts=parts, is_any_length=is_any_length)
+        parts = tuple(map(_value_type, items[:1] if is_any_length else items))
+        return _ValueType(bare, is_optional, tuple, parts=parts, is_any_length=is_any_length)
     choices = items if form is Literal else ()
-    return _Kind(bare, is_optional, form, choices=choices, bounds=_bounds_of(annotation))
+    return _ValueType(bare, is_optional, form, choices=choices, bounds=_annotated_bounds(annotation))
 
 
-def _bounds_of(annotation: Any) -> tuple[tuple[str, Any], ...]:
+def _annotated_bounds(annotation: Any) -> tuple[tuple[str, Any], ...]:
     given = without_null(annotation) if is_union(annotation) else annotation
     return get_args(given)[1:] if get_origin(given) is Annotated else ()
 
 
 @cache
-def _keys_of(section: Any) -> Mapping[str, _Kind]:
-    return {name: _kind_of(hint) for name, hint in hints_of(section).items()}
+def _section_keys(section: Any) -> Mapping[str, _ValueType]:
+    return {name: _value_type(hint) for name, hint in type_hints(section).items()}
 
 
 @cache
-def _required(section: Any) -> tuple[str, ...]:
+def _required_keys(section: Any) -> tuple[str, ...]:
     return tuple(
         item.name for item in fields(section) if item.default is MISSING and item.default_factory is MISSING
     )
 
 
-class _Reader:
+class _ValueReader:
     """Recursive converter of plain values by kind. Rejected values become None and are recorded."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def read(self, kind: _Kind, value: Any, path: Path) -> Any:
+    def read(self, kind: _ValueType, value: Any, path: Path) -> Any:
         form = kind.form
         if value is None and kind.is_optional:
             return None
@@ -155,7 +155,7 @@ class _Reader:
             return self.read_tuple(kind, value, path)
         if form is dict:
             return value if isinstance(value, dict) else self.reject(WRONG, path, value)
-        result = _scalar(kind, value)
+        result = _read_scalar(kind, value)
         if result is None:
             return self.reject(WRONG, path, value)
         for name, limit in kind.bounds:
@@ -167,19 +167,19 @@ class _Reader:
     def reject(self, kind: str, path: Path, value: Any) -> None:
         self.problems.append(Problem(kind, path, value))
 
-    def read_section(self, kind: _Kind, value: Any, path: Path) -> Any:
+    def read_section(self, kind: _ValueType, value: Any, path: Path) -> Any:
         tag = chosen_tag(kind.bare, value) if kind.tags else ""
         if kind.tags and tag not in kind.tags:
             return self.reject(WRONG, (*path, TAG), value[TAG])
         if not isinstance(value, dict):
             return self.reject(WRONG, path, value)
         section = kind.tags.get(tag, kind.bare)
-        keys = _keys_of(section)
+        keys = _section_keys(section)
         num_before = len(self.problems)
         known = {
             name: self.read(keys[name], item, (*path, name)) for name, item in value.items() if name in keys
         }
-        for name in _required(section):
+        for name in _required_keys(section):
             if name not in value:
                 self.reject(REQUIRED, (*path, name), value)
         for name, item in value.items():
@@ -187,7 +187,7 @@ class _Reader:
                 self.reject(UNKNOWN, (*path, name), item)
         return section(**known) if len(self.problems) == num_before else None
 
-    def read_tuple(self, kind: _Kind, value: Any, path: Path) -> Any:
+    def read_tuple(self, kind: _ValueType, value: Any, path: Path) -> Any:
         parts = kind.parts
         if not isinstance(value, list) or not (kind.is_any_length or len(value) <= len(parts)):
             return self.reject(WRONG, path, value)
@@ -197,7 +197,7 @@ class _Reader:
         return tuple(self.read(part, item, (*path, index)) for index, (part, item) in enumerate(pairs))
 
 
-def _scalar(kind: _Kind, value: Any) -> Any:
+def _read_scalar(kind: _ValueType, value: Any) -> Any:
     """Return the value converted to a scalar of this kind, or None if it has another type.
 
     Integers are accepted for float, and ISO 8601 strings for dates.
@@ -208,11 +208,11 @@ def _scalar(kind: _Kind, value: Any) -> Any:
     if form is float and type(value) in (int, float):
         return float(value) if isfinite(value) else None
     if form is date:
-        return _date(value)
+        return _read_date(value)
     return value if type(value) is form else None
 
 
-def _date(value: Any) -> date | None:
+def _read_date(value: Any) -> date | None:
     if not isinstance(value, str) or not ISO_DATE.fullmatch(value):
         return None
     try:
@@ -227,15 +227,15 @@ def json_schema() -> dict[str, Any]:
 
     schema = TypeAdapter(RunConfig).json_schema()
     definitions = schema.get("$defs", {})
-    _describe(schema, RunConfig)
-    for hint in hints_of(RunConfig).values():
-        for member in members_of(hint):
-            _describe(definitions[member.__name__], member)
+    _add_descriptions(schema, RunConfig)
+    for hint in type_hints(RunConfig).values():
+        for member in section_members(hint):
+            _add_descriptions(definitions[member.__name__], member)
     schema["properties"] |= PROFILE_KEYS
     return {"$schema": DIALECT, **schema, "title": "neobert-launch run file or profile"}
 
 
-def _describe(schema: dict[str, Any], kind: Any) -> None:
+def _add_descriptions(schema: dict[str, Any], kind: Any) -> None:
     schema["description"] = (kind.__doc__ or "").strip()
     for item in fields(kind):
         schema["properties"][item.name]["description"] = item.metadata.get("description", "")

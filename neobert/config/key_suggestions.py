@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from neobert.config.keys import KeyInfo, all_keys, describe_field, sections
-from neobert.config.migrated_keys import advice_for_key, table
+from neobert.config.migrated_keys import advice_for_key, rename_table
 from neobert.errors import EXIT_USAGE, ProjectError
 
 CLOSE = 0.72
@@ -19,7 +19,7 @@ MAX_EDITS, SHORT_WORD = 2, 5
 SHORTEST_ABBREVIATION = 4
 
 
-def closest(name: str, candidates: list[str]) -> str:
+def closest_name(name: str, candidates: list[str]) -> str:
     """Return the candidate with the most similar spelling or the same letters; empty if there is none."""
     from difflib import get_close_matches
 
@@ -37,34 +37,34 @@ def suggest_key(path: str) -> str:
     """
     if path in OTHER_SECTIONS:
         return OTHER_SECTIONS[path]
-    if elsewhere := key_elsewhere(path.replace("-", "_")):
+    if elsewhere := key_in_other_section(path.replace("-", "_")):
         return elsewhere
     section, _, name = path.replace("-", "_").rpartition(".")
-    meant = _section_meant(section)
+    meant = _intended_section(section)
     here = [key.rpartition(".")[2] for key in all_keys() if key.rpartition(".")[0] == meant]
     candidates = here if meant != "" else [*here, *sections()]
-    if near := misspelt(name, candidates, may_be_short=True):
+    if near := correct_spelling(name, candidates, may_be_short=True):
         return f"{meant}.{near}" if meant else near
     far = [key for key in all_keys() if _is_distinctive(key.rpartition(".")[2])]
     names = {key.rpartition(".")[2]: key for key in far}
-    return names.get(misspelt(name, names), "") if "_" in name else ""
+    return names.get(correct_spelling(name, names), "") if "_" in name else ""
 
 
-def _section_meant(section: str) -> str | None:
+def _intended_section(section: str) -> str | None:
     """Return the section that a name means, exactly or misspelt; None if there is none."""
     if section in ("", *sections()):
         return section
-    return OTHER_SECTIONS.get(section) or misspelt(section, sections(), may_be_short=True) or None
+    return OTHER_SECTIONS.get(section) or correct_spelling(section, sections(), may_be_short=True) or None
 
 
-def key_elsewhere(path: str) -> str:
+def key_in_other_section(path: str) -> str:
     """Return the key of another section with the same distinctive name; empty if not exactly one fits.
 
     Names such as `name`, `path`, `alpha` mean something else in the sections of other trainers.
     """
     section, _, name = path.rpartition(".")
     named = keys_named(name) if _is_distinctive(name) else []
-    of_section = [key for key in named if misspelt(section, [key.rpartition(".")[0]])]
+    of_section = [key for key in named if correct_spelling(section, [key.rpartition(".")[0]])]
     return (of_section or named)[0] if len(of_section or named) == 1 else ""
 
 
@@ -74,12 +74,12 @@ def _is_distinctive(name: str) -> bool:
 
 def advice_for_near_name(name: str) -> str:
     """Return a hint for a misspelt key of another trainer; empty if there is none."""
-    names = table()["names"]
-    near = misspelt(name, names)
+    names = rename_table()["names"]
+    near = correct_spelling(name, names)
     return f"did you mean {near} of another trainer? {names[near]}" if near else ""
 
 
-def describe(key: str) -> KeyInfo:
+def describe_key(key: str) -> KeyInfo:
     """Describe a key or a section. Raises ProjectError (CFG001) with a suggestion for an unknown key."""
     path = tuple(key.split("."))
     info = describe_field(path)
@@ -107,19 +107,19 @@ def keys_named(name: str) -> list[str]:
     return [key for key in all_keys() if key.rpartition(".")[2] == name]
 
 
-def misspelt(name: str, candidates: Iterable[str], *, may_be_short: bool = False) -> str:
+def correct_spelling(name: str, candidates: Iterable[str], *, may_be_short: bool = False) -> str:
     """Return the candidate that `name` misspells; empty if there is none.
 
     Args:
         may_be_short: whether a word of `name` may be the beginning of a word, as in gradient_clip.
     """
     written = name.replace("-", "_").lower()
-    distances = ((_distance(written, each, may_be_short=may_be_short), each) for each in candidates)
+    distances = ((_name_distance(written, each, may_be_short=may_be_short), each) for each in candidates)
     near = min(distances, key=lambda pair: pair[0], default=(MAX_EDITS + 1, ""))
     return near[1] if near[0] <= MAX_EDITS else ""
 
 
-def _distance(name: str, other: str, *, may_be_short: bool) -> int:
+def _name_distance(name: str, other: str, *, may_be_short: bool) -> int:
     """Return the number of typing errors between two names; more than `MAX_EDITS` if words differ."""
     if abs(len(name) - len(other)) > MAX_EDITS + 2 * (may_be_short and SHORTEST_ABBREVIATION):
         return MAX_EDITS + 1
@@ -129,18 +129,18 @@ def _distance(name: str, other: str, *, may_be_short: bool) -> int:
     if sorted(words) == sorted(others):
         return int(words != others)
     pairs = zip(words, others, strict=True)
-    return sum(_distance_of_words(*pair, may_be_short=may_be_short) for pair in pairs)
+    return sum(_word_distance(*pair, may_be_short=may_be_short) for pair in pairs)
 
 
-def _distance_of_words(word: str, other: str, *, may_be_short: bool) -> int:
+def _word_distance(word: str, other: str, *, may_be_short: bool) -> int:
     if may_be_short and len(word) >= SHORTEST_ABBREVIATION and other.startswith(word):
         return int(word != other)
     limit = 1 if min(len(word), len(other)) <= SHORT_WORD else MAX_EDITS
-    number = edits(word, other)
+    number = edit_distance(word, other)
     return number if number <= limit else MAX_EDITS + 1
 
 
-def edits(word: str, other: str) -> int:
+def edit_distance(word: str, other: str) -> int:
     """Return the number of letters to insert, remove, replace, or swap with their neighbour."""
     if abs(len(word) - len(other)) > MAX_EDITS:
         return MAX_EDITS + 1

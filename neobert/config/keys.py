@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from neobert.config.annotations import (
     annotation_at,
-    choices_of,
-    fields_of,
-    hints_of,
     is_section,
     is_union,
+    literal_choices,
     members_by_tag,
+    section_fields,
+    type_hints,
     unwrap,
     without_null,
 )
@@ -55,13 +55,13 @@ class KeyInfo(NamedTuple):
 @cache
 def all_keys(root: Any = RunConfig) -> tuple[str, ...]:
     """Return the dotted names of all keys, in the schema's order. Sections are not keys."""
-    return tuple(_keys(root, ""))
+    return tuple(_walk_keys(root, ""))
 
 
-def _keys(kind: Any, prefix: str) -> Iterator[str]:
-    for name, hint in hints_of(kind).items():
+def _walk_keys(kind: Any, prefix: str) -> Iterator[str]:
+    for name, hint in type_hints(kind).items():
         if is_section(hint):
-            yield from _keys(hint, f"{prefix}{name}.")
+            yield from _walk_keys(hint, f"{prefix}{name}.")
         else:
             yield prefix + name
 
@@ -69,7 +69,7 @@ def _keys(kind: Any, prefix: str) -> Iterator[str]:
 @cache
 def sections() -> tuple[str, ...]:
     """Return the names of the sections."""
-    return tuple(name for name, hint in hints_of(RunConfig).items() if is_section(hint))
+    return tuple(name for name, hint in type_hints(RunConfig).items() if is_section(hint))
 
 
 @cache
@@ -97,19 +97,19 @@ def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
     """Return the list keys whose items contain paths, each with the names of those item keys."""
     lists = (
         ((name, key), get_args(unwrap(hint)[0])[0])
-        for name, kind in hints_of(RunConfig).items()
-        for key, hint in hints_of(kind).items()
+        for name, kind in type_hints(RunConfig).items()
+        for key, hint in type_hints(kind).items()
         if get_origin(unwrap(hint)[0]) is tuple
     )
     held = (
-        (path, [item.name for item in fields_of(kind) if item.metadata.get("is_path")])
+        (path, [item.name for item in section_fields(kind) if item.metadata.get("is_path")])
         for path, kind in lists
     )
     return {path: tuple(names) for path, names in held if names}
 
 
 @cache
-def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
+def keys_replacing_others() -> Mapping[Path, tuple[Path, ...]]:
     """Return each key that overrides other keys of lower layers, with the keys that it removes from them."""
     return {
         path: tuple((*path[:-1], name) for name in found.metadata["replaces"])
@@ -119,16 +119,16 @@ def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
 
 
 def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
-    for name, kind in hints_of(RunConfig).items():
-        yield from (((name, item.name), item) for item in fields_of(kind))
+    for name, kind in type_hints(RunConfig).items():
+        yield from (((name, item.name), item) for item in section_fields(kind))
 
 
 @cache
 def discriminated_sections() -> Mapping[str, Mapping[str, frozenset[str]]]:
     """Return the key names of each tag, for each discriminated section."""
     return {
-        name: {tag: frozenset(hints_of(member)) for tag, member in tags.items()}
-        for name, hint in hints_of(RunConfig).items()
+        name: {tag: frozenset(type_hints(member)) for tag, member in tags.items()}
+        for name, hint in type_hints(RunConfig).items()
         if (tags := members_by_tag(hint))
     }
 
@@ -152,7 +152,7 @@ def type_text(annotation: Any) -> str:
     if is_union(annotation) and not is_section(annotation):
         return " or ".join(map(type_text, get_args(annotation)))
     if is_section(annotation):
-        names = list(hints_of(annotation))
+        names = list(type_hints(annotation))
         is_short = len(names) <= FEW and not is_union(annotation)
         return "a mapping of " + ", ".join(names) if is_short else "a mapping of keys"
     return NAMES.get(annotation, "a mapping" if get_origin(annotation) is dict else "any value")
@@ -181,30 +181,30 @@ def describe_field(path: Path, root: type[Any] = RunConfig) -> KeyInfo | None:
     holder = unwrap(annotation_at(path[:-1], root))[0]
     if not path or not is_section(holder):
         return None
-    found = next((item for item in fields_of(holder) if item.name == path[-1]), None)
+    found = next((item for item in section_fields(holder) if item.name == path[-1]), None)
     if found is None:
         return None
-    annotation = hints_of(holder)[found.name]
+    annotation = type_hints(holder)[found.name]
     dotted = ".".join(map(str, path))
     description = found.metadata.get("description", "")
-    text, choices = type_text(annotation), choices_of(annotation)
-    return KeyInfo(dotted, text, _default(found), description, choices, _tags(holder, found.name))
+    text, choices = type_text(annotation), literal_choices(annotation)
+    return KeyInfo(dotted, text, _default_value(found), description, choices, _type_tags(holder, found.name))
 
 
-def _tags(holder: Any, name: str) -> tuple[str, ...]:
+def _type_tags(holder: Any, name: str) -> tuple[str, ...]:
     tags = members_by_tag(holder)
-    having = tuple(tag for tag, member in tags.items() if name in hints_of(member))
+    having = tuple(tag for tag, member in tags.items() if name in type_hints(member))
     return having if len(having) < len(tags) else ()
 
 
-def _default(item: Field[Any]) -> Any:
+def _default_value(item: Field[Any]) -> Any:
     if item.default is not MISSING:
         return item.default
     return item.default_factory() if item.default_factory is not MISSING else None
 
 
 @cache
-def effect_of(key: str) -> Effect | None:
+def key_effect(key: str) -> Effect | None:
     """Return the effect of changing a key: the effect declared for the key, else for its section.
 
     A key that was removed keeps its effect. Another key that this version does not define has its section's
@@ -212,28 +212,28 @@ def effect_of(key: str) -> Effect | None:
     """
     if key in REMOVED:
         return REMOVED[key]
-    own = _metadata(key).get("affects") or _metadata(key.partition(".")[0]).get("affects")
+    own = _key_metadata(key).get("affects") or _key_metadata(key.partition(".")[0]).get("affects")
     return None if own == PER_KEY else own
 
 
 @cache
 def keys_affecting(*effects: Effect) -> frozenset[str]:
     """Return the dotted keys whose change has one of these effects."""
-    return frozenset(key for key in all_keys() if effect_of(key) in effects)
+    return frozenset(key for key in all_keys() if key_effect(key) in effects)
 
 
 def is_compared_by_content(key: str) -> bool:
     """Return whether a resume compares the data that a key refers to, not the value of the key."""
-    return bool(_metadata(key).get("by_content"))
+    return bool(_key_metadata(key).get("by_content"))
 
 
 def without_effects(values: dict[str, Any], effects: Iterable[Effect]) -> dict[str, Any]:
     """Return the flat config without the keys whose change has one of these effects."""
     left_out = frozenset(effects)
-    return {key: value for key, value in values.items() if effect_of(key) not in left_out}
+    return {key: value for key, value in values.items() if key_effect(key) not in left_out}
 
 
-def _metadata(key: str) -> Any:
+def _key_metadata(key: str) -> Any:
     section, _, name = key.rpartition(".")
-    holder = hints_of(RunConfig).get(section) if section else RunConfig
-    return next((item.metadata for item in fields_of(holder) if item.name == name), {})
+    holder = type_hints(RunConfig).get(section) if section else RunConfig
+    return next((item.metadata for item in section_fields(holder) if item.name == name), {})

@@ -10,14 +10,14 @@ from neobert.config.canonical import to_plain
 from neobert.config.keys import (
     describe_field,
     discriminated_sections,
+    keys_replacing_others,
     path_keys,
     path_keys_of_lists,
     pinned_keys,
     reference_keys,
-    replacing_keys,
     sections,
 )
-from neobert.config.nodes import Flaw, Node, Path, children, find, plain, put
+from neobert.config.nodes import Flaw, Node, Path, children, find, put, to_plain_value
 
 TASK = ("task",)
 WEIGHTS = ("model", "pretrained_checkpoint")
@@ -37,18 +37,20 @@ def lay_over(base: Node, over: Node) -> Node:
     of a profile, which are sizes of another model.
     """
     for section, types in discriminated_sections().items():
-        base = _for_type(base, _type_in(over, section), section, types)
-    for path, replaced in replacing_keys().items():
-        if _sets(over, path):
+        base = _remove_keys_of_other_type(base, _section_type(over, section), section, types)
+    for path, replaced in keys_replacing_others().items():
+        if _sets_key(over, path):
             for other in replaced:
-                if _sets(base, other) and find(over, other) is None:
+                if _sets_key(base, other) and find(over, other) is None:
                     base = put(base, other, None)
     return merge(base, over)
 
 
-def _for_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
+def _remove_keys_of_other_type(
+    base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]
+) -> Node:
     """If a section of `base` has another type, remove its profile keys and keys that type `chosen` lacks."""
-    below = _type_in(base, section) or next(iter(types))
+    below = _section_type(base, section) or next(iter(types))
     held = find(base, (section,))
     if chosen not in types or below == chosen or held is None or not isinstance(held.value, dict):
         return base
@@ -59,12 +61,12 @@ def _for_type(base: Node, chosen: str, section: str, types: Mapping[str, frozens
     return base
 
 
-def _type_in(layer: Node, section: str) -> str:
+def _section_type(layer: Node, section: str) -> str:
     node = find(layer, (section, TAG))
     return str(node.value) if node is not None else ""
 
 
-def _sets(layer: Node, path: Path) -> bool:
+def _sets_key(layer: Node, path: Path) -> bool:
     """Return whether a layer sets a key to a value other than null or an empty list, which replace no key."""
     node = find(layer, path)
     return node is not None and node.value not in (None, ())
@@ -82,14 +84,14 @@ def merge(base: Node, over: Node) -> Node:
     return Node(entries, held_by.origin, held_by.key)
 
 
-def relative_to_their_files(root: Node) -> Node:
+def resolve_file_relative_paths(root: Node) -> Node:
     """Convert paths in run files to paths relative to the working directory.
 
     Paths of profiles and of the command line are already relative to the working directory.
     """
-    for path, node, value in _paths_in(root):
+    for path, node, value in _local_paths(root):
         if node.origin.kind == "file":
-            root = put(root, path, Node(_from_its_file(value, node.origin.file), node.origin, node.key))
+            root = put(root, path, Node(_relative_to_file(value, node.origin.file), node.origin, node.key))
     return root
 
 
@@ -102,7 +104,7 @@ def with_tokenizer_of_weights(root: Node) -> Node:
     weights = find(root, WEIGHTS)
     if weights is None or weights.origin.kind not in GIVEN or not isinstance(weights.value, str):
         return root
-    if any(_names_tokenizer(root, key) for key in (TOKENIZER_PATH, TOKENIZER_NAME)):
+    if any(_sets_tokenizer(root, key) for key in (TOKENIZER_PATH, TOKENIZER_NAME)):
         return root
     revision = find(root, REVISION)
     if revision is not None and isinstance(revision.value, str):
@@ -114,7 +116,7 @@ def with_tokenizer_of_weights(root: Node) -> Node:
     return _with_tokenizer(root, {TOKENIZER_PATH: Node(folder, weights.origin, weights.key)})
 
 
-def _names_tokenizer(root: Node, key: Path) -> bool:
+def _sets_tokenizer(root: Node, key: Path) -> bool:
     """Return whether a layer sets a key; null in a file or argument asks for a trained tokenizer."""
     node = find(root, key)
     return node is not None and (node.value is not None or node.origin.kind in GIVEN)
@@ -126,32 +128,32 @@ def _with_tokenizer(root: Node, keys: Mapping[Path, Node]) -> Node:
     return merge(root, Node({"tokenizer": section}, first.origin, first.key))
 
 
-def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:
+def _local_paths(root: Node) -> Iterator[tuple[Path, Node, str]]:
     pinned_by = pinned_keys()
     for path, words in path_keys().items():
-        if path in pinned_by and _sets(root, pinned_by[path]):
+        if path in pinned_by and _sets_key(root, pinned_by[path]):
             continue
-        yield from (found for found in _texts_at(root, path) if found[2] not in words)
+        yield from (found for found in _strings_at(root, path) if found[2] not in words)
     for path, names in path_keys_of_lists().items():
         items = find(root, path)
         count = len(items.value) if items is not None and isinstance(items.value, tuple) else 0
         for place in ((*path, index, name) for index in range(count) for name in names):
-            yield from _texts_at(root, place)
+            yield from _strings_at(root, place)
     for path in reference_keys():
-        yield from (found for found in _texts_at(root, path) if FILE_OF_FUNCTION in found[2])
+        yield from (found for found in _strings_at(root, path) if FILE_OF_FUNCTION in found[2])
 
 
-def _texts_at(root: Node, path: Path) -> Iterator[tuple[Path, Node, str]]:
+def _strings_at(root: Node, path: Path) -> Iterator[tuple[Path, Node, str]]:
     """Yield (path, node, text) of the text at a path, or of each text in the list there."""
     node = find(root, path)
     if node is not None and isinstance(node.value, str):
         yield path, node, node.value
     elif node is not None and isinstance(node.value, tuple):
         for index in range(len(node.value)):
-            yield from _texts_at(root, (*path, index))
+            yield from _strings_at(root, (*path, index))
 
 
-def _from_its_file(value: str, file: str) -> str:
+def _relative_to_file(value: str, file: str) -> str:
     folder = os.path.dirname(file)
     is_fixed = not value or value.startswith("~") or "://" in value or os.path.isabs(value)
     return value if is_fixed or os.path.normpath(folder or ".") == "." else os.path.join(folder, value)
@@ -167,7 +169,7 @@ def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
     If the config sets `task`, values equal to the default are ignored, since a resolved config contains all
     defaults. Values of a profile are ignored, since a profile may serve several tasks.
     """
-    task, is_named = _task(root), find(root, TASK) is not None
+    task, is_named = _task_name(root), find(root, TASK) is not None
     if task not in sections_read:
         return
     for name in sections():
@@ -175,7 +177,11 @@ def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
         if section is None or name in sections_read[task]:
             continue
         place = next(
-            (node for key, node in children(section) if _is_set(name, key, node, may_be_default=is_named)),
+            (
+                node
+                for key, node in children(section)
+                if _is_set_explicitly(name, key, node, may_be_default=is_named)
+            ),
             None,
         )
         if place is not None:
@@ -185,13 +191,13 @@ def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
             yield Flaw("CFG001", (name,), message, f"remove section {name}{choice}", place.key)
 
 
-def _task(root: Node) -> str:
+def _task_name(root: Node) -> str:
     node, info = find(root, TASK), describe_field(TASK)
     assert info is not None
     return str(info.default if node is None else node.value)
 
 
-def _is_set(section: str, key: str | int, node: Node, *, may_be_default: bool) -> bool:
+def _is_set_explicitly(section: str, key: str | int, node: Node, *, may_be_default: bool) -> bool:
     info = describe_field((section, key))
-    is_other = not may_be_default or info is None or to_plain(info.default) != plain(node)
+    is_other = not may_be_default or info is None or to_plain(info.default) != to_plain_value(node)
     return node.key.kind in GIVEN and is_other

@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from neobert.config.annotations import annotation_at, choices_of
+from neobert.config.annotations import annotation_at, literal_choices
 from neobert.config.document import Document
 from neobert.config.hydrate import HydrationError, hydrate
-from neobert.config.key_suggestions import key_elsewhere
+from neobert.config.key_suggestions import key_in_other_section
 from neobert.config.keys import all_keys, sections
 from neobert.config.migrated_keys import (
     ANY_BATCH,
     advice_for_key,
     advice_for_value,
-    no_effect_of,
+    no_effect_reason,
+    translate_entry,
     translated_choice,
-    translation_of,
 )
 from neobert.config.nodes import Node, Path, Scalar, children, find, join, walk
 from neobert.config.schema import RunConfig
@@ -41,49 +41,49 @@ NEXT_LINE = "\u0085"
 
 def to_own_schema(document: Document) -> Document | None:
     """Return the document translated to this schema, with the original positions; None if nothing changes."""
-    own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
-    foreign = dict(_translated(document.root))
+    own = {path: node for path, node in _leaf_nodes(document.root) if _is_schema_key(path)}
+    foreign = dict(_translate_leaves(document.root))
     if not foreign:
         return None
-    values = _other_defaults(document.root, {**foreign, **own}) | foreign | own
-    return replace(document, root=_tree(document.root, values), flaws=())
+    values = _other_trainer_defaults(document.root, {**foreign, **own}) | foreign | own
+    return replace(document, root=_build_tree(document.root, values), flaws=())
 
 
-def without(document: Document, refused: Iterable[Path]) -> Document:
+def without_paths(document: Document, refused: Iterable[Path]) -> Document:
     """Return the document without the values at these paths. Sections stay, and profiles are unchanged."""
     if document.kind == "profile":
         return document
     above = {path[:length] for path in refused for length in range(1, len(path) + 1)}
-    kept = {place: node for place, node in _leaves(document.root) if place not in above}
-    return replace(document, root=_tree(document.root, kept))
+    kept = {place: node for place, node in _leaf_nodes(document.root) if place not in above}
+    return replace(document, root=_build_tree(document.root, kept))
 
 
-def _leaves(root: Node) -> Iterator[tuple[Path, Node]]:
+def _leaf_nodes(root: Node) -> Iterator[tuple[Path, Node]]:
     """Yield the path and node of each value that is neither a mapping nor inside a list."""
     for path, node in walk(root):
         if not isinstance(node.value, dict) and all(isinstance(part, str) for part in path):
             yield path, node
 
 
-def _is_own(path: Path) -> bool:
+def _is_schema_key(path: Path) -> bool:
     return join(path) in all_keys() or path[0] == "variables"
 
 
-def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
-    for path, node in _leaves(root):
-        if _is_own(path) or warmup_in_force(path, root):
+def _translate_leaves(root: Node) -> Iterator[tuple[Path, Node]]:
+    for path, node in _leaf_nodes(root):
+        if _is_schema_key(path) or overriding_warmup_steps(path, root):
             continue
-        if node.value is not None and no_effect_of(str(path[-1]), node.value):
+        if node.value is not None and no_effect_reason(str(path[-1]), node.value):
             continue
-        if translated := translation_of(str(path[-1]), node.value):
+        if translated := translate_entry(str(path[-1]), node.value):
             if not isinstance(translated.value, list):
                 yield tuple(translated.key.split(".")), replace(node, value=translated.value)
             continue
-        for target in _targets(path):
-            yield tuple(target.split(".")), _translated_value(target, node)
+        for target in _target_keys(path):
+            yield tuple(target.split(".")), _translate_value(target, node)
 
 
-def warmup_in_force(path: Path, root: Node) -> int:
+def overriding_warmup_steps(path: Path, root: Node) -> int:
     """Return the `warmup_steps` that override `warmup_ratio` in transformers; 0 if there are none."""
     if path[-1] != "warmup_ratio":
         return 0
@@ -92,7 +92,7 @@ def warmup_in_force(path: Path, root: Node) -> int:
     return next((each for each in steps if type(each) is int and each > 0), 0)
 
 
-def _targets(path: Path) -> tuple[str, ...]:
+def _target_keys(path: Path) -> tuple[str, ...]:
     """Return this schema's keys for a key of another trainer, by the rename table or by equal name."""
     name, advice = str(path[-1]), advice_for_key(path)
     if name in OTHER_UNITS:
@@ -102,12 +102,12 @@ def _targets(path: Path) -> tuple[str, ...]:
     if advice:
         written = TARGETS.fullmatch(advice)
         return tuple(key for key in written.groups() if key in all_keys()) if written else ()
-    meant = key_elsewhere(join(path)) if len(path) <= 2 else ""
+    meant = key_in_other_section(join(path)) if len(path) <= 2 else ""
     return (meant,) if meant else ()
 
 
 @cache
-def _names() -> frozenset[str]:
+def _last_key_parts() -> frozenset[str]:
     """Return the last part of every key of the schema.
 
     Files may contain thousands of other names; only names in this set are passed to `suggest_key`.
@@ -115,12 +115,12 @@ def _names() -> frozenset[str]:
     return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 
-def _translated_value(target: str, node: Node) -> Node:
+def _translate_value(target: str, node: Node) -> Node:
     value = node.value
     return node if isinstance(value, dict | tuple) else replace(node, value=translated_choice(target, value))
 
 
-def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
+def _other_trainer_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     """Return the other trainer's defaults, at the position of the section that sets the number of steps.
 
     Empty if there is no such section, or if it names the steps as trainers do that save by default.
@@ -138,7 +138,7 @@ def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     return {}
 
 
-def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
+def _build_tree(root: Node, leaves: dict[Path, Node]) -> Node:
     """Build a tree from values by path; sections keep their position, missing ones get the file's position.
 
     An error about a key that is not set is reported at the position of its section.
@@ -169,11 +169,11 @@ def is_legal(target: str, value: Any) -> bool:
 
 def advice_for_entry(path: Path, value: Any) -> str:
     """Return the hint for an entry of another trainer, with the new value; empty if there is none."""
-    if value is None and not advice_for_key(path) and join(path).rpartition(".")[2] not in _names():
+    if value is None and not advice_for_key(path) and join(path).rpartition(".")[2] not in _last_key_parts():
         return ""
-    if reason := no_effect_of(str(path[-1]), value):
+    if reason := no_effect_reason(str(path[-1]), value):
         return f"remove the line; {reason}"
-    if (translated := translation_of(str(path[-1]), value)) and is_legal(translated.key, translated.value):
+    if (translated := translate_entry(str(path[-1]), value)) and is_legal(translated.key, translated.value):
         return f"write {translated.key}: {yaml_text(translated.value)}"
     return with_value(advice_for_key(path), value)
 
@@ -198,7 +198,7 @@ def _value_text(target: str, value: Any) -> str:
         return f": {text}"
     if (advice := advice_for_value(target, value)).startswith("write "):
         return f": {advice.removeprefix('write ')}"
-    choices = choices_of(annotation_at(tuple(target.split("."))))
+    choices = literal_choices(annotation_at(tuple(target.split("."))))
     return f": {' or '.join(choices)}" if choices else ""
 
 

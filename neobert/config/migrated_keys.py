@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from neobert.config.keys import all_keys
 from neobert.config.nodes import Path, Scalar
-from neobert.config.text_formats import kind_of
+from neobert.config.text_formats import text_format
 
 ANY_BATCH = "rows per device are trainer.per_device_train_batch_size, rows per step trainer.global_batch_size"
 NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
@@ -32,7 +32,7 @@ class Translation(NamedTuple):
 
 
 @cache
-def table() -> Mapping[str, Mapping[str, str]]:
+def rename_table() -> Mapping[str, Mapping[str, str]]:
     """Return the parts of the table, each with the replacement of every name."""
     import tomllib  # only files with other keys need it
 
@@ -49,69 +49,79 @@ def advice_for_key(path: Path) -> str:
     dotted = ".".join(map(str, path))
     if dotted in all_keys():
         return ""
-    if len(path) == 1 and dotted in table()["sections"]:
-        return table()["sections"][dotted]
-    return table()["keys"].get(dotted) or table()["names"].get(str(path[-1]), "")
+    if len(path) == 1 and dotted in rename_table()["sections"]:
+        return rename_table()["sections"][dotted]
+    return rename_table()["keys"].get(dotted) or rename_table()["names"].get(str(path[-1]), "")
 
 
 def advice_for_value(dotted: str, value: object) -> str:
     """Return the replacement of a value of another trainer or version; empty if there is none."""
-    return table()["values"].get(_entry(dotted, value), "")
+    return rename_table()["values"].get(_format_entry(dotted, value), "")
 
 
 def translated_choice(target: str, value: Scalar) -> Scalar:
     """Translate a value of another trainer for the key `target`; unknown values are returned unchanged."""
-    ours = table()["words"].get(_entry(target, value), value)
+    ours = rename_table()["words"].get(_format_entry(target, value), value)
     return 0 if ours == "0" else ours
 
 
-def no_effect_of(name: str, value: Any) -> str:
+def no_effect_reason(name: str, value: Any) -> str:
     """Return the reason that an entry has no effect; empty if it has one."""
-    return "it has no value" if value is None else table()["without_effect"].get(_entry(name, value), "")
+    return (
+        "it has no value"
+        if value is None
+        else rename_table()["without_effect"].get(_format_entry(name, value), "")
+    )
 
 
-def translation_of(name: str, value: Any) -> Translation | None:
+def translate_entry(name: str, value: Any) -> Translation | None:
     """Translate an entry by the last part of its key; None if it has none."""
     if convert := CONVERSIONS.get(name):
         return convert(value)
-    key, _, ours = table()["entries"].get(_entry(name, value), "").partition(": ")
+    key, _, ours = rename_table()["entries"].get(_format_entry(name, value), "").partition(": ")
     return Translation(key, 0 if ours == "0" else ours) if key else None
 
 
-def _entry(key: str, value: object) -> str:
+def _format_entry(key: str, value: object) -> str:
     """Return `key:value` as in the table; empty for a value that is not text, a boolean or an integer."""
     if isinstance(value, bool):
         return f"{key}:{str(value).lower()}"
     return f"{key}:{value}" if isinstance(value, str | int) else ""
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _plain(number: float) -> float:
+def _drop_fraction(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-def _percent(key: str, value: Any) -> Translation | None:
-    share = _number(value)
+def _translate_percent(key: str, value: Any) -> Translation | None:
+    share = _parse_number(value)
     is_share = share is not None and 0 <= share < 1
-    return Translation(key, _plain(round(100 * share, 6))) if share is not None and is_share else None
+    return Translation(key, _drop_fraction(round(100 * share, 6))) if share is not None and is_share else None
 
 
-def _warmup(value: Any) -> Translation | None:
+def _translate_warmup(value: Any) -> Translation | None:
     """Translate a number below 1, which transformers reads as a share; None for a number of steps."""
-    return _percent("scheduler.warmup_percent", value) if isinstance(value, float) and value else None
+    return (
+        _translate_percent("scheduler.warmup_percent", value) if isinstance(value, float) and value else None
+    )
 
 
-def _epochs(value: Any) -> Translation | None:
-    number = _number(value)
-    return Translation("trainer.max_epochs", _plain(number)) if number is not None and number > 0 else None
+def _translate_epochs(value: Any) -> Translation | None:
+    number = _parse_number(value)
+    return (
+        Translation("trainer.max_epochs", _drop_fraction(number))
+        if number is not None and number > 0
+        else None
+    )
 
 
-def _held_out(value: Any) -> Translation | None:
+def _translate_held_out(value: Any) -> Translation | None:
     """Translate the size of an evaluation split: a fraction below 1, or a number of documents."""
-    number = _number(value)
+    number = _parse_number(value)
     if number is None or number <= 0:
         return None
     if number < 1:
@@ -119,28 +129,28 @@ def _held_out(value: Any) -> Translation | None:
     return Translation("dataset.eval_samples", int(number)) if number == int(number) else None
 
 
-def _held_out_percent(value: Any) -> Translation | None:
-    number = _number(value)
-    return None if number is None or number >= 100 else _held_out(number / 100)
+def _translate_held_out_percent(value: Any) -> Translation | None:
+    number = _parse_number(value)
+    return None if number is None or number >= 100 else _translate_held_out(number / 100)
 
 
-def _count(key: str, form: Callable[[int], Any], value: Any) -> Translation | None:
+def _translate_count(key: str, form: Callable[[int], Any], value: Any) -> Translation | None:
     is_count = type(value) is int and value >= 0
     return Translation(key, form(value)) if is_count else None
 
 
-def _floor(value: Any) -> Translation | None:
+def _translate_floor(value: Any) -> Translation | None:
     """Translate the keyword arguments of a schedule if the floor of the rate is the only one."""
     is_floor = isinstance(value, dict) and list(value) == ["min_lr_rate"]
     return Translation("scheduler.final_lr_ratio", value["min_lr_rate"]) if is_floor else None
 
 
-def _clipping(value: Any) -> Translation | None:
+def _translate_clipping(value: Any) -> Translation | None:
     """Translate 0 to null, which disables clipping; None for other values, which need no translation."""
-    return Translation("trainer.gradient_clipping", None) if _number(value) == 0 else None
+    return Translation("trainer.gradient_clipping", None) if _parse_number(value) == 0 else None
 
 
-def _tokenizer(value: Any) -> Translation | None:
+def _translate_tokenizer(value: Any) -> Translation | None:
     """Translate a path or a Hub name `owner/name`; None for a bare name, which may also be a folder."""
     if not isinstance(value, str):
         return None
@@ -149,15 +159,15 @@ def _tokenizer(value: Any) -> Translation | None:
     return Translation("tokenizer.name", value) if value.count("/") == 1 else None
 
 
-def _texts(value: Any) -> Translation | None:
+def _translate_texts(value: Any) -> Translation | None:
     """Translate a name on the Hub, or a file or folder that is written as one."""
     if not isinstance(value, str):
         return None
-    is_file = value.startswith(PATH_STARTS) or kind_of(FilePath(value)) is not None
+    is_file = value.startswith(PATH_STARTS) or text_format(FilePath(value)) is not None
     return Translation("dataset.path" if is_file else "dataset.name", value)
 
 
-def _attention_layers(value: Any) -> Translation | None:
+def _translate_attention_layers(value: Any) -> Translation | None:
     """Translate the layers of attention of torchtune, whose output_proj is o_proj in transformers."""
     if not isinstance(value, list):
         return None
@@ -166,32 +176,34 @@ def _attention_layers(value: Any) -> Translation | None:
     )
 
 
-def _trackers(value: Any) -> Translation | None:
+def _translate_trackers(value: Any) -> Translation | None:
     names = value if isinstance(value, list) else [value]
     is_known = names and all(name in ("wandb", "tensorboard", "trackio") for name in names)
     return Translation("trackers", list(names)) if is_known else None
 
 
-def _metric(value: Any) -> Translation | None:
+def _translate_metric(value: Any) -> Translation | None:
     name = value.removeprefix("eval_") if isinstance(value, str) else ""
     return Translation("trainer.metric_for_best_model", f"eval/{name}") if name in METRICS else None
 
 
 OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
-    "warmup_ratio warmup_proportion warmup_pct": partial(_percent, "scheduler.warmup_percent"),
-    "decay_ratio": partial(_percent, "scheduler.decay_percent"),
-    "warmup_steps warmup": _warmup,
-    "num_train_epochs num_epochs epochs": _epochs,
-    "val_set_size val_size": _held_out,
-    "validation_split_percentage": _held_out_percent,
-    "tokenizer_name tokenizer_name_or_path tokenizer_config": _tokenizer,
-    "dataset_name": _texts,
-    "report_to": _trackers,
-    "lora_attn_modules": _attention_layers,
-    "max_grad_norm": _clipping,
-    "max_train_samples max_samples": partial(_count, "dataset.train_split", "train[:{}]".format),
-    "default_seed random_seed global_seed manual_seed seed_everything": partial(_count, "seed", int),
-    "lr_scheduler_kwargs": _floor,
-    "metric_for_best_model": _metric,
+    "warmup_ratio warmup_proportion warmup_pct": partial(_translate_percent, "scheduler.warmup_percent"),
+    "decay_ratio": partial(_translate_percent, "scheduler.decay_percent"),
+    "warmup_steps warmup": _translate_warmup,
+    "num_train_epochs num_epochs epochs": _translate_epochs,
+    "val_set_size val_size": _translate_held_out,
+    "validation_split_percentage": _translate_held_out_percent,
+    "tokenizer_name tokenizer_name_or_path tokenizer_config": _translate_tokenizer,
+    "dataset_name": _translate_texts,
+    "report_to": _translate_trackers,
+    "lora_attn_modules": _translate_attention_layers,
+    "max_grad_norm": _translate_clipping,
+    "max_train_samples max_samples": partial(_translate_count, "dataset.train_split", "train[:{}]".format),
+    "default_seed random_seed global_seed manual_seed seed_everything": partial(
+        _translate_count, "seed", int
+    ),
+    "lr_scheduler_kwargs": _translate_floor,
+    "metric_for_best_model": _translate_metric,
 }
 CONVERSIONS = {name: convert for names, convert in OF_NAMES.items() for name in names.split()}

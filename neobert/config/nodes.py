@@ -74,12 +74,12 @@ def join(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def plain(node: Node) -> Any:
+def to_plain_value(node: Node) -> Any:
     """Convert a tree to plain dicts, lists and scalars, without file positions."""
     if isinstance(node.value, dict):
-        return {name: plain(child) for name, child in node.value.items()}
+        return {name: to_plain_value(child) for name, child in node.value.items()}
     if isinstance(node.value, tuple):
-        return [plain(child) for child in node.value]
+        return [to_plain_value(child) for child in node.value]
     return node.value
 
 
@@ -143,12 +143,12 @@ def nearest(node: Node, path: Path) -> Node:
     return node
 
 
-def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
+def size_and_depth(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
     """Return the number of values and the depth of a tree. A shared subtree is counted at each use."""
     if node not in known:
         size, depth = 1, 0
         for _, child in children(node):
-            child_size, child_depth = measure(child, known)
+            child_size, child_depth = size_and_depth(child, known)
             size, depth = size + child_size, max(depth, child_depth)
         known[node] = (size, depth + 1)
     return known[node]

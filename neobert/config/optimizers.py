@@ -40,7 +40,7 @@ class OptimizerKind(NamedTuple):
     highest_rate_by_width: float = 0.77
 
     @property
-    def matrices_by_muon(self) -> bool:
+    def updates_matrices_by_muon(self) -> bool:
         """Return whether Muon updates the matrices of the blocks, and AdamW the other parameters."""
         return self.keys >= MUON_KEYS
 

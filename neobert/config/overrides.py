@@ -60,13 +60,13 @@ def parse_overrides(tokens: Sequence[str]) -> tuple[Override, ...]:
         if assignment := ASSIGNMENT.fullmatch(token):
             overrides.append(Override(assignment[2], assignment[3], token, index, assignment.start(3) + 1))
         elif not (flag := FLAG.fullmatch(token)):
-            issues.append(_no_override(token, index))
+            issues.append(_not_an_override_issue(token, index))
         elif _takes_value(flag[1], following):
             argument = f"{token} {following[0]}"
             overrides.append(Override(flag[1], following[0], argument, index, len(token) + 2))
             index += 1
         elif _needs_value(flag[1]):
-            issues.append(_no_value(token, flag[1], index))
+            issues.append(_missing_value_issue(token, flag[1], index))
         else:
             overrides.append(Override(flag[1], "true", token, index, 1))
     if issues:
@@ -86,7 +86,7 @@ def _needs_value(path: str) -> bool:
     return annotation is not None and not is_bool(tuple(path.split(".")))
 
 
-def _no_override(token: str, position: int) -> ConfigIssue:
+def _not_an_override_issue(token: str, position: int) -> ConfigIssue:
     if token in all_keys():
         hint = f"write {token}=VALUE"
         return ConfigIssue("CFG003", token, f"{token} has no value", hint, COMMAND_LINE, position, 1, token)
@@ -95,20 +95,20 @@ def _no_override(token: str, position: int) -> ConfigIssue:
     return ConfigIssue("CFG001", "", message, hint, COMMAND_LINE, position, 1, token)
 
 
-def _no_value(token: str, path: str, position: int) -> ConfigIssue:
+def _missing_value_issue(token: str, path: str, position: int) -> ConfigIssue:
     expected = type_text(annotation_at(tuple(path.split("."))))
     hint = f"write {token} VALUE; {path} expects {expected}"
     return ConfigIssue("CFG003", path, f"{token} needs a value", hint, COMMAND_LINE, position, 1, token)
 
 
-def text_override(path: str, text: str) -> str:
+def format_text_override(path: str, text: str) -> str:
     """Return `path=text`, with quotes if YAML would parse the text as another type: `40`, `true`, `[a]/b`."""
     is_plain = not text or (_read_plain(text) == text and not text.startswith(QUOTED_OR_FLOW))
     return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
 
 @lru_cache(maxsize=1024)
-def as_layer(override: Override) -> Document:
+def override_layer(override: Override) -> Document:
     """Return the override as a document with one key."""
     path = tuple(override.path.split("."))
     origin = Origin("override", COMMAND_LINE, override.position, override.column)
@@ -151,19 +151,20 @@ def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
         )
         return Node(None, origin, origin), [Flaw("CFG003", (), error.message, hint, place)]
     assert root is not None
-    return _moved(root, origin), [
-        Flaw(flaw.code, flaw.path, flaw.message, flaw.hint, _shift(flaw.origin, origin)) for flaw in flaws
+    return _shift_node(root, origin), [
+        Flaw(flaw.code, flaw.path, flaw.message, flaw.hint, _shift_origin(flaw.origin, origin))
+        for flaw in flaws
     ]
 
 
-def _moved(node: Node, start: Origin) -> Node:
+def _shift_node(node: Node, start: Origin) -> Node:
     value = node.value
     if isinstance(value, dict):
-        value = {name: _moved(child, start) for name, child in value.items()}
+        value = {name: _shift_node(child, start) for name, child in value.items()}
     elif isinstance(value, tuple):
-        value = tuple(_moved(child, start) for child in value)
-    return Node(value, _shift(node.origin, start), _shift(node.key, start))
+        value = tuple(_shift_node(child, start) for child in value)
+    return Node(value, _shift_origin(node.origin, start), _shift_origin(node.key, start))
 
 
-def _shift(origin: Origin, start: Origin) -> Origin:
+def _shift_origin(origin: Origin, start: Origin) -> Origin:
     return Origin("override", COMMAND_LINE, start.line, origin.column + start.column - 1)

@@ -42,6 +42,6 @@ def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, A
     }
 
 
-def way_out(keys: Iterable[str]) -> str:
+def removal_hint(keys: Iterable[str]) -> str:
     """Return the hint for a checkpoint whose config sets one of these keys; empty if none was removed."""
     return next((WAYS_OUT[key] for key in keys if key in WAYS_OUT), "")

@@ -15,14 +15,14 @@ from neobert.config.keys import all_keys
 from neobert.config.layers import (
     SectionsRead,
     lay_over,
-    relative_to_their_files,
+    resolve_file_relative_paths,
     unread_sections,
     with_tokenizer_of_weights,
 )
-from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
-from neobert.config.overrides import Override, as_layer
+from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, to_plain_value, walk
+from neobert.config.overrides import Override, override_layer
 from neobert.config.schema import RunConfig
-from neobert.config.variables import References, lookalikes, references_in, substitute
+from neobert.config.variables import References, references_in, substitute, unresolved_reference_flaws
 from neobert.plurals import counted
 
 T = TypeVar("T")
@@ -71,25 +71,29 @@ def resolve(
     `sections_read`: sections that each task reads; setting another one is an error.
     Raises ConfigError with every problem of every layer.
     """
-    config, root, references = _merged(layers, overrides, sections_read)
-    return Resolution(config, _origins(root), references)
+    config, root, references = _merge_layers(layers, overrides, sections_read)
+    return Resolution(config, _key_origins(root), references)
 
 
-def _merged(
+def _merge_layers(
     layers: Sequence[Document],
     overrides: Sequence[Override] = (),
     sections_read: SectionsRead = MappingProxyType({}),
 ) -> tuple[RunConfig, Node, References]:
     """Return the configuration, its tree of values with positions, and the variables that it uses."""
-    documents = [*layers, *map(as_layer, overrides)]
-    sources = sources_of(layers, overrides)
+    documents = [*layers, *map(override_layer, overrides)]
+    sources = collect_sources(layers, overrides)
     root = EMPTY
     for document in documents:
         root = lay_over(root, document.root)
     references = references_in(root)
     root, unresolved = substitute(root, references)
-    root = with_tokenizer_of_weights(relative_to_their_files(root))
-    flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
+    root = with_tokenizer_of_weights(resolve_file_relative_paths(root))
+    flaws = (
+        [flaw for document in documents for flaw in document.flaws]
+        + unresolved
+        + [*unresolved_reference_flaws(root)]
+    )
     flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
@@ -104,27 +108,31 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
     found = list(flaws)
     value: T | None = None
     try:
-        value = hydrate(kind, plain(root))
+        value = hydrate(kind, to_plain_value(root))
     except HydrationError as error:
-        from neobert.config.schema_errors import flaws_of
+        from neobert.config.schema_errors import explain_problem
 
         # A key that is given twice has a value all the same; one that could not be read has none.
         known = {flaw.path for flaw in found if flaw.code != "CFG002"}
         for problem in error.problems[:MAX_EXPLAINED]:
             if not _is_below(problem.path, known):
-                found += flaws_of(problem, root, kind)
-        found += _unexplained(len(error.problems) - MAX_EXPLAINED, root)
+                found += explain_problem(problem, root, kind)
+        found += _remaining_problems(len(error.problems) - MAX_EXPLAINED, root)
     if found or value is None:
-        raise ConfigError([sources.issue(flaw) for flaw in _variables_once(_by_place(found))])
+        raise ConfigError(
+            [sources.issue(flaw) for flaw in _deduplicate_variable_flaws(_sort_by_origin(found))]
+        )
     return value
 
 
-def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
+def resolve_accepted_values(
+    layers: Sequence[Document], overrides: Sequence[Override] = ()
+) -> Resolution | None:
     """Resolve files of another trainer, dropping values that the schema rejects.
 
     None if no key is translated, or if errors remain after `MAX_ATTEMPTS` attempts.
     """
-    from neobert.config.migrated_files import to_own_schema, without
+    from neobert.config.migrated_files import to_own_schema, without_paths
 
     translated = [to_own_schema(document) for document in layers]
     if not any(translated):
@@ -135,11 +143,11 @@ def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] 
             return resolve(readable, overrides)
         except ConfigError as error:
             refused = [tuple(issue.path.split(".")) for issue in error.issues]
-            readable = [without(document, refused) for document in readable]
+            readable = [without_paths(document, refused) for document in readable]
     return None
 
 
-def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
+def _remaining_problems(num_problems: int, root: Node) -> list[Flaw]:
     if num_problems <= 0:
         return []
     message = counted(num_problems, "more problem")
@@ -148,7 +156,7 @@ def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
     """Build a configuration from plain values, such as those of resolved.json. Raises ConfigError."""
-    return _merged([Document.from_mapping(mapping)])[0]
+    return _merge_layers([Document.from_mapping(mapping)])[0]
 
 
 def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
@@ -156,10 +164,10 @@ def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
     changed: Any = value
     for name in reversed(path.split(".")):
         changed = {name: changed}
-    return _merged([Document.from_mapping(to_dict(config)), Document.from_mapping(changed)])[0]
+    return _merge_layers([Document.from_mapping(to_dict(config)), Document.from_mapping(changed)])[0]
 
 
-def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
+def collect_sources(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
     """Return the source lines of files and of command-line arguments, which error messages quote."""
     lines = {document.file: document.lines for document in layers if document.lines}
     if overrides:
@@ -173,13 +181,13 @@ def _is_below(path: Path, known: set[Path]) -> bool:
     return any(path[:length] in known for length in range(1, len(path) + 1))
 
 
-def _by_place(flaws: list[Flaw]) -> list[Flaw]:
+def _sort_by_origin(flaws: list[Flaw]) -> list[Flaw]:
     return sorted(
         flaws, key=lambda flaw: (flaw.origin.kind == "override", flaw.origin.file, flaw.origin.line)
     )
 
 
-def _variables_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
+def _deduplicate_variable_flaws(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
     """Yield the flaws; equal errors about a variable are yielded once."""
     reported: set[str] = set()
     for flaw in flaws:
@@ -188,7 +196,7 @@ def _variables_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
         reported.add(flaw.message)
 
 
-def _origins(root: Node) -> Mapping[str, Origin]:
+def _key_origins(root: Node) -> Mapping[str, Origin]:
     """Return the origin of every key, and of every section, list item and variable that a source sets."""
     origins = dict.fromkeys(all_keys(), DEFAULT)
     for path, node in walk(root):

@@ -33,14 +33,14 @@ class Schedule(NamedTuple):
     floor: float
 
 
-def schedule_of(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
+def build_schedule(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
     """Convert the section `scheduler` to steps, with percentages and defaults resolved.
 
     Inconsistent values are kept; rules report them.
     """
     total = scheduler.total_steps or max_steps
-    warmup = steps_of_percent(scheduler.warmup_percent, scheduler.warmup_steps, total)
-    decay = steps_of_percent(scheduler.decay_percent, scheduler.decay_steps, total)
+    warmup = resolve_steps(scheduler.warmup_percent, scheduler.warmup_steps, total)
+    decay = resolve_steps(scheduler.decay_percent, scheduler.decay_steps, total)
     return Schedule(
         name=scheduler.name,
         warmup_steps=warmup,
@@ -70,7 +70,7 @@ def multiplier_at(step: int, schedule: Schedule) -> float:
 N = TypeVar("N", int, int | None)
 
 
-def steps_of_percent(percent: float | None, steps: N, total: int) -> int | N:
+def resolve_steps(percent: float | None, steps: N, total: int) -> int | N:
     """Return the percentage of `total` in steps; `steps` if it is None."""
     return steps if percent is None else round(total * percent / 100)
 
@@ -83,7 +83,7 @@ def microbatches_at(step: int, trainer: TrainerConfig) -> int:
     full, warmup = trainer.gradient_accumulation_steps, trainer.batch_size_warmup_steps
     if step >= warmup:
         return full
-    return min(full, 1 << step * _doublings(trainer) // warmup)
+    return min(full, 1 << step * _doublings_to_full_batch(trainer) // warmup)
 
 
 def microbatches_before(step: int, trainer: TrainerConfig) -> int:
@@ -91,7 +91,7 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
     full, warmup, doublings = (
         trainer.gradient_accumulation_steps,
         trainer.batch_size_warmup_steps,
-        _doublings(trainer),
+        _doublings_to_full_batch(trainer),
     )
     # Step s has 2^k microbatches where k = s doublings // warmup: from these steps on.
     first_steps = [-(-k * warmup // max(1, doublings)) for k in range(doublings + 1)]
@@ -101,13 +101,13 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
     return in_warmup + full * max(0, step - first_steps[-1])
 
 
-def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
+def steps_for_microbatches(microbatches: float, trainer: TrainerConfig) -> int:
     """Return the fewest steps in which a rank processes at least this many microbatches."""
     most = range(math.ceil(min(microbatches, LARGEST_INT - 1)) + 1)
     return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
 
 
-def _doublings(trainer: TrainerConfig) -> int:
+def _doublings_to_full_batch(trainer: TrainerConfig) -> int:
     """Return the number of doublings from 1 to gradient_accumulation_steps; 0 without batch-size warm-up."""
     if trainer.batch_size_warmup_steps == 0:
         return 0

@@ -10,19 +10,25 @@ from typing import Any, get_origin
 from neobert.config.annotations import (
     TAG,
     annotation_at,
-    choices_of,
     chosen_tag,
-    hints_of,
     is_section,
+    literal_choices,
     members_by_tag,
+    type_hints,
     unwrap,
 )
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
-from neobert.config.key_suggestions import advice_for_near_name, closest, misspelt, suggest_key
+from neobert.config.key_suggestions import advice_for_near_name, closest_name, correct_spelling, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, sections, type_text
 from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
-from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value, table, translation_of
-from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
+from neobert.config.migrated_keys import (
+    NO_SUCH,
+    advice_for_key,
+    advice_for_value,
+    rename_table,
+    translate_entry,
+)
+from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, to_plain_value
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
 from neobert.config.yaml_reader import read_number
@@ -37,37 +43,37 @@ MAX_LISTED = 12
 """Maximum number of keys that a hint lists."""
 
 
-def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
+def explain_problem(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     """Yield the errors of a rejected value, with message, hint and file position."""
     if problem.kind == UNKNOWN:
-        yield from _unknown(problem.path, root, schema)
+        yield from _unknown_key_flaws(problem.path, root, schema)
     elif problem.kind == REQUIRED:
-        yield _missing(problem.path, root, schema)
+        yield _missing_key_flaw(problem.path, root, schema)
     else:
-        yield _wrong(problem, root, schema)
+        yield _wrong_value_flaw(problem, root, schema)
 
 
-def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
+def _unknown_key_flaws(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     node = nearest(root, path)
     info = describe_field(path, schema)
     if info is not None and info.tags:
-        yield _of_another_type(path, info.tags, root, schema)
+        yield _other_type_flaw(path, info.tags, root, schema)
         return
-    advice = advice_for_entry(path, plain(node)) if schema is RunConfig else ""
+    advice = advice_for_entry(path, to_plain_value(node)) if schema is RunConfig else ""
     if advice:
         problem = "was removed" if join(path) in REMOVED else "is not a key here"
         yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)
         return
     shown = join(tuple(part if part != "" else '""' for part in path))
-    yield Flaw("CFG001", path, f"{shown} is not a key", _hint_unknown(path, root, schema), node.key)
+    yield Flaw("CFG001", path, f"{shown} is not a key", _hint_unknown_key(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
         yield from _unknown_children(path, root, schema)
 
 
-def _of_another_type(path: Path, tags: tuple[str, ...], root: Node, schema: type[Any]) -> Flaw:
+def _other_type_flaw(path: Path, tags: tuple[str, ...], root: Node, schema: type[Any]) -> Flaw:
     """Return the error for a key that belongs to another type of the section."""
     above, section = path[:-1], join(path[:-1])
-    chosen = _chosen_tag(above, root, schema)
+    chosen = _selected_tag(above, root, schema)
     is_default = find(root, (*above, TAG)) is None
     message = (
         f"{join(path)} is a key of type {' or '.join(tags)}, "
@@ -77,8 +83,8 @@ def _of_another_type(path: Path, tags: tuple[str, ...], root: Node, schema: type
     return Flaw("CFG001", path, message, hint, nearest(root, path).key)
 
 
-def _chosen_tag(section: Path, root: Node, schema: type[Any]) -> str:
-    return chosen_tag(annotation_at(section, schema), plain(nearest(root, section)))
+def _selected_tag(section: Path, root: Node, schema: type[Any]) -> str:
+    return chosen_tag(annotation_at(section, schema), to_plain_value(nearest(root, section)))
 
 
 def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
@@ -87,34 +93,34 @@ def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Fla
     for name, _ in children(nearest(root, path)):
         section, _, key = suggest_key(str(name)).rpartition(".")
         if advice_for_key((*path, name)) or (key == name and section != meant):
-            yield from _unknown((*path, name), root, schema)
+            yield from _unknown_key_flaws((*path, name), root, schema)
 
 
-def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
+def _hint_unknown_key(path: Path, root: Node, schema: type[Any]) -> str:
     name = str(path[-1])
     if name.startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
     if name == "<<":
         return "write the keys themselves: YAML 1.2 has no merge key <<"
-    if (glued := _hint_glued(name)) or (glued := _hint_dotted(name, schema)):
+    if (glued := _hint_missing_space(name)) or (glued := _hint_dotted_key(name, schema)):
         return glued
     holder = unwrap(annotation_at(path[:-1], schema))[0]
     if tags := members_by_tag(holder):
-        holder = tags[_chosen_tag(path[:-1], root, schema)]
-    names = list(hints_of(holder)) if is_section(holder) else []
+        holder = tags[_selected_tag(path[:-1], root, schema)]
+    names = list(type_hints(holder)) if is_section(holder) else []
     is_in_a_section = schema is RunConfig and not any(isinstance(part, int) for part in path)
-    near = suggest_key(join(path)) if is_in_a_section else closest(name, names)
+    near = suggest_key(join(path)) if is_in_a_section else closest_name(name, names)
     if not near and is_in_a_section and (advice := advice_for_near_name(name)):
         return advice
     if not near and 0 < len(names) <= MAX_LISTED:
         return f"the keys are {', '.join(names)}"
     if not near:
-        return _hint_without_likeness(name, nearest(root, path))
+        return _hint_without_similar_key(name, nearest(root, path))
     section, _, key = near.rpartition(".")
     return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
 
 
-def _hint_without_likeness(name: str, node: Node) -> str:
+def _hint_without_similar_key(name: str, node: Node) -> str:
     if not isinstance(node.value, dict):
         return NO_SUCH
     if any(child in sections() for child in node.value):
@@ -122,20 +128,20 @@ def _hint_without_likeness(name: str, node: Node) -> str:
     return f"move the keys that are used to their sections, and remove the section {name}"
 
 
-def _hint_glued(text: str) -> str:
+def _hint_missing_space(text: str) -> str:
     """Return a hint for `key:value` without a space after the colon; empty for other text."""
     found = GLUED_PAIR.match(text)
     return f"write a space after the colon: {found[1]}: {found[2]}" if found else ""
 
 
-def _hint_dotted(name: str, schema: type[Any]) -> str:
+def _hint_dotted_key(name: str, schema: type[Any]) -> str:
     """Return a hint for `section.key` as a single key, which only arguments support; else an empty string."""
     section, _, key = name.rpartition(".")
     is_key = bool(section) and describe_field(tuple(name.split(".")), schema) is not None
     return f"write {key} in the section {section}: dotted keys are for the command line" if is_key else ""
 
 
-def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
+def _missing_key_flaw(path: Path, root: Node, schema: type[Any]) -> Flaw:
     node = nearest(root, path)
     parent = join(path[:-1])
     if isinstance(path[-1], int):
@@ -147,11 +153,11 @@ def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
     return Flaw("CFG003", path, message, hint, node.origin)
 
 
-def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
+def _wrong_value_flaw(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     path = problem.path
     annotation = annotation_at(path, schema) if path else schema
     expected = type_text(annotation)
-    message = f"{join(path) or 'a config'} expects {expected}, got {show(problem.value)}"
+    message = f"{join(path) or 'a config'} expects {expected}, got {format_value(problem.value)}"
     origin = nearest(root, path).origin
     hint = advice_for_value(join(path), problem.value) or _hint_translated(path, problem.value)
     hint = hint or _hint_value(problem.value, annotation, path, schema)
@@ -168,7 +174,7 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
 
 def _hint_translated(path: Path, value: Any) -> str:
     """Return a hint for a value as other trainers write it, in the unit of this key or of another one."""
-    meant = translation_of(str(path[-1]), value) if path else None
+    meant = translate_entry(str(path[-1]), value) if path else None
     if meant is None or not is_legal(meant.key, meant.value):
         return ""
     return (
@@ -176,7 +182,7 @@ def _hint_translated(path: Path, value: Any) -> str:
     )
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value for a message."""
     if isinstance(value, dict):
         return "a mapping"
@@ -197,18 +203,18 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if value is None:
         return _hint_null(describe_field(path, schema))
     if is_section(bare) and isinstance(value, str):
-        return _hint_glued(value) or _hint_section(value, bare, path, schema)
-    if choices := choices_of(annotation):
+        return _hint_missing_space(value) or _hint_section(value, bare, path, schema)
+    if choices := literal_choices(annotation):
         text = value[0] if isinstance(value, list) and len(value) == 1 else value
-        near = _choice_meant(str(text), choices)
+        near = _intended_choice(str(text), choices)
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
     if value == "None":
         way_out = "write null" if is_optional else _hint_null(describe_field(path, schema))
         return f"YAML writes null, not None: {way_out}"
-    return _hint_text(value, bare) if isinstance(value, str) else _hint_other(value, bare)
+    return _hint_text(value, bare) if isinstance(value, str) else _hint_other_type(value, bare)
 
 
-def _hint_other(value: object, bare: Any) -> str:
+def _hint_other_type(value: object, bare: Any) -> str:
     """Return a hint for a value that is neither text nor null."""
     if isinstance(value, list) and [type(each) for each in value] == [bare]:
         return f"write {yaml_text(value[0])}, without brackets"
@@ -221,18 +227,20 @@ def _hint_other(value: object, bare: Any) -> str:
     return ""
 
 
-def _choice_meant(value: str, choices: Sequence[str]) -> str:
+def _intended_choice(value: str, choices: Sequence[str]) -> str:
     """Return the only choice that begins with a text, or the one that it misspells."""
     longer = [each for each in choices if each.startswith(value)] if value else []
     names = {each.replace("-", "_"): each for each in choices}
-    return longer[0] if len(longer) == 1 else names.get(misspelt(value, names), "")
+    return longer[0] if len(longer) == 1 else names.get(correct_spelling(value, names), "")
 
 
 def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> str:
-    known = advice_for_value(join((*path, "name")), value) or table()["sections_as_text"].get(join(path))
+    known = advice_for_value(join((*path, "name")), value) or rename_table()["sections_as_text"].get(
+        join(path)
+    )
     if known:
         return known
-    choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(section) else ()
+    choices = literal_choices(annotation_at((*path, "name"), schema)) if "name" in type_hints(section) else ()
     return f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
 
 
@@ -241,7 +249,7 @@ def _hint_null(info: KeyInfo | None) -> str:
         return "remove the line"
     if info.default is None:
         return f"write a value for {info.path.rpartition('.')[2]}; the key has no default"
-    return f"remove the line to use the value of the profile, or the default ({show(info.default)})"
+    return f"remove the line to use the value of the profile, or the default ({format_value(info.default)})"
 
 
 def _hint_text(value: str, bare: Any) -> str:

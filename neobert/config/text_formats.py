@@ -20,12 +20,12 @@ READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:-1]))}, {_COMPRESSED}, and 
 READABLE_TABLES = f"{', '.join(KINDS[1:-1])}, {_COMPRESSED}"
 
 
-def kind_of(path: Path) -> str | None:
+def text_format(path: Path) -> str | None:
     """Return the format suffix, such as `.jsonl` for `a.jsonl.gz`; None for an unsupported format.
 
     Markdown is plain text: `.txt`.
     """
-    suffix = suffix_of(path)
+    suffix = uncompressed_suffix(path)
     if suffix in MARKDOWN:
         return TEXT
     if suffix == TOKEN_IDS and path.suffix.lower() != TOKEN_IDS:
@@ -45,10 +45,10 @@ def hint_for_plain_text(path: Path) -> str:
 
 def is_plain(path: Path) -> bool:
     """Return whether a file is uncompressed text, so that its size equals its content's."""
-    return kind_of(path) not in (PARQUET, TOKEN_IDS) and path.suffix.lower() not in COMPRESSIONS
+    return text_format(path) not in (PARQUET, TOKEN_IDS) and path.suffix.lower() not in COMPRESSIONS
 
 
-def suffix_of(path: Path) -> str:
+def uncompressed_suffix(path: Path) -> str:
     """Return the last suffix in lower case, ignoring a compression suffix."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in COMPRESSIONS:

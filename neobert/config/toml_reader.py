@@ -41,10 +41,10 @@ def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]
     try:
         values = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
-        raise _unreadable(str(error)) from None
+        raise _unreadable_error(str(error)) from None
     except (ValueError, RecursionError):
         raise UnreadableError("TOML: a value is too large or nested too deeply") from None
-    places = _scan(text)
+    places = _scan_key_positions(text)
     flaws: list[Flaw] = []
 
     def locate(path: Path) -> tuple[Origin, Origin]:
@@ -56,7 +56,7 @@ def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]
     return build(values, locate, flaws), flaws
 
 
-def _unreadable(message: str) -> UnreadableError:
+def _unreadable_error(message: str) -> UnreadableError:
     place = PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place else (0, 0)
     if message.startswith(TWICE):
@@ -64,7 +64,7 @@ def _unreadable(message: str) -> UnreadableError:
     return UnreadableError(f"TOML: {PLACE.sub('', message).strip()}", "", line, column)
 
 
-def _scan(text: str) -> Places:
+def _scan_key_positions(text: str) -> Places:
     """Return (line, column of the key, column of the value) by path, for every key that starts a line."""
     places: Places = {}
     table: Path = ()
@@ -76,39 +76,44 @@ def _scan(text: str) -> Places:
             closing = "" if closing in line else closing
             continue
         if open_brackets > 0:
-            open_brackets += _brackets(line)
+            open_brackets += _open_bracket_count(line)
             continue
         if header := HEADER.match(line):
-            table = _table(header, counts)
+            table = _table_path(header, counts)
             places.setdefault(table, (number, header.start(2) + 1, header.start(2) + 1))
         elif key := KEY.match(line):
-            _note(places, (*table, *_names(key[1])), (number, key.start(1) + 1, key.end() + 1), len(table))
+            _record_position(
+                places,
+                (*table, *_split_dotted_name(key[1])),
+                (number, key.start(1) + 1, key.end() + 1),
+                len(table),
+            )
             rest = line[key.end() :]
-            closing = _opened(rest)
-            open_brackets = 0 if closing else _brackets(rest)
+            closing = _opened_delimiter(rest)
+            open_brackets = 0 if closing else _open_bracket_count(rest)
     return places
 
 
-def _note(places: Places, path: Path, place: tuple[int, int, int], depth: int) -> None:
+def _record_position(places: Places, path: Path, place: tuple[int, int, int], depth: int) -> None:
     """Record the position of a key, and of the tables that a dotted key creates."""
     for length in range(depth + 1, len(path)):
         places.setdefault(path[:length], place)
     places[path] = place
 
 
-def _table(header: re.Match[str], counts: dict[Path, int]) -> Path:
-    path: Path = _names(header[2])
+def _table_path(header: re.Match[str], counts: dict[Path, int]) -> Path:
+    path: Path = _split_dotted_name(header[2])
     if header[1] == "[":
         return path
     counts[path] = counts.get(path, -1) + 1
     return (*path, counts[path])
 
 
-def _names(dotted: str) -> tuple[str, ...]:
+def _split_dotted_name(dotted: str) -> tuple[str, ...]:
     return tuple(name.strip().strip("\"'") for name in re.findall(NAME, dotted))
 
 
-def _opened(rest: str) -> str:
+def _opened_delimiter(rest: str) -> str:
     """Return the delimiter of a multi-line string that `rest` opens but does not close; empty if none."""
     for delimiter in DELIMITERS:
         if rest.startswith(delimiter) and delimiter not in rest[3:]:
@@ -116,7 +121,7 @@ def _opened(rest: str) -> str:
     return ""
 
 
-def _brackets(line: str) -> int:
+def _open_bracket_count(line: str) -> int:
     """Return the number of brackets that a line leaves open, outside strings and comments."""
     bare = NO_BRACKETS.sub("", line)
     return bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")

@@ -21,7 +21,7 @@ from neobert.config.nodes import (
     children,
     find,
     join,
-    measure,
+    size_and_depth,
     walk,
 )
 
@@ -49,11 +49,11 @@ References = Mapping[str, tuple[str, ...]]
 
 def substitute(root: Node, references: References) -> tuple[Node, list[Flaw]]:
     """Replace the references. An unresolvable reference becomes null and is reported as an error."""
-    flaws = _bad_names(root)
+    flaws = _invalid_name_flaws(root)
     if not references:
         return root, flaws
     resolved = _Resolver(root, flaws).resolve_node(root, ())
-    size, depth = measure(resolved, {})
+    size, depth = size_and_depth(resolved, {})
     if size > MAX_VALUES or depth > MAX_DEPTH:
         message = f"variables expand to {size} values on {depth} levels"
         return root, [Flaw("CFG012", ("variables",), message, "nest fewer variables", root.origin)]
@@ -74,19 +74,19 @@ def _texts_with_dollar(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node
             yield (*path, name), child
 
 
-def keys_reached(name: str, references: References) -> tuple[str, ...]:
+def keys_using_variable(name: str, references: References) -> tuple[str, ...]:
     """Return the sorted dotted keys that use a variable directly or indirectly. Empty name: any variable."""
     reached: set[str] = set()
     changed = [name]
     while changed:
         variable = changed.pop()
-        users = {key for key, names in references.items() if any(_touches(variable, each) for each in names)}
+        users = {key for key, names in references.items() if any(_overlaps(variable, each) for each in names)}
         changed += [key.removeprefix(VARIABLES) for key in users - reached if key.startswith(VARIABLES)]
         reached |= users
     return tuple(sorted(key for key in reached if not key.startswith(VARIABLES)))
 
 
-def _touches(name: str, other: str) -> bool:
+def _overlaps(name: str, other: str) -> bool:
     """Return whether one of two variables is or contains the other."""
     return not name or f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
@@ -95,7 +95,7 @@ def _is_reference(node: Node) -> bool:
     return isinstance(node.value, str) and REMAINDER.search(node.value) is not None
 
 
-def _bad_names(root: Node) -> list[Flaw]:
+def _invalid_name_flaws(root: Node) -> list[Flaw]:
     table = find(root, ("variables",))
     if table is None:
         return []
@@ -147,7 +147,7 @@ class _Resolver:
         text = str(node.value)
         if exact := EXACT.fullmatch(text):
             return self.lookup(exact[1] or exact[2], stack)
-        text = INLINE.sub(lambda match: self.text_of(match[1] or match[2], stack), text)
+        text = INLINE.sub(lambda match: self.value_text(match[1] or match[2], stack), text)
         self.num_characters += len(text)
         if self.num_characters > MAX_TEXT:
             raise _UnresolvedError(
@@ -182,7 +182,7 @@ class _Resolver:
             raise _UnresolvedError(f"variable {name} is not defined", self.hint_for(name))
         return found
 
-    def text_of(self, name: str, stack: tuple[str, ...]) -> str:
+    def value_text(self, name: str, stack: tuple[str, ...]) -> str:
         value = self.lookup(name, stack).value
         if isinstance(value, dict | tuple):
             raise _UnresolvedError(
@@ -193,24 +193,24 @@ class _Resolver:
         return str(value)
 
     def hint_for(self, name: str) -> str:
-        from neobert.config.key_suggestions import closest
+        from neobert.config.key_suggestions import closest_name
 
         table = find(self.root, ("variables",))
         names = [join(path) for path, _ in walk(table)] if table else []
-        near = closest(name, names) if len(names) * len(self.flaws) < MAX_COMPARED else ""
+        near = closest_name(name, names) if len(names) * len(self.flaws) < MAX_COMPARED else ""
         return f"did you mean {near}?" if near else "define the variable under variables:"
 
 
-def lookalikes(root: Node) -> Iterator[Flaw]:
+def unresolved_reference_flaws(root: Node) -> Iterator[Flaw]:
     """Yield an error for each text that still looks like a variable reference after substitution."""
     for path, node in _texts_with_dollar(root):
-        if not _is_free(path):
+        if not _may_contain_dollar(path):
             for name in LOOKALIKE.findall(str(node.value)):
                 message = f"${name} is not a variable, and {node.value!r} would be used literally"
                 yield Flaw("CFG012", path, message, _hint_for_lookalike(name, root), node.origin)
 
 
-def _is_free(path: Path) -> bool:
+def _may_contain_dollar(path: Path) -> bool:
     return path[0] == "variables" or path[0] in FREE_TEXT or join(path) in FREE_TEXT
 
 

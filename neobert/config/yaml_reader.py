@@ -23,8 +23,8 @@ from neobert.config.nodes import (
     UnreadableError,
     join,
     key_flaw,
-    measure,
     scalar_flaw,
+    size_and_depth,
 )
 
 if TYPE_CHECKING:
@@ -66,16 +66,16 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
     import yaml
 
     try:
-        reader = _Reader(text, file, kind)
+        reader = _YamlReader(text, file, kind)
         return reader.read_stream(), reader.flaws
     except yaml.MarkedYAMLError as error:
-        mark = _place(text, error)
+        mark = _syntax_error_mark(text, error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         hint = _syntax_hint(str(error.problem), "".join(text.splitlines()[line - 1 : line]))
         raise UnreadableError(f"YAML: {error.problem}", hint, line, column) from None
     except yaml.reader.ReaderError as error:
         # The C parser counts bytes here, so the character is searched for.
-        line, column = _position(text, text.find(chr(error.character)))
+        line, column = _line_and_column(text, text.find(chr(error.character)))
         message = f"the character U+{error.character:04X} is not allowed"
         raise UnreadableError(
             message,
@@ -85,7 +85,7 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
         ) from None
 
 
-def _place(text: str, error: MarkedYAMLError) -> Mark | None:
+def _syntax_error_mark(text: str, error: MarkedYAMLError) -> Mark | None:
     """Return the position of a syntax error; for an unclosed construct, the position where it begins."""
     problem, context = error.problem_mark, error.context_mark
     lines = text.rstrip(" \r\n").splitlines() or [""]  # a tab in the last line is the problem itself
@@ -110,12 +110,12 @@ def _syntax_hint(problem: str, source_line: str) -> str:
     return ""
 
 
-def _position(text: str, index: int) -> tuple[int, int]:
+def _line_and_column(text: str, index: int) -> tuple[int, int]:
     before = text[:index]
     return before.count("\n") + 1, index - before.rfind("\n")
 
 
-class _Reader:
+class _YamlReader:
     """Builder of the tree from the parser's events, with limits on depth and number of values."""
 
     def __init__(self, text: str, file: str, kind: OriginKind) -> None:
@@ -187,7 +187,7 @@ class _Reader:
                 shown = "a collection" if isinstance(name.value, dict | tuple) else repr(name.value)
                 self.flaws.append(key_flaw(shown, path, name.origin))
             elif name.value in entries:
-                self.flaws.append(_duplicate(child_path, entries[name.value], name.origin))
+                self.flaws.append(_duplicate_key_flaw(child_path, entries[name.value], name.origin))
             else:
                 entries[name.value] = child
         return entries
@@ -196,7 +196,7 @@ class _Reader:
         if event.anchor not in self.anchors:
             raise self.unreadable(f"alias *{event.anchor} has no anchor before it", "", event)
         target = self.anchors[event.anchor]
-        size, depth = measure(target, self.sizes)
+        size, depth = size_and_depth(target, self.sizes)
         self.count(size, event)
         self.check_depth(len(path) + depth, event)
         return Node(target.value, origin, key or origin)
@@ -225,6 +225,6 @@ class _Reader:
         return UnreadableError(message, hint, mark.line + 1, mark.column + 1)
 
 
-def _duplicate(path: Path, first: Node, origin: Origin) -> Flaw:
+def _duplicate_key_flaw(path: Path, first: Node, origin: Origin) -> Flaw:
     message = f"{join(path)} is set twice; first in line {first.key.line}"
     return Flaw("CFG002", path, message, "keep one of the two", origin)

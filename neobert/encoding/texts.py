@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.config.schema import DatasetConfig
-from neobert.config.text_formats import READABLE, kind_of
+from neobert.config.text_formats import READABLE, text_format
 from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.lines import line_end, line_pieces, whole_lines
@@ -78,7 +78,7 @@ def format_of(path: Path) -> str:
         if path.is_dir():
             message, hint = "is a folder", "pass a table, or a folder that save_to_disk wrote"
         raise unusable_texts(path, message, hint)
-    kind = kind_of(path)
+    kind = text_format(path)
     if kind is None:
         message = f"is not in a supported format ({READABLE})"
         raise unusable_texts(path, message, "convert the file to .csv, .jsonl or .txt")

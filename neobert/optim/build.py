@@ -13,7 +13,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.optimizers import OPTIMIZERS
-from neobert.config.schedules import learning_rate_at, schedule_of
+from neobert.config.schedules import build_schedule, learning_rate_at
 from neobert.config.schema import OptimizerConfig, SchedulerConfig
 from neobert.families.linear import Layout
 
@@ -29,7 +29,7 @@ def build_optimizer(
     `layouts` returns the layouts of the blocks' matrices by name, for Muon, which is refused without them.
     """
     kind = OPTIMIZERS[config.name]
-    needed = (layouts,) if kind.matrices_by_muon else ()
+    needed = (layouts,) if kind.updates_matrices_by_muon else ()
     optimizer: Optimizer = import_module(f"neobert.optim.{kind.module}").build(config, model, *needed)
     if not skips_on_device(optimizer):
         log.info(
@@ -81,7 +81,7 @@ def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: in
 
     Step it once per optimizer step, independent of accumulation and world size.
     """
-    schedule = schedule_of(config, max_steps)
+    schedule = build_schedule(config, max_steps)
     return LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, schedule))
 
 

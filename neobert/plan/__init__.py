@@ -1,6 +1,6 @@
 """Plan: predicted size, memory, speed and cost of a run, each value with its reason. Imports no torch."""
 
-from neobert.config.schedules import Schedule, learning_rate_at, multiplier_at, schedule_of
+from neobert.config.schedules import Schedule, build_schedule, learning_rate_at, multiplier_at
 from neobert.plan.build import Plan, build_plan
 from neobert.plan.derived import Derived, Measured
 from neobert.plan.hardware import CARDS, Assumptions, assumptions_for, find_card
@@ -16,9 +16,9 @@ __all__ = [
     "Schedule",
     "assumptions_for",
     "build_plan",
+    "build_schedule",
     "find_card",
     "learning_rate_at",
     "multiplier_at",
     "round_up",
-    "schedule_of",
 ]

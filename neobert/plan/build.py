@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from neobert.config.schedules import Schedule, learning_rate_at, schedule_of
+from neobert.config.schedules import Schedule, build_schedule, learning_rate_at
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
@@ -98,7 +98,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     shape = shape_of(config, vocab_size.value)
     head = spec_of(config).head(config, shape)
     shape = replace(shape, parameters=replace(shape.parameters, decoder=head.parameters))
-    schedule = schedule_of(config.scheduler, config.trainer.max_steps)
+    schedule = build_schedule(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, shape)
     pace = plan_pace(config, assumptions, measured, shape, batch)
     kernels = plan_kernels(config, assumptions, pace["flops_per_token"].value)
@@ -147,11 +147,11 @@ def _plan_rates(config: RunConfig, schedule: Schedule) -> Values:
         "warmup_steps": Derived(schedule.warmup_steps, warmup),
         "decay_start": Derived(schedule.decay_start, shape),
         "decay_end": Derived(schedule.decay_end, "scheduler.total_steps, else trainer.max_steps"),
-        "learning_rate_first": _rate(0, peak, schedule, shape),
-        "learning_rate_middle": _rate(math.floor(last / 2), peak, schedule, shape),
-        "learning_rate_last": _rate(last, peak, schedule, shape),
+        "learning_rate_first": _derive_rate(0, peak, schedule, shape),
+        "learning_rate_middle": _derive_rate(math.floor(last / 2), peak, schedule, shape),
+        "learning_rate_last": _derive_rate(last, peak, schedule, shape),
     }
 
 
-def _rate(step: int, peak: float, schedule: Schedule, shape: str) -> Derived[float]:
+def _derive_rate(step: int, peak: float, schedule: Schedule, shape: str) -> Derived[float]:
     return Derived(learning_rate_at(step, peak, schedule), f"step {step:,} of {shape}")

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from neobert.config.corpora import paths_of
+from neobert.config.corpora import corpus_paths
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import is_plain
 from neobert.data.sources.rows import RowFormat
@@ -86,14 +86,14 @@ def _reads_whole_files(dataset: DatasetConfig) -> bool:
 
 
 def _text_bytes(config: RunConfig) -> int:
-    paths = [os.path.abspath(os.path.expanduser(path)) for path in paths_of(config.dataset)]
+    paths = [os.path.abspath(os.path.expanduser(path)) for path in corpus_paths(config.dataset)]
     states = [os.stat(path) for path in paths if os.path.exists(path)]
     state = tuple((each.st_size, each.st_mtime_ns) for each in states)
-    return _bytes_of(tuple(paths), state, spec_of(config).rows(config), config.dataset.train_split)
+    return _file_bytes(tuple(paths), state, spec_of(config).rows(config), config.dataset.train_split)
 
 
 @lru_cache(maxsize=16)
-def _bytes_of(
+def _file_bytes(
     paths: tuple[str, ...], _state: tuple[tuple[int, int], ...], rows: RowFormat, train_split: str
 ) -> int:
     """Return the bytes of the files that hold training text; cached, because a command plans several times.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.config.schedules import microbatches_before, steps_of
+from neobert.config.schedules import microbatches_before, steps_for_microbatches
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.plan.derived import Derived, EpochSize
 from neobert.plan.size import num_processes
@@ -42,4 +42,4 @@ def plan_epochs(config: RunConfig, max_steps: int, epoch: EpochSize | None) -> D
 def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) -> int:
     """Convert `trainer.max_epochs` to optimizer steps, given the microbatches of one epoch; at least 1."""
     assert trainer.max_epochs is not None
-    return max(1, steps_of(trainer.max_epochs * num_microbatches / world_size, trainer))
+    return max(1, steps_for_microbatches(trainer.max_epochs * num_microbatches / world_size, trainer))

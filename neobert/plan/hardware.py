@@ -108,7 +108,7 @@ def assumptions_for(
     the memory of the data sheet. Raises `ProjectError` for a GPU that is not in `CARDS`.
     """
     if gpu is None:
-        return _cpu(memory_gib, mfu, cpu_cores)
+        return _cpu_assumptions(memory_gib, mfu, cpu_cores)
     card = find_card(gpu)
     memory = memory_gib if memory_gib is not None else card.memory_gib
     return Assumptions(
@@ -125,9 +125,9 @@ def assumptions_for(
 
 def find_card(gpu: str) -> Card:
     """Return the entry of `CARDS` whose name occurs in `gpu`. Raises `ProjectError` if there is none."""
-    words = _words(gpu)
+    words = _name_words(gpu)
     for card in CARDS:
-        needle = _words(card.name)
+        needle = _name_words(card.name)
         if any(words[i : i + len(needle)] == needle for i in range(len(words))):
             return card
     known = ", ".join(card.name for card in CARDS)
@@ -139,11 +139,11 @@ def find_card(gpu: str) -> Card:
     )
 
 
-def _words(name: str) -> list[str]:
+def _name_words(name: str) -> list[str]:
     return name.upper().replace("-", " ").replace("_", " ").split()
 
 
-def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
+def _cpu_assumptions(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
     peak = CPU_FLOPS_PER_CORE * cores
     return Assumptions(
         device_name="CPU",
@@ -158,7 +158,7 @@ def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
     )
 
 
-def reasons_now(nvml: Any, handle: Any) -> list[str]:
+def throttle_reasons(nvml: Any, handle: Any) -> list[str]:
     """Return the current clock throttle reasons of a GPU. Supports nvidia-ml-py before and after 12.535."""
     newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)

@@ -36,7 +36,7 @@ def exchange_overlaps(kernels: str) -> bool:
     return BLOCKS[kernels].overlaps_exchange
 
 
-def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
+def kernel_environment_for(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
     attention = shape_of(config, 1).attention
     return Environment(device, recipe_of(config).dtype, attention.head_size, gpus, attention.features)
@@ -62,8 +62,8 @@ def block_obstacle(
     for key, needed in kernel.keys:
         value = attrgetter(key)(config)
         if value != needed:
-            message = f"{kernel.name} needs {key}: {_yaml(needed)}, not {_yaml(value)}"
-            return Obstacle(message, f"set {key} to {_yaml(needed)}, or {to_auto}")
+            message = f"{kernel.name} needs {key}: {_format_value(needed)}, not {_format_value(value)}"
+            return Obstacle(message, f"set {key} to {_format_value(needed)}, or {to_auto}")
     model = section_of(config)
     for key, width in (("hidden_size", model.hidden_size), ("intermediate_size", feed_forward_width(model))):
         if width % kernel.width_multiple:
@@ -74,7 +74,7 @@ def block_obstacle(
     return kernel.obstacle(exact, is_missing)
 
 
-def _yaml(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower()
 
 
@@ -86,16 +86,16 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions, flops_per_token: f
     gpus: tuple[Gpu, ...] = ()
     if assumptions.is_cuda:
         gpus = (Gpu(assumptions.device_name, find_card(assumptions.device_name).capability),)
-    environment = environment_of(config, "cuda" if assumptions.is_cuda else "cpu", gpus)
-    kernels = _kernels(config, environment, assumptions.device_name)
+    environment = kernel_environment_for(config, "cuda" if assumptions.is_cuda else "cpu", gpus)
+    kernels = _derive_kernels(config, environment, assumptions.device_name)
     return {
         "kernels": kernels,
-        "attention": _attention(config, environment, kernels.value),
-        "low_precision": _low_precision(config, gpus, flops_per_token),
+        "attention": _derive_attention(config, environment, kernels.value),
+        "low_precision": _derive_low_precision(config, gpus, flops_per_token),
     }
 
 
-def _low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: float) -> Derived[str]:
+def _derive_low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: float) -> Derived[str]:
     conversion = conversion_of(config)
     if conversion is None:
         return Derived("", "no section of low precision is enabled")
@@ -117,7 +117,7 @@ def _low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: fl
     return Derived(text + note, reason)
 
 
-def _kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
+def _derive_kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
     named, _ = requested_kernels(config)
     if named != "auto":
         conversion = conversion_of(config)
@@ -134,7 +134,7 @@ def _kernels(config: RunConfig, environment: Environment, device_name: str) -> D
     return Derived("torch", f"auto: {'; '.join(obstacles)}")
 
 
-def _attention(config: RunConfig, environment: Environment, kernels: str) -> Derived[str]:
+def _derive_attention(config: RunConfig, environment: Environment, kernels: str) -> Derived[str]:
     length = longest_row(config)
     if kernels in OWN_KERNELS:
         choices = block_attention(length)

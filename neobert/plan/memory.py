@@ -70,8 +70,9 @@ def plan_memory(
     gathered = f"; gathered {reshards.reason}" if shared else ""
     weights = shape.parameters.total + shape.adapter_parameters
     trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
+    kept = shape.kept[_kept_activations_key(config, shape, kernels)]
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
-    moments = optimizer_values(config.optimizer, shape.trained)
+    moments = count_optimizer_values(config.optimizer, shape.trained)
     reserved = "; torch reserves about a fifth more for shards, if the device has it" if shared else ""
     total = Derived(parts.total_mib, f"estimate: state + activations + logits + runtime{reserved}")
     if measured.memory_mib is not None:
@@ -85,7 +86,7 @@ def plan_memory(
         "optimizer_mib": Derived(parts.optimizer_mib, moments.reason),
         "activations_mib": Derived(
             parts.activations_mib,
-            f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
+            f"{tokens}, {checkpointing} checkpointing; {kept.reason}",
         ),
         "logits_mib": Derived(
             parts.logits_mib,
@@ -137,7 +138,7 @@ def predict_memory(
     logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)
     # Two moments compete for the peak: in the blocks, and after them, when the activations are gone.
     exchange = max(state.exchange, state.last_exchange - activations - logits)
-    moments = optimizer_values(config.optimizer, shape.trained).value * FP32_BYTES
+    moments = count_optimizer_values(config.optimizer, shape.trained).value * FP32_BYTES
     return Memory(
         weights_mib=mib(state.weights),
         gradients_mib=mib(state.gradients + exchange),
@@ -156,7 +157,7 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     """
     layers = shape.num_layers
     value_bytes = recipe_of(config).activation_bytes
-    whole = shape.block_bytes(_kept_by(config, shape, kernels), value_bytes, longest_row(config))
+    whole = shape.block_bytes(_kept_activations_key(config, shape, kernels), value_bytes, longest_row(config))
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
@@ -164,7 +165,7 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     return recomputed * stream_bytes * shape.hidden_size + (layers - recomputed) * whole + whole
 
 
-def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
+def _kept_activations_key(config: RunConfig, shape: ModelShape, kernels: str) -> str:
     """Return the key of `ModelShape.kept` for these kernels: their name, "compiled" or "eager"."""
     if kernels in OWN_KERNELS:
         return kernels
@@ -231,7 +232,7 @@ def logits_reason(
     return f"{positions} {forms}"
 
 
-def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Derived[int]:
+def count_optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Derived[int]:
     """Derive the number of fp32 values in the optimizer state; `counts.linear` are the block matrices."""
     kind, rest = OPTIMIZERS[optimizer.name], counts.total - counts.linear
     values = kind.matrix_moments * counts.linear + kind.moments * rest

@@ -21,7 +21,7 @@ class Normalization(NamedTuple):
     lowers_case: bool
     deletes_accents: bool
 
-    def of(self, word: str) -> str:
+    def apply(self, word: str) -> str:
         """Return the word as the tokenizer reads it, in NFC."""
         if self.deletes_accents:
             word = "".join(each for each in normalize("NFD", word) if category(each) != ACCENT)
@@ -31,33 +31,33 @@ class Normalization(NamedTuple):
 UNCASED = Normalization(lowers_case=True, deletes_accents=True)
 
 
-def normalization_of(config: TokenizerConfig) -> Normalization | None:
+def read_normalization(config: TokenizerConfig) -> Normalization | None:
     """Return how a run's tokenizer normalizes words; None if its tokenizer.json is not on this machine."""
     if config.path is None and config.name is None:
         return Normalization(config.lowercase, config.strip_accents)
     if (file := tokenizer_file(config)) is not None:
-        return _read(file)
+        return _read_tokenizer_file(file)
     return UNCASED if config.path is None and config.name in KNOWN_SIZES else None
 
 
-def _read(file: Path) -> Normalization | None:
+def _read_tokenizer_file(file: Path) -> Normalization | None:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    steps = _steps(content.get("normalizer")) if isinstance(content, dict) else []
+    steps = _normalizer_steps(content.get("normalizer")) if isinstance(content, dict) else []
     return Normalization(
         lowers_case=any(lowers for lowers, _ in steps), deletes_accents=any(deletes for _, deletes in steps)
     )
 
 
-def _steps(normalizer: Any) -> list[tuple[bool, bool]]:
+def _normalizer_steps(normalizer: Any) -> list[tuple[bool, bool]]:
     """Return (lowers case, deletes accents) of each step of a normalizer of the tokenizers library."""
     if not isinstance(normalizer, Mapping):
         return []
     kind, lowers = normalizer.get("type"), normalizer.get("lowercase") is True
     if kind == "Sequence":
-        return [step for each in normalizer.get("normalizers") or () for step in _steps(each)]
+        return [step for each in normalizer.get("normalizers") or () for step in _normalizer_steps(each)]
     if kind == "BertNormalizer":
         deletes = normalizer.get("strip_accents")
         return [(lowers, lowers if deletes is None else deletes is True)]

@@ -40,13 +40,13 @@ def plan_pace(
 ) -> Values:
     """Derive FLOPs per token, step time, throughput, MFU, ETA and cost."""
     world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
-    per_token = _flops_per_token(config, shape, batch["max_length"].value)
-    attainable = _attainable(config, shape, assumptions)
+    per_token = _derive_flops_per_token(config, shape, batch["max_length"].value)
+    attainable = _derive_attainable_flops(config, shape, assumptions)
     repeated = _repeated_flops_per_token(config, shape, batch["max_length"].value)
     flops = (per_token.value + repeated) * tokens + world * orthogonalization_flops(config, shape)
-    step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
+    step = _derive_step_time(flops, attainable.value * world, assumptions.mfu, measured)
     if measured.step_time_s is None and assumptions.is_cuda:
-        step = max(step, _launches(config, shape), key=lambda each: each.value)
+        step = max(step, _derive_launch_time(config, shape), key=lambda each: each.value)
     took = f"{step.value:.3g} s per step"
     pace = Derived(
         tokens * batch["fill"].value / step.value,
@@ -60,25 +60,27 @@ def plan_pace(
     steps = f"{counted(config.trainer.max_steps, 'step')} x {took}"
     if whole_steps != config.trainer.max_steps:
         steps = f"{steps} x {whole_steps / config.trainer.max_steps:.1%} for the batch-size warm-up"
-    mfu = _mfu(config, shape, pace.value, batch, peak_at_precision(config, assumptions))
+    mfu = _derive_mfu(config, shape, pace.value, batch, peak_at_precision(config, assumptions))
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,
         "step_time_s": step,
         "tokens_per_second": pace,
         "mfu": mfu,
-        "mfu_whole_attention": _mfu_of_whole_attention(config, shape, mfu.value, batch["max_length"].value),
+        "mfu_whole_attention": _derive_full_attention_mfu(
+            config, shape, mfu.value, batch["max_length"].value
+        ),
         "eta_s": Derived(eta_s, f"{steps} ({step.reason}) + {evaluations.reason}"),
-        "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
+        "cost": _derive_cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
 
 
-def _flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> Derived[float]:
+def _derive_flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> Derived[float]:
     is_packed, task = config.datacollator.pack_sequences, spec_of(config)
     segment = segment_tokens(config, max_length, is_packed=is_packed)
     scored = task.head(config, shape).scored_positions
     kind = "the assumed mean document" if is_packed else "a padded row"
-    reason = f"{_products(shape)} + the decoder on {scored} + attention over {segment}, {kind}"
+    reason = f"{_describe_flops(shape)} + the decoder on {scored} + attention over {segment}, {kind}"
     passes = task.passes(config)
     if passes.trained > 1:
         reason += f"; {passes.trained} passes"
@@ -98,15 +100,16 @@ def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
 
     An iteration on R rows and C columns, R <= C, has two products of R x R x C and one of R x R x R.
     """
-    if not OPTIMIZERS[config.optimizer.name].matrices_by_muon:
+    if not OPTIMIZERS[config.optimizer.name].updates_matrices_by_muon:
         return 0.0
     each = sum(
-        count * (4 * rows**2 * columns + 2 * rows**3) for count, rows, columns in _matrices(config, shape)
+        count * (4 * rows**2 * columns + 2 * rows**3)
+        for count, rows, columns in _matrix_shapes(config, shape)
     )
     return float(config.optimizer.muon_ns_steps * shape.num_layers * each)
 
 
-def _matrices(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int, int]]:
+def _matrix_shapes(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int, int]]:
     """Yield the count, the shorter side and the longer side of each kind of matrix in a block."""
     hidden, width, attention = shape.hidden_size, shape.feed_forward_width, shape.attention
     size, is_split = attention.head_size, config.optimizer.muon_split == "heads"
@@ -118,7 +121,7 @@ def _matrices(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int, 
     yield matrices // (hidden * width), min(hidden, width), max(hidden, width)
 
 
-def _products(shape: ModelShape) -> str:
+def _describe_flops(shape: ModelShape) -> str:
     scores = f" + 6 x {shape.position_products:,} with relative positions" if shape.position_products else ""
     if not shape.adapter_parameters:
         return f"6 x {shape.parameters.linear:,}{scores}"
@@ -126,7 +129,9 @@ def _products(shape: ModelShape) -> str:
     return f"4 x {shape.parameters.linear:,} frozen + {adapters}{scores}"
 
 
-def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> Derived[float]:
+def _derive_attainable_flops(
+    config: RunConfig, shape: ModelShape, assumptions: Assumptions
+) -> Derived[float]:
     peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, shape, assumptions)
     reason = f"{peak:.3g} FLOP/s in {config.trainer.mixed_precision} on {assumptions.device_name}"
     if attainable < peak:
@@ -134,7 +139,7 @@ def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) 
     return Derived(attainable, reason)
 
 
-def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) -> Derived[float]:
+def _derive_step_time(flops: float, attainable: float, mfu: float, measured: Measured) -> Derived[float]:
     if measured.step_time_s is not None:
         return Derived(measured.step_time_s, f"measured: {measured.source}")
     return Derived(
@@ -142,19 +147,19 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
     )
 
 
-def _launches(config: RunConfig, shape: ModelShape) -> Derived[float]:
+def _derive_launch_time(config: RunConfig, shape: ModelShape) -> Derived[float]:
     """Derive the time that the processor needs to launch a step, which a small model waits for."""
     trainer = config.trainer
     if trainer.cuda_graphs:
         return Derived(GRAPHED_STEP_S, "estimate: replays of CUDA graphs and launches of the optimizer")
     blocks = shape.num_layers * trainer.gradient_accumulation_steps
     return Derived(
-        LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks * _time_of_passes(config),
+        LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks * _relative_pass_time(config),
         f"estimate: launches of the kernels of {counted(blocks, 'block')}, longer than the kernels take",
     )
 
 
-def _mfu(
+def _derive_mfu(
     config: RunConfig, shape: ModelShape, tokens_per_second: float, batch: Values, peak: float
 ) -> Derived[float]:
     """Derive the MFU that the trainer will report: without padding, relative to the peak at its precision."""
@@ -167,7 +172,7 @@ def _mfu(
     )
 
 
-def _mfu_of_whole_attention(
+def _derive_full_attention_mfu(
     config: RunConfig, shape: ModelShape, mfu: float, max_length: int
 ) -> Derived[float]:
     """Derive the MFU by the count of torchtitan: with every pair of tokens of a document."""
@@ -178,7 +183,7 @@ def _mfu_of_whole_attention(
     return Derived(mfu * share, "mfu with all pairs of tokens of a document, including those not attended to")
 
 
-def _cost(price: float | None, hours: float, world: int) -> Derived[float | None]:
+def _derive_cost(price: float | None, hours: float, world: int) -> Derived[float | None]:
     if price is None:
         return Derived(None, "guard.price_per_gpu_hour is not set")
     gpus = counted(world, "GPU")
@@ -212,11 +217,11 @@ def evaluations_after(step: int, last: int, every: int) -> int:
 
 def evaluation_s(config: RunConfig, tokens: float, tokens_per_second: float) -> float:
     """Return the seconds of an evaluation of `tokens` tokens, given the throughput of training."""
-    share = FORWARD_SHARE * spec_of(config).passes(config).trained / _time_of_passes(config)
+    share = FORWARD_SHARE * spec_of(config).passes(config).trained / _relative_pass_time(config)
     return share * tokens / tokens_per_second
 
 
-def _time_of_passes(config: RunConfig) -> float:
+def _relative_pass_time(config: RunConfig) -> float:
     """Return the time of the passes over the tokens of a step, in units of one forward and backward pass."""
     passes = spec_of(config).passes(config)
     return passes.trained + FORWARD_SHARE * passes.repeated
@@ -233,14 +238,14 @@ def evaluation_tokens(
         fill: share of a microbatch that is not padding.
         known: tokens of the split, counted or estimated from its bytes; None if unknown.
     """
-    trainer, split = config.trainer, _tokens_of_the_split(config, max_length)
+    trainer, split = config.trainer, _evaluation_split_tokens(config, max_length)
     bounds = [split if known is None else known]
     if trainer.eval_max_batches is not None:
         bounds.append(trainer.eval_max_batches * trainer.per_device_eval_batch_size * max_length * fill)
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def _tokens_of_the_split(config: RunConfig, max_length: int) -> float | None:
+def _evaluation_split_tokens(config: RunConfig, max_length: int) -> float | None:
     samples = config.dataset.eval_samples
     if samples is None or config.dataset.eval_split is not None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.config.schedules import steps_of_percent
+from neobert.config.schedules import resolve_steps
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.table import longest_row
 from neobert.tasks.spec import PIECE_KEYS
@@ -14,7 +14,7 @@ STEPS, PERCENT, LENGTH = PIECE_KEYS
 def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
     """Return the number of first steps, of `max_steps`, in which the section cuts rows."""
     steps, percent = trainer.sequence_length_warmup_steps, trainer.sequence_length_warmup_percent
-    return steps_of_percent(percent, steps, max_steps)
+    return resolve_steps(percent, steps, max_steps)
 
 
 def piece_length(config: RunConfig) -> int | None:

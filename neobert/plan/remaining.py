@@ -24,7 +24,7 @@ class Remaining:
     cost: Derived[float | None]
 
 
-def remaining(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
+def remaining_from(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
     """Return the plan's totals for the steps from `first_step`; evaluations count in proportion."""
     total, trainer = plan.max_steps.value, config.trainer
     steps = max(0, total - first_step)

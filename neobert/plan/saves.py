@@ -7,7 +7,7 @@ import math
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values, mib
-from neobert.plan.memory import optimizer_values
+from neobert.plan.memory import count_optimizer_values
 from neobert.plan.sharding import kept_share
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_MINUTE
@@ -27,7 +27,7 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
         math.ceil(trainer.max_steps / interval.value),
         f"{trainer.max_steps:,} steps, one save every {interval.value:,}",
     )
-    moments = optimizer_values(config.optimizer, shape.trained)
+    moments = count_optimizer_values(config.optimizer, shape.trained)
     size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
     kept = kept_checkpoints(trainer, num_saves.value)
     parts_mib = mib(shape.state_bytes(0)) if kept_share(config) < 1 else 0.0

@@ -29,7 +29,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
             counts.total,
             f"{shape.num_layers} blocks of width {shape.hidden_size}: {counts.linear:,} in matrices, "
             f"{counts.vectors:,} in norms and biases, {counts.embeddings:,} embedding, "
-            f"{counts.decoder:,} in the decoder{_trained(shape)}",
+            f"{counts.decoder:,} in the decoder{_describe_trained_parameters(shape)}",
         ),
         "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),
         "embedding_multiplier": Derived(
@@ -44,7 +44,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
     }
 
 
-def _trained(shape: ModelShape) -> str:
+def _describe_trained_parameters(shape: ModelShape) -> str:
     if not shape.adapter_parameters:
         return ""
     head = ", and the head" if shape.trains_head else ""
@@ -66,7 +66,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     per_rank = microbatches_before(trainer.max_steps, trainer)
     total = round(rows * length * world * per_rank * fill.value)
     spread = f"{counted(accumulation, 'microbatch', 'microbatches')} x {counted(world, 'rank')}"
-    nodes = counted(distributed.nnodes, "node")
+    nodes, steps = counted(distributed.nnodes, "node"), _format_full_batch_steps(trainer)
     return {
         "world_size": Derived(world, f"{distributed.nproc_per_node} per node x {nodes}"),
         "max_length": Derived(length, "datacollator.max_length, else dataset.max_seq_length"),
@@ -76,7 +76,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
         "fill": fill,
         "total_tokens": Derived(
             total,
-            f"{tokens_per_step:,} tokens per step x {_whole_steps(trainer)} x fill {fill.value:.2f}",
+            f"{tokens_per_step:,} tokens per step x {steps} x fill {fill.value:.2f}",
         ),
         "tokens_per_parameter": Derived(
             total / shape.parameters.total, f"{total:,} tokens / {shape.parameters.total:,} parameters"
@@ -84,7 +84,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     }
 
 
-def _whole_steps(trainer: TrainerConfig) -> str:
+def _format_full_batch_steps(trainer: TrainerConfig) -> str:
     """Format the run's number of steps, converted to steps of the full batch size."""
     if trainer.batch_size_warmup_steps == 0:
         return f"{trainer.max_steps:,} steps"

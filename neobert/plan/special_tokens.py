@@ -25,7 +25,7 @@ def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int,
     Not compared: roles that one of the two does not declare, and ids beyond the embedding, which are defaults
     of a class.
     """
-    settings, here = _read(weights / CONFIG), _ids_of_roles(tokenizer)
+    settings, here = _read_json_file(weights / CONFIG), _role_ids(tokenizer)
     rows, found = settings.get("vocab_size"), dict[str, tuple[int, int]]()
     for role in ROLES:
         there = settings.get(f"{role}_token_id")
@@ -35,27 +35,27 @@ def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int,
     return found
 
 
-def _ids_of_roles(tokenizer: Path) -> dict[str, int]:
+def _role_ids(tokenizer: Path) -> dict[str, int]:
     """Return the ids of the declared special tokens; of others by the usual spelling, as in training.
 
     A spelling counts only if the token is special: `<s>` is an ordinary token of Qwen2, which has no bos.
     """
     ids, special, declared = token_ids(tokenizer), special_tokens(tokenizer), dict[str, Any]()
     for name in DECLARING:
-        declared |= _read(tokenizer.parent / name)
-    tokens = {role: _text(declared.get(f"{role}_token")) for role in ROLES}
+        declared |= _read_json_file(tokenizer.parent / name)
+    tokens = {role: _token_content(declared.get(f"{role}_token")) for role in ROLES}
     for key, spellings in ROLE_SPELLINGS.items():
         role = key.removesuffix("_token")
         tokens[role] = tokens.get(role) or next((each for each in spellings if each in special), "")
     return {role: ids[token] for role, token in tokens.items() if token in ids}
 
 
-def _text(token: object) -> str:
+def _token_content(token: object) -> str:
     content = token.get("content") if isinstance(token, Mapping) else token
     return content if isinstance(content, str) else ""
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_json_file(file: Path) -> dict[str, Any]:
     """Return a JSON object; empty for a file that is missing, too large, or holds something else."""
     with suppress(OSError, ValueError, RecursionError), file.open("rb") as opened:
         content = json.loads(opened.read(MAX_FILE_MIB * 2**20))

@@ -24,7 +24,7 @@ YES = ("true", "1", "yes", "on", "y", "t")
 def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
     """List the enabled settings of accelerate, such as `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
     switched_on = [
-        f"{_name(name, environment)} ({variable})"
+        f"{_versioned_name(name, environment)} ({variable})"
         for variable, name in FOREIGN.items()
         if environment.get(variable, "").lower() in YES
     ]
@@ -40,7 +40,7 @@ def strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
     return FILE_STRATEGIES.get(distributed_type.upper(), "")
 
 
-def _name(name: str, environment: Mapping[str, str]) -> str:
+def _versioned_name(name: str, environment: Mapping[str, str]) -> str:
     if not name.startswith("FSDP"):
         return name
     return name.replace("FSDP", f"FSDP {environment.get('FSDP_VERSION', DEFAULT_FSDP_VERSION)}", 1)

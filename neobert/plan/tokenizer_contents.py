@@ -34,29 +34,29 @@ class MalformedError(UnreadableError):
     """Raised for a file that no tokenizer can be loaded from, with the file; a whole sentence."""
 
 
-def tokens_of(place: Path, *, may_add: bool) -> frozenset[str]:
+def read_tokens(place: Path, *, may_add: bool) -> frozenset[str]:
     """Return the tokens of a tokenizer folder or a tokenizer.json file that the trainer's loader has.
 
     Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
     """
     if os.path.isfile(place):
-        return _tokens_of_files((place,), _versions((place,)), may_add=may_add)
+        return _read_tokens_from_files((place,), _file_versions((place,)), may_add=may_add)
     is_whole = os.path.isfile(place / TOKENIZER)
     names = (TOKENIZER, SETTINGS) if is_whole else (WORDS, "added_tokens.json", SETTINGS)
     files = tuple(place / name for name in names if os.path.isfile(place / name))
     if not files or files[0].name != names[0]:
         raise UnreadableError(f"has no {TOKENIZER}")
-    return _tokens_of_files(files, _versions(files), may_add=may_add)
+    return _read_tokens_from_files(files, _file_versions(files), may_add=may_add)
 
 
 def special_tokens(file: Path) -> frozenset[str]:
     """Return the special tokens of a tokenizer.json; none if it cannot be read."""
     with suppress(UnreadableError):
-        return frozenset(_added(read_content(file), only_special=True))
+        return frozenset(_added_tokens(read_content(file), only_special=True))
     return frozenset()
 
 
-def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
+def _file_versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
     """Return size and modification time of each file, as a cache key."""
     try:
         return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
@@ -65,24 +65,24 @@ def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=8)
-def _tokens_of_files(
+def _read_tokens_from_files(
     files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool
 ) -> frozenset[str]:
     if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
         raise UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
     contents = {file.name: read_content(file) for file in files}
     settings = contents.pop(SETTINGS, {})
-    special = set(_declared(settings))
+    special = set(_declared_tokens(settings))
     if files[0].name != WORDS:
         _require_vocabulary(files[0], contents[files[0].name])
     names = set(special)
     for content in contents.values():
-        names.update(_vocabulary(content))
-        special.update(_added(content, only_special=True))
+        names.update(_vocabulary_tokens(content))
+        special.update(_added_tokens(content, only_special=True))
     if not names:
         raise UnreadableError("contains no vocabulary")
     if may_add:
-        names.update(_missing_roles(settings, special))
+        names.update(_missing_role_tokens(settings, special))
     return frozenset(names)
 
 
@@ -111,12 +111,12 @@ def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
     if not all(isinstance(number, int) for number in vocabulary.values()):
         raise MalformedError(f"{file} has an id that is not a number")
     ids = set(vocabulary.values())
-    num_tokens = len(ids) + len(set(_added(content, only_special=False)) - vocabulary.keys())
+    num_tokens = len(ids) + len(set(_added_tokens(content, only_special=False)) - vocabulary.keys())
     if max(ids) >= num_tokens:
         raise MalformedError(f"{file} has ids up to {max(ids):,} for {num_tokens:,} tokens")
 
 
-def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
+def _vocabulary_tokens(content: dict[str, Any]) -> Iterator[str]:
     """Yield the tokens of the content of a tokenizer.json, or of a vocab.json (token to id)."""
     model = content.get("model")
     if not isinstance(model, dict):
@@ -127,35 +127,35 @@ def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
         yield from vocabulary
     elif isinstance(vocabulary, list):  # of a unigram model: pairs of token and score
         yield from (str(pair[0]) for pair in vocabulary if isinstance(pair, list) and pair)
-    yield from _added(content, only_special=False)
+    yield from _added_tokens(content, only_special=False)
 
 
-def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
+def _added_tokens(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
     added = content.get("added_tokens")
     for token in added if isinstance(added, list) else ():
         if isinstance(token, dict) and (token.get("special") or not only_special):
-            yield from _text(token)
+            yield from _token_content(token)
 
 
-def _declared(settings: dict[str, Any]) -> Iterator[str]:
+def _declared_tokens(settings: dict[str, Any]) -> Iterator[str]:
     """Yield the tokens in tokenizer_config.json; the loader adds those that the vocabulary lacks."""
     for key, value in settings.items():
         if key.endswith("_token"):
-            yield from _text(value)
+            yield from _token_content(value)
         elif key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
             for token in (
                 value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             ):
-                yield from _text(token)
+                yield from _token_content(token)
 
 
-def _text(token: object) -> Iterator[str]:
+def _token_content(token: object) -> Iterator[str]:
     content = token.get("content") if isinstance(token, dict) else token
     if isinstance(content, str):
         yield content
 
 
-def _missing_roles(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
+def _missing_role_tokens(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
     for role in ROLES_ADDED:
         if settings.get(role) is None and special.isdisjoint(ROLE_SPELLINGS[role]):
             yield ROLE_SPELLINGS[role][0]

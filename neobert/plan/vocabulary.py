@@ -21,7 +21,7 @@ from neobert.plan.tokenizer_contents import (
     MalformedError,
     UnreadableError,
     read_content,
-    tokens_of,
+    read_tokens,
 )
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
@@ -71,14 +71,14 @@ def configured_size(config: TokenizerConfig) -> TokenizerSize:
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
         origin = f"tokenizer.vocab_size {size:,}{'' if config.vocab_size else ' by default'}"
-        return TokenizerSize(size, f"{described_training(config)} with {origin}")
+        return TokenizerSize(size, f"{describe_training(config)} with {origin}")
     if config.path is None and config.name in KNOWN_SIZES:
         size = KNOWN_SIZES[config.name]
         return TokenizerSize(size, f"{config.name} has {size:,} tokens")
-    return _assumed(config, f"{_label(config)} was not read")
+    return _assumed_size(config, f"{_tokenizer_label(config)} was not read")
 
 
-def described_training(config: TokenizerConfig) -> str:
+def describe_training(config: TokenizerConfig) -> str:
     """Return the kind of tokenizer that a config trains, such as "a cased WordPiece"."""
     changes = " without accents" if config.strip_accents else ""
     kinds = {"wordpiece": "WordPiece", "bpe": "byte-level BPE"}
@@ -91,13 +91,13 @@ def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
     if not stated.is_assumed:
         return stated
     try:
-        tokens = tokens_of(_place(config), may_add=config.allow_special_token_rewrite)
+        tokens = read_tokens(_tokenizer_location(config), may_add=config.allow_special_token_rewrite)
     except MalformedError as error:
-        return _assumed(config, f"{_label(config)} is malformed")._replace(fault=str(error))
+        return _assumed_size(config, f"{_tokenizer_label(config)} is malformed")._replace(fault=str(error))
     except UnreadableError as error:
-        return _assumed(config, f"{_label(config)} {error}")
+        return _assumed_size(config, f"{_tokenizer_label(config)} {error}")
     num_inert = sum(map(bool, map(INERT.fullmatch, tokens)))
-    source = f"{_label(config)} has {len(tokens):,} tokens"
+    source = f"{_tokenizer_label(config)} has {len(tokens):,} tokens"
     return TokenizerSize(len(tokens), source, num_inert=num_inert)
 
 
@@ -106,7 +106,7 @@ def tokenizer_file(config: TokenizerConfig) -> Path | None:
     if config.path is None and config.name is None:
         return None
     try:
-        place = _place(config)
+        place = _tokenizer_location(config)
     except UnreadableError:
         return None
     file = place / TOKENIZER if place.is_dir() else place
@@ -141,11 +141,11 @@ def count_renumbered(here: Mapping[str, int], there: Mapping[str, int]) -> int:
     return num_other if is_moved or 2 * num_other > len(there) else 0
 
 
-def _label(config: TokenizerConfig) -> str:
+def _tokenizer_label(config: TokenizerConfig) -> str:
     return f"tokenizer.path {config.path}" if config.path else f"tokenizer.name {config.name}"
 
 
-def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
+def _assumed_size(config: TokenizerConfig, because: str) -> TokenizerSize:
     """Return an assumed size: `tokenizer.vocab_size` for a path without a tokenizer, else BERT's size."""
     to_train = config.vocab_size if config.path is not None else None
     size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "BERT's size")
@@ -153,7 +153,7 @@ def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
     return TokenizerSize(size, source, is_assumed=True)
 
 
-def _place(config: TokenizerConfig) -> Path:
+def _tokenizer_location(config: TokenizerConfig) -> Path:
     """Return the tokenizer's folder or file. Raises `UnreadableError` if it is not on this machine."""
     if config.path is not None:
         place = os.path.expanduser(config.path)
@@ -161,10 +161,10 @@ def _place(config: TokenizerConfig) -> Path:
             raise UnreadableError("does not exist yet")
         return Path(place)
     assert config.name is not None
-    return Path(config.name) if os.path.isdir(config.name) else _snapshot(config.name, config.revision)
+    return Path(config.name) if os.path.isdir(config.name) else _hub_snapshot(config.name, config.revision)
 
 
-def _snapshot(name: str, revision: str | None) -> Path:
+def _hub_snapshot(name: str, revision: str | None) -> Path:
     snapshot = snapshot_folder(name, cached_commit(name, revision))
     if not os.path.isdir(snapshot):
         raise UnreadableError("is not in the local Hub cache")

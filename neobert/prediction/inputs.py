@@ -9,7 +9,7 @@ from typing import Any
 
 from neobert.config import from_dict
 from neobert.config.text_formats import TEXT as TEXT_KIND
-from neobert.config.text_formats import kind_of
+from neobert.config.text_formats import text_format
 from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.rows import (
     CANDIDATES,
@@ -92,7 +92,7 @@ class Inputs:
         return text
 
     def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        if not self.path.is_dir() and kind_of(self.path) == TEXT_KIND:
+        if not self.path.is_dir() and text_format(self.path) == TEXT_KIND:
             return ((f"{self.path}:{number}", {TEXT: line}) for number, line in lines_of(self.path))
         return rows_in(self.path, RowFormat((), tsv_quotes=False))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neobert.config.text_formats import kind_of
+from neobert.config.text_formats import text_format
 from neobert.data.sources.table_rows import DELIMITERS
 from neobert.data.sources.text_files import delimiter_of
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
@@ -56,7 +56,7 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
         with path.open("x", encoding="utf-8", errors=ESCAPED) as file:
             file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
     else:
-        has_suffix_of_input = not inputs.path.is_dir() and kind_of(inputs.path) == suffix
+        has_suffix_of_input = not inputs.path.is_dir() and text_format(inputs.path) == suffix
         delimiter = delimiter_of(inputs.path) if has_suffix_of_input else DELIMITERS[suffix]
         _write_table(path, rows, delimiter)
 

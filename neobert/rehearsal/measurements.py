@@ -20,7 +20,7 @@ from torch import nn
 from torch.autograd.profiler import profile
 
 from neobert.bench.device import gpu_uuid
-from neobert.config.annotations import hints_of, members_of
+from neobert.config.annotations import section_members, type_hints
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
@@ -198,9 +198,9 @@ def recording_reads() -> Iterator[set[str]]:
 
 
 def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
-    hints = hints_of(kind)
+    hints = type_hints(kind)
     for field in fields(kind):
-        members = members_of(hints[field.name])
+        members = section_members(hints[field.name])
         for member in members:
             yield from _keys(member, f"{prefix}{field.name}.")
         if not members:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict, to_dict
-from neobert.config.keys import effect_of
+from neobert.config.keys import key_effect
 from neobert.config.removed_keys import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
@@ -63,7 +63,7 @@ def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any
     Model and optimizer type must be equal; text, batch size and schedule may differ.
     """
     differing = structural_differences(saved, current)
-    return tuple(each for each in differing if effect_of(each.key) == "model" and each.key not in UNCOMPARED)
+    return tuple(each for each in differing if key_effect(each.key) == "model" and each.key not in UNCOMPARED)
 
 
 def tokenizer_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -103,7 +103,7 @@ def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConf
     """
     own = to_dict(config)
     text = {name: _of_earlier_versions(name) | source[name] for name in TEXT_SECTIONS}
-    loading = (name for name in own["dataset"] if effect_of(f"dataset.{name}") == "loading")
+    loading = (name for name in own["dataset"] if key_effect(f"dataset.{name}") == "loading")
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
     own["plugins"]["dataset"] = None
     return from_dict(own | text)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from neobert.config import to_dict
 from neobert.config.canonical import flatten, to_plain
-from neobert.config.keys import effect_of, is_compared_by_content
+from neobert.config.keys import is_compared_by_content, key_effect
 from neobert.config.removed_keys import LEGACY_DEFAULTS, REMOVED, without_removed
 from neobert.config.schema import HfModelConfig, RunConfig
 
@@ -79,12 +79,12 @@ def _is_of_rate(key: str) -> bool:
 
 
 def _is_numeric(key: str) -> bool:
-    return effect_of(key) == "numerics" and key not in SCHEDULE and not key.startswith("scheduler.")
+    return key_effect(key) == "numerics" and key not in SCHEDULE and not key.startswith("scheduler.")
 
 
 def is_structural(key: str) -> bool:
     """Return whether the key must be equal in a run and the checkpoint that it resumes from."""
-    is_shaping = effect_of(key) in ("model", "data") and not is_compared_by_content(key)
+    is_shaping = key_effect(key) in ("model", "data") and not is_compared_by_content(key)
     return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
 
 

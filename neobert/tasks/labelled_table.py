@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neobert.config.text_formats import TEXT, hint_for_plain_text, kind_of, suffix_of
+from neobert.config.text_formats import TEXT, hint_for_plain_text, text_format, uncompressed_suffix
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
 from neobert.data.sources.rows import RowFormat
@@ -209,7 +209,7 @@ def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
     """
     files = tables_of(text)
     for file in files:
-        if kind_of(file) == TEXT:
+        if text_format(file) == TEXT:
             raise unclear(file, "is plain text without labels", hint_for_plain_text(file))
     columns, is_whole, keys = _columns_of(tuple(files), tuple(file.stat().st_mtime_ns for file in files))
     return columns, is_whole, dict(keys)
@@ -217,7 +217,7 @@ def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
 
 @lru_cache(maxsize=1)
 def _columns_of(files: Sequence[Path], _changed_ns: tuple[int, ...]) -> tuple[list[Column], bool, Keys]:
-    if all(suffix_of(file) != ".tsv" for file in files):
+    if all(uncompressed_suffix(file) != ".tsv" for file in files):
         return *_read(files, ALL_COLUMNS), {}
     return _unquoted(files) or (*_read(files, ALL_COLUMNS), {})
 

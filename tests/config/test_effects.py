@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from neobert.config import RunConfig, all_keys
-from neobert.config.keys import effect_of, is_compared_by_content, keys_affecting, without_effects
+from neobert.config.keys import is_compared_by_content, key_effect, keys_affecting, without_effects
 from neobert.rehearsal.script import rehearsal_values, script_for
 from neobert.schema_fields import EFFECTS, PER_KEY, key, require_effects, section
 
@@ -18,7 +18,7 @@ class Mixed:
 
 
 def test_every_key_has_exactly_one_effect():
-    assert [name for name in all_keys() if effect_of(name) not in EFFECTS] == []
+    assert [name for name in all_keys() if key_effect(name) not in EFFECTS] == []
     assert sum(len(keys_affecting(effect)) for effect in EFFECTS) == len(all_keys())  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from neobert.config import ConfigError
 from neobert.config.key_suggestions import suggest_key
-from neobert.config.migrated_keys import NO_SUCH, table
+from neobert.config.migrated_keys import NO_SUCH, rename_table
 from profiles.registry import resolve_run
 
 START = (
@@ -15,7 +15,7 @@ START = (
 )
 SHARDS = "write distributed.mode: fsdp2 to shard the model, and distributed.nproc_per_node, in its place"
 BATCH = "it is trainer.per_device_train_batch_size x trainer.gradient_accumulation_steps x processes"
-DECAY = table()["values"]["optimizer.name:decoupled_adamw"]
+DECAY = rename_table()["values"]["optimizer.name:decoupled_adamw"]
 
 
 def issues_of(text: str, tmp_path: Path) -> dict[str, str]:

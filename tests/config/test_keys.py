@@ -9,7 +9,7 @@ import yaml
 
 from neobert.config import RunConfig, all_keys, from_dict, sections, to_dict
 from neobert.config.hydrate import json_schema
-from neobert.config.key_suggestions import describe
+from neobert.config.key_suggestions import describe_key
 from neobert.errors import ProjectError
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_key_is_described():
     assert len(all_keys()) == len(set(all_keys())) > 90
     for key in [*all_keys(), *sections()]:
-        info = describe(key)
+        info = describe_key(key)
         assert info.path == key
         assert info.description.endswith(".")
         assert info.type
@@ -39,7 +39,7 @@ def test_every_key_is_described():
     ],
 )
 def test_a_key_is_described_in_words(key, kind, default, choices):
-    info = describe(key)
+    info = describe_key(key)
     assert (info.type, info.default, info.choices) == (kind, default, choices)
 
 
@@ -54,7 +54,7 @@ def test_a_key_is_described_in_words(key, kind, default, choices):
 )
 def test_a_key_that_does_not_exist_is_answered_with_the_one_that_was_meant(key, hint):
     with pytest.raises(ProjectError) as caught:
-        describe(key)
+        describe_key(key)
     assert (caught.value.code, caught.value.hint, caught.value.exit_code) == ("CFG001", hint, 2)
 
 

@@ -17,7 +17,7 @@ from neobert.config import (
     sections,
     to_dict,
 )
-from neobert.config.keys import all_keys, replacing_keys
+from neobert.config.keys import all_keys, keys_replacing_others
 
 FAR = "dataset: {name: far, config: small, validation_split: 0.1}\n"
 
@@ -88,7 +88,7 @@ def test_what_was_replaced_has_no_origin(layered):
 
 
 def test_every_key_that_is_replaced_exists():
-    replaced = {".".join(map(str, path)) for paths in replacing_keys().values() for path in paths}
+    replaced = {".".join(map(str, path)) for paths in keys_replacing_others().values() for path in paths}
     assert replaced <= set(all_keys())
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from neobert.config import ConfigError, to_dict
 from neobert.config.keys import all_keys
-from neobert.config.migrated_keys import table
+from neobert.config.migrated_keys import rename_table
 from profiles.registry import ResolvedRun, load_profile, resolve_readable, resolve_run
 
 Read = Callable[[str], ResolvedRun | None]
@@ -110,7 +110,7 @@ def test_a_profile_is_never_read_in_other_names(tmp_path):
 
 
 def test_no_name_and_no_value_break_the_reading(read):
-    for number, name in enumerate(sorted({*table()["names"], *table()["keys"]})):
+    for number, name in enumerate(sorted({*rename_table()["names"], *rename_table()["keys"]})):
         section, _, last = (name if "." in name else f"train.{name}").rpartition(".")
         run = read(f"{section}:\n  {last}: {('1', 'x', '[true]')[number % 3]}\n", None)
         assert run is None or run.digest
@@ -121,14 +121,17 @@ SCALARS = st.sampled_from(["0", "-1", "true", "fp32", "1e-3", "[]", "a b", "null
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted({*table()["names"], *(key.rpartition(".")[2] for key in all_keys())})), SCALARS
+        st.sampled_from(sorted({*rename_table()["names"], *(key.rpartition(".")[2] for key in all_keys())})),
+        SCALARS,
     )
 )
 def test_whatever_is_written_a_readable_run_keeps_what_the_file_does_not_name(read, written):
     run = read("train:\n" + "".join(f"  {name}: {text}\n" for name, text in written.items()) + "  dim: 64\n")
     assert run is not None
     to_data = {
-        name for name, way in table()["names"].items() if "dataset.path" in way or "dataset.name" in way
+        name
+        for name, way in rename_table()["names"].items()
+        if "dataset.path" in way or "dataset.name" in way
     }
     names = {"name", "path", "load_all_from_disk"} | to_data
     assert run.config.dataset.name == load_profile("a100-prod").config.dataset.name or names & set(written)

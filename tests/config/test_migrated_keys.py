@@ -5,41 +5,50 @@ import re
 import pytest
 
 from neobert.config import all_keys, sections
-from neobert.config.annotations import annotation_at, choices_of
+from neobert.config.annotations import annotation_at, literal_choices
 from neobert.config.key_suggestions import suggest_key
 from neobert.config.migrated_files import with_value
-from neobert.config.migrated_keys import advice_for_key, advice_for_value, table
+from neobert.config.migrated_keys import advice_for_key, advice_for_value, rename_table
 
 NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?", re.MULTILINE)
 
 
 def test_advice_names_keys_and_values_that_exist():
-    advice = "\n".join(text for part in ("sections", "keys", "names") for text in table()[part].values())
+    advice = "\n".join(
+        text for part in ("sections", "keys", "names") for text in rename_table()[part].values()
+    )
     for key, value in NAMED.findall(advice):
         assert key in all_keys()
-        choices = choices_of(annotation_at(tuple(key.split("."))))
+        choices = literal_choices(annotation_at(tuple(key.split("."))))
         assert not value or not choices or value in choices
 
 
 def test_no_key_of_the_schema_is_refused_as_anothers():
     assert [key for key in all_keys() if advice_for_key(tuple(key.split(".")))] == []
-    assert not set(table()["sections"]) & {*sections(), "profile", "task", "seed", "variables", "waivers"}
+    assert not set(rename_table()["sections"]) & {
+        *sections(),
+        "profile",
+        "task",
+        "seed",
+        "variables",
+        "waivers",
+    }
 
 
 def test_no_advice_is_shadowed_by_a_key():
-    assert not set(table()["keys"]) & set(all_keys())
+    assert not set(rename_table()["keys"]) & set(all_keys())
 
 
 def test_values_that_are_refused_are_no_choices():
-    for entry, advice in table()["values"].items():
+    for entry, advice in rename_table()["values"].items():
         key, _, value = entry.partition(":")
         assert key in all_keys()
-        assert value not in choices_of(annotation_at(tuple(key.split("."))))
+        assert value not in literal_choices(annotation_at(tuple(key.split("."))))
         assert advice_for_value(key, value) == advice
 
 
 def test_nothing_is_refused_without_a_reason():
-    answers = [text for part in table().values() for text in part.values() if "not supported" in text]
+    answers = [text for part in rename_table().values() for text in part.values() if "not supported" in text]
     assert answers
     assert [advice for advice in answers if not re.search(r"not supported(?: yet)?[:,] .{10}", advice)] == []
 

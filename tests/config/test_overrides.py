@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import COMMAND_LINE, ConfigError, all_keys, parse_overrides, resolve, to_dict
-from neobert.config.key_suggestions import describe
-from neobert.config.overrides import text_override
+from neobert.config.key_suggestions import describe_key
+from neobert.config.overrides import format_text_override
 
 
 def resolved(*tokens: str):
@@ -47,7 +47,7 @@ def test_every_spelling_gives_the_same_configuration(path, value, expected):
     | st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=9)
 )
 def test_a_text_arrives_as_it_is_whatever_it_looks_like(text):
-    assert resolved(text_override("wandb.name", text)).config.wandb.name == text
+    assert resolved(format_text_override("wandb.name", text)).config.wandb.name == text
 
 
 def test_the_space_at_the_end_of_a_prompt_is_kept():
@@ -58,7 +58,10 @@ def test_the_space_at_the_end_of_a_prompt_is_kept():
 
 
 def test_a_text_that_needs_no_quotes_gets_none():
-    assert text_override("trainer.resume_from_checkpoint", "auto") == "trainer.resume_from_checkpoint=auto"
+    assert (
+        format_text_override("trainer.resume_from_checkpoint", "auto")
+        == "trainer.resume_from_checkpoint=auto"
+    )
 
 
 def test_quotes_are_told_so_that_the_shell_leaves_them():
@@ -69,7 +72,7 @@ def test_quotes_are_told_so_that_the_shell_leaves_them():
 
 def test_every_key_can_be_overridden():
     for key in set(all_keys()) - {"variables", "waivers"}:
-        chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe(key).tags[:1]]
+        chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe_key(key).tags[:1]]
         default = resolved(*chosen)
         value = to_dict(default.config)
         for name in key.split("."):

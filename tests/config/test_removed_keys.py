@@ -4,9 +4,9 @@ import pytest
 
 from neobert.config import ConfigError, all_keys, from_dict, to_dict
 from neobert.config.canonical import flatten
-from neobert.config.keys import effect_of
-from neobert.config.migrated_keys import table
-from neobert.config.removed_keys import REMOVED, WAYS_OUT, way_out, without_removed
+from neobert.config.keys import key_effect
+from neobert.config.migrated_keys import rename_table
+from neobert.config.removed_keys import REMOVED, WAYS_OUT, removal_hint, without_removed
 from neobert.config.schema import RunConfig
 
 UNSET = {
@@ -29,7 +29,7 @@ def stored(values: dict[str, object]) -> dict[str, object]:
 def test_every_removed_key_is_refused_and_has_a_way_out_if_it_had_an_effect():
     assert set(REMOVED) == set(UNSET)
     assert not set(REMOVED) & set(all_keys())
-    assert set(REMOVED) <= set(table()["keys"])
+    assert set(REMOVED) <= set(rename_table()["keys"])
     assert set(WAYS_OUT) == set(SET)
 
 
@@ -70,10 +70,10 @@ def test_stored_values_that_are_not_sections_are_unchanged():
 
 
 def test_a_removed_key_keeps_its_effect():
-    assert {key: effect_of(key) for key in REMOVED} == REMOVED
-    assert effect_of("trainer.never_defined") is None
+    assert {key: key_effect(key) for key in REMOVED} == REMOVED
+    assert key_effect("trainer.never_defined") is None
 
 
 def test_only_removed_keys_have_a_way_out():
-    assert way_out(["seed", "model.hidden_size"]) == ""
-    assert way_out(["model.hidden_size", "trainer.ema_decay"]) == WAYS_OUT["trainer.ema_decay"]
+    assert removal_hint(["seed", "model.hidden_size"]) == ""
+    assert removal_hint(["model.hidden_size", "trainer.ema_decay"]) == WAYS_OUT["trainer.ema_decay"]

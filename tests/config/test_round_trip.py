@@ -17,7 +17,15 @@ from neobert.config import (
     replace,
     to_dict,
 )
-from neobert.config.annotations import TAG, hints_of, is_union, members_by_tag, members_of, tag_of, unwrap
+from neobert.config.annotations import (
+    TAG,
+    is_union,
+    members_by_tag,
+    section_members,
+    type_hints,
+    type_tag,
+    unwrap,
+)
 
 
 def _is_plain(text: str) -> bool:
@@ -56,7 +64,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     limits = bounds(list(get_args(annotation)[1:])) if get_origin(annotation) is Annotated else {}
     if get_origin(bare) is Literal:
         return st.sampled_from(get_args(bare))
-    if members := members_of(bare):
+    if members := section_members(bare):
         return st.one_of(*(mappings(member, tags_of(bare, member)) for member in members))
     if is_union(bare):
         return st.one_of(*map(values, get_args(bare)))
@@ -84,14 +92,14 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
 
 def tags_of(section: Any, member: Any) -> dict[str, st.SearchStrategy[Any]]:
     """The key that chooses a member of a discriminated section; nothing for any other section."""
-    return {TAG: st.just(tag_of(member))} if members_by_tag(section) else {}
+    return {TAG: st.just(type_tag(member))} if members_by_tag(section) else {}
 
 
 def mappings(
     kind: Any, chosen: dict[str, st.SearchStrategy[Any]] | None = None
 ) -> st.SearchStrategy[dict[str, Any]]:
     """Mappings that give some keys of a section, and all that it requires."""
-    hints = hints_of(kind)
+    hints = type_hints(kind)
     needed = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
     required = {name: values(hint) for name, hint in hints.items() if name in needed} | (chosen or {})
     optional = {name: values(hint) for name, hint in hints.items() if name not in required}

@@ -8,7 +8,7 @@ import pytest
 
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.schema import RunConfig, with_sections_of_tables
+from neobert.config.schema import RunConfig, add_table_sections
 from neobert.schema_fields import PositiveInt, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.table import TASKS
@@ -26,7 +26,7 @@ def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch):
     monkeypatch.setitem(TASKS, "toy", toy)
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    @with_sections_of_tables
+    @add_table_sections
     class Config:
         seed: int = key(0, "Seed.", affects="data")
 

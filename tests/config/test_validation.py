@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from neobert.config import RunConfig
 from neobert.config import hydrate as module
-from neobert.config.annotations import hints_of, members_of
+from neobert.config.annotations import section_members, type_hints
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, WRONG, HydrationError, hydrate
 from neobert.config.schema import Waiver
 from profiles.about import About, ProfileHead, Requirements
@@ -22,7 +22,7 @@ KINDS = {
     "less_than": TOO_LARGE,
     "less_than_equal": TOO_LARGE,
 }
-SECTIONS = [member for hint in hints_of(RunConfig).values() for member in members_of(hint)]
+SECTIONS = [member for hint in type_hints(RunConfig).values() for member in section_members(hint)]
 TEXTS = [
     "",
     "x",
@@ -79,14 +79,14 @@ def by_hydration(kind: Any, values: Any) -> Any:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.sampled_from([*SECTIONS, Waiver, About, ProfileHead, Requirements]))
 def test_a_section_of_any_values_is_read_as_pydantic_reads_it(data, kind):
-    names = st.sampled_from([*hints_of(kind), "unknown"])
+    names = st.sampled_from([*type_hints(kind), "unknown"])
     values = data.draw(st.one_of(VALUES, st.dictionaries(names, VALUES, max_size=6)))
     assert by_hydration(kind, values) == by_pydantic(kind, values), values
 
 
 @pytest.mark.parametrize("kind", SECTIONS, ids=lambda kind: kind.__name__)
 def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind):
-    for name in hints_of(kind):
+    for name in type_hints(kind):
         for value in [
             None,
             True,

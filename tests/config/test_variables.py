@@ -1,6 +1,6 @@
 import pytest
 
-from neobert.config.variables import keys_reached
+from neobert.config.variables import keys_using_variable
 
 
 def test_a_whole_value_keeps_its_type(resolve_text):
@@ -162,7 +162,7 @@ model: {hidden_size: $variables.width}
 optimizer: {betas: [0.8, $variables.beta]}
 wandb: {name: "${variables.sizes.label} or so"}
 """
-    assert keys_reached(name, resolve_text(text).references) == keys
+    assert keys_using_variable(name, resolve_text(text).references) == keys
 
 
 DEFINE = "define it under variables: and write $variables.name"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neobert.config.migrated_keys import table
+from neobert.config.migrated_keys import rename_table
 from profiles.registry import list_profiles, load_profile
 
 ROOT = Path(__file__).parents[2]
@@ -204,5 +204,5 @@ def test_the_readme_says_which_profiles_were_run():
 
 
 def test_nothing_is_refused_for_a_figure_that_was_not_measured():
-    answers = [text for part in table().values() for text in part.values()]
+    answers = [text for part in rename_table().values() for text in part.values()]
     assert [text for text in answers if "measured slower" in text] == []

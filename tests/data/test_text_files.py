@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.text_formats import kind_of
+from neobert.config.text_formats import text_format
 from neobert.data.sources import lines, text_files
 from neobert.data.sources.rows import Field, RowFormat
 from neobert.data.sources.text_files import column_of, read_rows
@@ -56,7 +56,7 @@ PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".z
     ],
 )
 def test_a_file_is_known_by_its_name(name, kind):
-    assert kind_of(Path("/data.txt") / name) == kind
+    assert text_format(Path("/data.txt") / name) == kind
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

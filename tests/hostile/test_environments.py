@@ -174,8 +174,10 @@ def test_no_home_directory_is_one_sentence(tmp_path):
 def test_thousands_of_unknown_keys_cost_no_minutes(command, run_file, monkeypatch):
     """Comparing spellings is what takes time, so the comparisons are counted: a clock depends on the load."""
     compared = []
-    real = key_suggestions.misspelt
-    monkeypatch.setattr(key_suggestions, "misspelt", lambda *a, **k: compared.append(1) or real(*a, **k))
+    real = key_suggestions.correct_spelling
+    monkeypatch.setattr(
+        key_suggestions, "correct_spelling", lambda *a, **k: compared.append(1) or real(*a, **k)
+    )
     keys = "".join(f"  key_{number}: {number}\n" for number in range(5_000))
     answer = command("lint", run_file(f"profile: cpu-demo\ntrainer:\n{keys}"))
     assert answer.code == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from launcher.commands.starter_file import SIZES, Starter, starter_yaml
 from neobert.config.document import load_document
-from neobert.config.nodes import plain
+from neobert.config.nodes import to_plain_value
 from neobert.data.sources.corpus import open_corpus
 from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.section import CLASSIFICATION
@@ -192,7 +192,7 @@ def test_any_name_is_read_back_as_it_was(name):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "run.yaml")
         file.write_text(source, encoding="utf-8")
-        values = plain(load_document(file).root)
+        values = to_plain_value(load_document(file).root)
     assert values["dataset"]["path"] == name
     assert values["trainer"]["output_dir"] == os.path.normpath(f"runs/{name}")
 

@@ -15,7 +15,7 @@ from launcher.lint.changes import Edit, apply
 from launcher.lint.discovery import discover, left_out_because
 from launcher.lint.fixes import fix_file
 from neobert.config import all_keys
-from neobert.config.migrated_keys import table
+from neobert.config.migrated_keys import rename_table
 from profiles import registry
 from profiles.inherit import load_layers
 
@@ -601,7 +601,9 @@ def test_fix_migrates_the_files_of_other_trainers(entries, tmp_path):
     assert fix_file(path).done == ()
 
 
-KEYS_OF_OTHERS = sorted({name.rpartition(".")[2] for name in (*table()["names"], *table()["keys"])})
+KEYS_OF_OTHERS = sorted(
+    {name.rpartition(".")[2] for name in (*rename_table()["names"], *rename_table()["keys"])}
+)
 LINES = st.lists(
     st.tuples(
         st.sampled_from(KEYS_OF_OTHERS),

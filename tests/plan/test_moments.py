@@ -6,7 +6,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
 from neobert.families.table import shape_of
 from neobert.plan import assumptions_for, build_plan
-from neobert.plan.memory import optimizer_values
+from neobert.plan.memory import count_optimizer_values
 
 torch = pytest.importorskip("torch")
 
@@ -28,7 +28,7 @@ def test_every_moment_is_counted(name):
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     kept = [value for state in optimizer.state.values() for key, value in state.items() if key != "step"]
-    planned = optimizer_values(config, shape_of(RunConfig(model=TINY), VOCAB_SIZE).parameters)
+    planned = count_optimizer_values(config, shape_of(RunConfig(model=TINY), VOCAB_SIZE).parameters)
     assert planned.value == sum(value.numel() for value in kept)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.plan.normalization import UNCASED, Normalization, normalization_of
+from neobert.plan.normalization import UNCASED, Normalization, read_normalization
 
 OLD_LETTERS = st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")).filter(
     lambda letter: unicodedata.ucd_3_2_0.category(letter) != "Cn"
@@ -27,8 +27,8 @@ def test_the_file_of_a_trained_tokenizer_shows_its_keys(tmp_path, algorithm, del
     config = TokenizerConfig(vocab_size=300, algorithm=algorithm, lowercase=lowers, strip_accents=deletes)
     trained = train_tokenizer(["some text"], config)
     trained.save_pretrained(tmp_path)
-    found = normalization_of(TokenizerConfig(path=str(tmp_path)))
-    assert found == normalization_of(config) == Normalization(lowers, deletes)
+    found = read_normalization(TokenizerConfig(path=str(tmp_path)))
+    assert found == read_normalization(config) == Normalization(lowers, deletes)
     as_the_library = trained.backend_tokenizer.normalizer.normalize_str
 
     @given(LETTERS)
@@ -55,12 +55,12 @@ def test_normalizers_of_other_tokenizers(tmp_path, normalizer, expected):
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.save(str(tmp_path / "tokenizer.json"))
-    assert normalization_of(TokenizerConfig(path=str(tmp_path))) == Normalization(*expected)
+    assert read_normalization(TokenizerConfig(path=str(tmp_path))) == Normalization(*expected)
 
 
 def test_without_a_file_only_a_well_known_tokenizer_is_known(tmp_path):
-    assert normalization_of(TokenizerConfig(name="bert-base-uncased")) == UNCASED
-    assert normalization_of(TokenizerConfig(path=str(tmp_path))) is None
+    assert read_normalization(TokenizerConfig(name="bert-base-uncased")) == UNCASED
+    assert read_normalization(TokenizerConfig(path=str(tmp_path))) is None
     for content in ("{", "[]", '{"normalizer": {"type": "Sequence", "normalizers": [3, null]}}'):
         (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
-        assert normalization_of(TokenizerConfig(path=str(tmp_path))) in (None, Normalization(False, False))
+        assert read_normalization(TokenizerConfig(path=str(tmp_path))) in (None, Normalization(False, False))

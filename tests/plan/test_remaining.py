@@ -8,7 +8,7 @@ import pytest
 from neobert.config.schema import RunConfig
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.derived import Start
-from neobert.plan.remaining import find_start, remaining
+from neobert.plan.remaining import find_start, remaining_from
 
 CPU = assumptions_for(None, None, 0.3)
 
@@ -29,7 +29,7 @@ def checkpoints(folder: Path, *steps: int) -> Path:
 def test_steps_tokens_time_and_cost_are_those_that_are_left(step, steps):
     config = config_with()
     plan = build_plan(config, CPU)
-    left = remaining(config, plan, step)
+    left = remaining_from(config, plan, step)
     assert (left.first_step, left.steps) == (step, steps)
     for value, whole in ((left.tokens, plan.total_tokens), (left.eta_s, plan.eta_s), (left.cost, plan.cost)):
         assert value.value == pytest.approx(whole.value * steps / 40, rel=1e-5)
@@ -39,14 +39,14 @@ def test_steps_tokens_time_and_cost_are_those_that_are_left(step, steps):
 
 def test_without_a_price_the_cost_of_the_rest_is_unknown():
     config = config_with(price=None)
-    assert remaining(config, build_plan(config, CPU), 30).cost.value is None
+    assert remaining_from(config, build_plan(config, CPU), 30).cost.value is None
 
 
 def test_the_short_steps_of_a_batch_warmup_are_those_that_are_done():
     config = config_with(gradient_accumulation_steps=4, batch_size_warmup_steps=20)
     plan = build_plan(config, CPU)
     # 10 steps of 1, 10 of 2 and 20 of 4 microbatches.
-    assert remaining(config, plan, 20).tokens.value == pytest.approx(
+    assert remaining_from(config, plan, 20).tokens.value == pytest.approx(
         plan.total_tokens.value * 80 / 110, abs=1
     )
 

@@ -8,16 +8,16 @@ from neobert.config.schedules import (
     masking_rates,
     microbatches_at,
     microbatches_before,
-    steps_of,
+    steps_for_microbatches,
 )
 from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerConfig
-from neobert.plan import learning_rate_at, multiplier_at, schedule_of
+from neobert.plan import build_schedule, learning_rate_at, multiplier_at
 
 PEAK = 6e-4
 
 
 def at(step, max_steps=1000, **scheduler):
-    return learning_rate_at(step, PEAK, schedule_of(SchedulerConfig(**scheduler), max_steps)) / PEAK
+    return learning_rate_at(step, PEAK, build_schedule(SchedulerConfig(**scheduler), max_steps)) / PEAK
 
 
 WARM = {"warmup_steps": 100, "decay_steps": 400, "final_lr_ratio": 0.1}
@@ -41,25 +41,25 @@ def test_without_warmup_the_first_step_is_at_the_peak():
 
 
 def test_without_decay_steps_the_decay_follows_the_warmup():
-    schedule = schedule_of(SchedulerConfig(warmup_steps=100), 1000)
+    schedule = build_schedule(SchedulerConfig(warmup_steps=100), 1000)
     assert (schedule.warmup_steps, schedule.decay_start, schedule.decay_end) == (100, 100, 1000)
 
 
 def test_percentages_beat_steps():
     scheduler = SchedulerConfig(warmup_steps=7, warmup_percent=10.0, decay_steps=7, decay_percent=25.0)
-    schedule = schedule_of(scheduler, 1000)
+    schedule = build_schedule(scheduler, 1000)
     assert (schedule.warmup_steps, schedule.decay_start) == (100, 750)
-    assert schedule_of(SchedulerConfig(warmup_steps=7, warmup_percent=0.0), 1000).warmup_steps == 0
+    assert build_schedule(SchedulerConfig(warmup_steps=7, warmup_percent=0.0), 1000).warmup_steps == 0
 
 
 def test_total_steps_move_the_floor_and_what_percentages_are_of():
-    schedule = schedule_of(SchedulerConfig(total_steps=500, warmup_percent=10.0), 1000)
+    schedule = build_schedule(SchedulerConfig(total_steps=500, warmup_percent=10.0), 1000)
     assert (schedule.warmup_steps, schedule.decay_end) == (50, 500)
     assert multiplier_at(700, schedule) == 0.1
 
 
 def test_a_decay_of_all_steps_needs_no_plateau():
-    schedule = schedule_of(SchedulerConfig(decay_percent=100.0), 1000)
+    schedule = build_schedule(SchedulerConfig(decay_percent=100.0), 1000)
     assert schedule.decay_start == 0
     assert multiplier_at(0, schedule) == 1.0
 
@@ -73,7 +73,7 @@ def test_a_decay_of_all_steps_needs_no_plateau():
 )
 def test_the_rate_rises_then_falls_and_stays_within_its_bounds(warmup, decay, floor, name, step):
     scheduler = SchedulerConfig(name=name, warmup_steps=warmup, decay_steps=decay, final_lr_ratio=floor)
-    schedule = schedule_of(scheduler, 1000)
+    schedule = build_schedule(scheduler, 1000)
     now, after = multiplier_at(step, schedule), multiplier_at(step + 1, schedule)
     assert min(1e-4, floor) <= now <= 1.0
     assert after >= now if step + 1 <= warmup else after <= now + 1e-12
@@ -106,6 +106,6 @@ def test_microbatches_are_counted_as_they_are_used(accumulation, warmup, steps, 
     each = [microbatches_at(step, trainer) for step in range(steps)]
     assert each == sorted(each)
     assert microbatches_before(steps, trainer) == sum(each)
-    enough = steps_of(wanted, trainer)
+    enough = steps_for_microbatches(wanted, trainer)
     assert microbatches_before(enough, trainer) >= wanted
     assert enough == 0 or microbatches_before(enough - 1, trainer) < wanted

@@ -21,7 +21,7 @@ from neobert.kernel_table import (
     install_line,
 )
 from neobert.plan import Plan
-from neobert.plan.kernels import environment_of
+from neobert.plan.kernels import kernel_environment_for
 from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -77,7 +77,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         message = "packed microbatches come with an attention mask, so documents attend to their neighbours"
         yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
     _, named = requested_kernels(run.config)
-    environment = environment_of(run.config, _device_type(run))._replace(head_size=None)
+    environment = kernel_environment_for(run.config, _device_type(run))._replace(head_size=None)
     # Kernels that one value selects share device and type, so the message can name that value.
     kernels = [
         replace(kernel, name=named)
@@ -205,7 +205,7 @@ def kernel_environment(run: ResolvedRun, facts: Facts) -> Environment:
     """Return the environment for kernel selection, with the GPUs that the facts list."""
     gpus = facts.gpus or ()
     known = tuple(Gpu(f"GPU {gpu.index} ({gpu.name})", gpu.compute_capability) for gpu in gpus)
-    return environment_of(run.config, "cuda", known)
+    return kernel_environment_for(run.config, "cuda", known)
 
 
 def missing_package_test(facts: Facts) -> Callable[[Package], bool]:

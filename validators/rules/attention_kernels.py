@@ -13,7 +13,7 @@ from neobert.kernel_table import (
     find_attention_kernels,
 )
 from neobert.plan import Plan
-from neobert.plan.kernels import block_obstacle, environment_of
+from neobert.plan.kernels import block_obstacle, kernel_environment_for
 from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -76,7 +76,9 @@ def unsupported_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     named, _ = requested_kernels(run.config)
     if named in OWN_KERNELS:
-        obstacle = block_obstacle(BLOCKS[named], run.config, environment_of(run.config, _device_type(run)))
+        obstacle = block_obstacle(
+            BLOCKS[named], run.config, kernel_environment_for(run.config, _device_type(run))
+        )
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
 
@@ -115,7 +117,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       torch_compile: true
     ```
     """
-    config, environment = run.config, environment_of(run.config, _device_type(run))
+    config, environment = run.config, kernel_environment_for(run.config, _device_type(run))
     kernels = find_attention_kernels(requested_kernels(config)[1], environment.features)
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from neobert.config.removed_keys import way_out
+from neobert.config.removed_keys import removal_hint
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -140,7 +140,7 @@ def _hint_different(resume: ResumeFacts) -> str:
     was removed cannot be restored.
     """
     keys = keys_in_differences(resume.structural_differences)
-    restored = way_out(keys) or f"restore {listed(keys)}"
+    restored = removal_hint(keys) or f"restore {listed(keys)}"
     if not resume.is_continued:
         return f"{restored}, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from neobert.config import from_dict, to_dict
 from neobert.config.canonical import digest
 from neobert.config.keys import keys_affecting
-from neobert.config.variables import keys_reached
+from neobert.config.variables import keys_using_variable
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -163,7 +163,7 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     for path in sorted({override.path for override in run.overrides}):
         section, _, name = path.partition(".")
-        reached = keys_reached(name, run.references) if section == VARIABLES else (path,)
+        reached = keys_using_variable(name, run.references) if section == VARIABLES else (path,)
         if keys_affecting("reporting", "loading", "start").issuperset(reached):
             continue
         into = f", and is used by {', '.join(reached)}" if section == VARIABLES else ""

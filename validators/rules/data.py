@@ -5,10 +5,10 @@ from __future__ import annotations
 from neobert.config.corpora import (
     BUILDER_NAMES,
     USE_PATH,
-    corpora_of,
+    corpus_label,
     describe_builder,
     is_remote,
-    label_of,
+    list_corpora,
 )
 from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
@@ -83,7 +83,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _has_files(dataset: DatasetConfig) -> bool:
-    return any(corpus.path and not is_remote(corpus) for corpus in corpora_of(dataset))
+    return any(corpus.path and not is_remote(corpus) for corpus in list_corpora(dataset))
 
 
 @rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -215,7 +215,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     dataset = run.config.dataset
     if dataset.path is not None and dataset.name is not None:
-        message = f"dataset.path ({label_of(dataset)}) and dataset.name ({dataset.name}) are both set"
+        message = f"dataset.path ({corpus_label(dataset)}) and dataset.name ({dataset.name}) are both set"
         yield Violation("dataset.path", message, "remove dataset.path or dataset.name")
     elif dataset.mixture and (dataset.path or dataset.name) is not None:
         path = "dataset.name" if dataset.path is None else "dataset.path"
@@ -226,7 +226,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     elif dataset.path is None and dataset.name is None and not dataset.mixture:
         message = "none of dataset.path, dataset.name and dataset.mixture is set"
         yield Violation("dataset", message, "set dataset.path, dataset.name or dataset.mixture")
-    for corpus in corpora_of(dataset):
+    for corpus in list_corpora(dataset):
         if corpus.path is None and corpus.name in BUILDER_NAMES:
             path = "dataset.mixture" if dataset.mixture else "dataset.name"
             yield Violation(path, describe_builder(corpus.name), USE_PATH)

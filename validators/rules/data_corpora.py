@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 from collections import Counter
 
-from neobert.config.corpora import corpora_of, paths_of
+from neobert.config.corpora import corpus_paths, list_corpora
 from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
@@ -105,7 +105,7 @@ def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> 
       validation_split: 0.01
     ```
     """
-    for corpus in corpora_of(run.config.dataset):
+    for corpus in list_corpora(run.config.dataset):
         train, evaluation = corpus.train_split, corpus.eval_split
         if evaluation is None:
             continue
@@ -196,7 +196,7 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if dataset.streaming:
         message = "dataset.mixture and dataset.streaming are both set: a mixture is prepared, not streamed"
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
-    corpora = corpora_of(dataset)
+    corpora = list_corpora(dataset)
     for number, corpus in enumerate(corpora):
         if (corpus.path is None) == (corpus.name is None):
             how = "no path and no name" if corpus.path is None else "a path and a name"
@@ -210,7 +210,7 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 def _corpus_identity(corpus: DatasetConfig) -> tuple[str, ...]:
     """Return the values that identify the text of a corpus."""
-    path = ", ".join(map(os.path.normpath, paths_of(corpus)))
+    path = ", ".join(map(os.path.normpath, corpus_paths(corpus)))
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from neobert.config.corpora import TOKENIZER_OF_THE_IDS, corpora_of, is_on_hub
+from neobert.config.corpora import TOKENIZER_OF_THE_IDS, is_on_hub, list_corpora
 from neobert.config.schema import RunConfig
 from neobert.families.table import family_of, named_weights, requested_rows
 from neobert.plan import Plan
@@ -83,7 +83,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
     """Yield the codes of preparation errors that an unreachable Hub can cause for this run."""
     dataset, tokenizer = run.config.dataset, run.config.tokenizer
-    if any(map(is_on_hub, corpora_of(dataset))):
+    if any(map(is_on_hub, list_corpora(dataset))):
         yield NO_TEXT
     if tokenizer.path is None and tokenizer.name is not None:
         yield NO_TOKENIZER

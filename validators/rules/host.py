@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from neobert.adapters import spec as adapters
-from neobert.config.corpora import corpora_of, is_on_hub
+from neobert.config.corpora import is_on_hub, list_corpora
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
@@ -112,7 +112,7 @@ def _low_precision_violations(conversion: Conversion, packages: dict[str, str]) 
 
 
 def _violations_below_minimum(run: ResolvedRun, packages: dict[str, str]) -> Iterator[Violation]:
-    reads_hub = any(map(is_on_hub, corpora_of(run.config.dataset)))
+    reads_hub = any(map(is_on_hub, list_corpora(run.config.dataset)))
     for name, oldest in OLDEST.items():
         if name == HUB_READER and not reads_hub:
             continue

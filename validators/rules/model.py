@@ -301,7 +301,7 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 def _unknown_matrix_violations(config: RunConfig, shape: ModelShape) -> Violations:
     name = config.optimizer.name
-    if OPTIMIZERS[name].matrices_by_muon and not shape.linear_layers:
+    if OPTIMIZERS[name].updates_matrices_by_muon and not shape.linear_layers:
         message = f"{name} needs the layouts of matrices, and {shape.architecture} declares none"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")
 

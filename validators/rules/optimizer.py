@@ -121,7 +121,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     optimizer = run.config.optimizer
-    if not OPTIMIZERS[optimizer.name].matrices_by_muon:
+    if not OPTIMIZERS[optimizer.name].updates_matrices_by_muon:
         return
     share, is_fresh = _relative_update_rms(run.config, plan.shape), initial_weights(run.config) is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
@@ -309,7 +309,7 @@ def _decay_violations(optimizer: OptimizerConfig) -> Violations:
     kind = OPTIMIZERS[optimizer.name]
     if kind.decay == "l2":  # the penalty goes through the moments and removes no fixed share of a weight
         return
-    rate = optimizer.muon_lr or optimizer.lr if kind.matrices_by_muon else optimizer.lr
+    rate = optimizer.muon_lr or optimizer.lr if kind.updates_matrices_by_muon else optimizer.lr
     erased = round(rate * optimizer.weight_decay, 12)  # the product of 0.05 and 0.1 exceeds 0.005 by 1e-18
     if erased <= MAX_ERASED:
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isclose
 
 from neobert.config.optimizers import OPTIMIZERS
-from neobert.config.schedules import learning_rate_at, schedule_of
+from neobert.config.schedules import build_schedule, learning_rate_at
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.tasks.specs import spec_of
@@ -56,7 +56,7 @@ def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     if not rehearsal.schedule:
         raise CannotTellError(early_end_reason(facts) or "no steps were run")
     if rehearsal.planned_steps is not None:  # estimated before the text was counted, unlike the plan's
-        schedule = schedule_of(run.config.scheduler, rehearsal.planned_steps)
+        schedule = build_schedule(run.config.scheduler, rehearsal.planned_steps)
     for line in rehearsal.schedule:
         expected = learning_rate_at(line.step - 1, run.config.optimizer.lr, schedule)
         if line.schedule_position != line.step:
@@ -159,7 +159,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"restore {_format_schedule_keys(differing)} of the checkpoint, or set "
             "model.pretrained_checkpoint to start a new run from its weights",
         )
-    elif resume.muon_peak is not None and OPTIMIZERS[optimizer.name].matrices_by_muon:
+    elif resume.muon_peak is not None and OPTIMIZERS[optimizer.name].updates_matrices_by_muon:
         peak = optimizer.muon_lr or optimizer.lr
         if not isclose(resume.muon_peak, peak, rel_tol=SAME_RESUMED_RATE):
             yield Violation(

@@ -378,7 +378,7 @@ def _adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MAX_SCALE})"
         hint = f"set adapter.alpha to {2 * config.adapter.r}, twice adapter.r"
         yield Violation("adapter.alpha", message, hint, Severity.WARN)
-    if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
+    if OPTIMIZERS[config.optimizer.name].updates_matrices_by_muon:
         message = f"optimizer {config.optimizer.name} does not support low-rank adapters"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")
     if initial_weights(config) is None:

@@ -75,7 +75,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def with_sections_of_tables(kind: type[T]) -> type[T]:
+def add_table_sections(kind: type[T]) -> type[T]:
     """Add the section of each task that has one, and of each library of low precision, under its name."""
     for library in LIBRARIES.values():
         kind.__annotations__[library.name] = library.section
@@ -88,7 +88,7 @@ def with_sections_of_tables(kind: type[T]) -> type[T]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-@with_sections_of_tables
+@add_table_sections
 class RunConfig(ConfigSection):
     """Configuration of one run."""
 

@@ -54,13 +54,13 @@ Architecture = Literal[
 ]
 
 
-def weights_from(description: str) -> Any:
+def weights_field(description: str) -> Any:
     """Declare the key of the initial weights, which `revision` pins."""
     pinned = {"is_path": True, "pinned_by": "revision", "replaces": ("revision",)}
     return key(None, description, affects="numerics", **pinned)
 
 
-def commit_of_weights() -> Any:
+def weights_commit_field() -> Any:
     """Declare the key `revision`."""
     return key(
         None,
@@ -139,11 +139,11 @@ class ModelConfig(ConfigSection):
         "training on CUDA with attn_backend auto; otherwise liger if installed, else torch.",
         affects="machine",
     )
-    pretrained_checkpoint: str | None = weights_from(
+    pretrained_checkpoint: str | None = weights_field(
         "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub; "
         "optimizer and schedule are new."
     )
-    revision: str | None = commit_of_weights()
+    revision: str | None = weights_commit_field()
 
 
 SIZES = (
@@ -210,11 +210,11 @@ class HfModelConfig(ConfigSection):
         "Attention implementation of transformers; eager stores the scores of all pairs.",
         affects="machine",
     )
-    pretrained_checkpoint: str | None = weights_from(
+    pretrained_checkpoint: str | None = weights_field(
         "Transformers folder (config.json and safetensors) to initialize the weights from, or with revision "
         "a name on the Hugging Face Hub."
     )
-    revision: str | None = commit_of_weights()
+    revision: str | None = weights_commit_field()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -248,7 +248,7 @@ class NsaModelConfig(ConfigSection):
     rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
     norm_eps: PositiveFloat = key(1e-6, "Epsilon of the normalization layers.")
     tie_word_embeddings: bool = key(True, "Share the input embedding with the output layer.")
-    pretrained_checkpoint: str | None = weights_from(
+    pretrained_checkpoint: str | None = weights_field(
         "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub."
     )
-    revision: str | None = commit_of_weights()
+    revision: str | None = weights_commit_field()

@@ -15,9 +15,9 @@ from neobert.config.corpora import (
     BUILTIN,
     TOKENIZER_OF_THE_IDS,
     USE_PATH,
-    corpora_of,
+    corpus_paths,
     describe_builder,
-    paths_of,
+    list_corpora,
 )
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs, small_talk
@@ -150,7 +150,7 @@ def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile
         message, hint = "dataset.mixture cannot be streamed", "set dataset.streaming to false"
         raise ProjectError("DAT018", message, hint, "dataset.streaming")
     corpora = [
-        open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
+        open_corpus(each, rows.with_text_column(each.text_column), describe) for each in list_corpora(config)
     ]
     evaluations = tuple(each.evaluation for each in corpora if each.evaluation is not None)
     train = ConcatenatedSource(tuple(each.train for each in corpora))
@@ -163,7 +163,7 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
         if not config.path:
             hint = "set dataset.path to a file or folder; a shell variable in dataset.path may be unset"
             raise ProjectError("DAT001", "is empty", hint, "dataset.path")
-        paths = paths_of(config)
+        paths = corpus_paths(config)
         path = Path(os.path.expanduser(paths[0]))
         if len(paths) == 1 and is_saved_dataset(path):
             return saved_splits(path, rows)
@@ -217,7 +217,9 @@ def _check_one_place(config: DatasetConfig) -> None:
         message = "neither dataset.path nor dataset.name is set"
         raise ProjectError("DAT013", message, hint, "dataset")
     if config.path is not None and config.name is not None:
-        message = f"dataset.path {', '.join(paths_of(config))} and dataset.name {config.name} are both set"
+        message = (
+            f"dataset.path {', '.join(corpus_paths(config))} and dataset.name {config.name} are both set"
+        )
         raise ProjectError("DAT013", message, "remove dataset.path or dataset.name", "dataset.path")
 
 

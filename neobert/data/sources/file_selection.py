@@ -23,8 +23,8 @@ from neobert.config.text_formats import (
     TEXT,
     TOKEN_IDS,
     WITH_TOKEN_IDS,
-    kind_of,
-    suffix_of,
+    text_format,
+    uncompressed_suffix,
     without_suffixes,
 )
 from neobert.data.sources.file_listing import (
@@ -171,8 +171,8 @@ def check_file(path: Path) -> None:
     """Raise DAT001 for a file that is not regular or not in a supported format, DAT004 for an empty one."""
     if not path.is_file():
         raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
-    if kind_of(path) is None:
-        message, hint = conversion_to_text(suffix_of(path), path) or (
+    if text_format(path) is None:
+        message, hint = conversion_to_text(uncompressed_suffix(path), path) or (
             f"is not in a supported format ({READABLE})",
             "convert the file to .jsonl or .txt, or correct its suffix",
         )
@@ -209,12 +209,12 @@ def _split_of(relative: Path) -> str:
 
 def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
     """Append a file of a folder or a pattern to the files to read, or to those that are left out."""
-    path, kind = file.path, kind_of(file.path)
+    path, kind = file.path, text_format(file.path)
     if path.name.startswith("."):
         selection.leave_out(file, HIDDEN)
     elif _is_read_with_a_shard(path):
         return
-    elif suffix_of(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
+    elif uncompressed_suffix(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
         selection.leave_out(file, path.name)
     elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
         selection.leave_out(file, _kind_in_words(path), *_conversion_to_text(path))
@@ -228,19 +228,19 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
 
 def _is_read_with_a_shard(path: Path) -> bool:
     shard = path.with_suffix("")
-    return path.suffix in WITH_TOKEN_IDS and kind_of(shard) == TOKEN_IDS and shard.exists()
+    return path.suffix in WITH_TOKEN_IDS and text_format(shard) == TOKEN_IDS and shard.exists()
 
 
 def _conversion_to_text(path: Path) -> tuple[str, str]:
     """Return (reason, command) for any file of a format, whose stem is NAME, or for a file without suffix."""
     example = Path(f"NAME{_kind_in_words(path)}") if path.suffix else path
-    reason, hint = conversion_to_text(suffix_of(path), example) or ("", "")
+    reason, hint = conversion_to_text(uncompressed_suffix(path), example) or ("", "")
     return reason, hint
 
 
 def _kind_in_words(file: Path) -> str:
     """Return the format and compression suffixes of a file, or its name if it has neither."""
-    suffix = suffix_of(file)
+    suffix = uncompressed_suffix(file)
     is_packed = file.suffix.lower() in COMPRESSIONS
     return suffix + file.suffix * is_packed if suffix or is_packed else file.name
 
@@ -256,7 +256,7 @@ def _without_duplicates(selection: Selection) -> list[TextFile]:
 
 def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path], bool]) -> list[TextFile]:
     """Return the files without the tables that lack the text column, if there are other files."""
-    kinds = {file: kind_of(file.path) for file in selection.files}
+    kinds = {file: text_format(file.path) for file in selection.files}
     if all(kind in TABLES for kind in kinds.values()):
         return selection.files
     has_columns = any(kind not in (*TABLES, TEXT) for kind in kinds.values())

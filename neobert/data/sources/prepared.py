@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
-from neobert.config.corpora import is_remote, paths_of
+from neobert.config.corpora import corpus_paths, is_remote
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State
 from neobert.data.sources.rows import RowFormat
@@ -58,7 +58,7 @@ def joined_folder(dataset: DatasetConfig) -> Path | None:
 
     For data in an object store, this is the folder of its copy, if that is complete.
     """
-    paths = paths_of(dataset)
+    paths = corpus_paths(dataset)
     if is_remote(dataset):
         folder = copy_of(paths[0], dataset)
         return folder if is_joined(folder) else None

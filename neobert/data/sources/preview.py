@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from neobert.config.corpora import is_remote, label_of, paths_of
+from neobert.config.corpora import corpus_label, corpus_paths, is_remote
 from neobert.config.schema import DatasetConfig
-from neobert.config.text_formats import is_plain, suffix_of
+from neobert.config.text_formats import is_plain, uncompressed_suffix
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import SkippedFiles, TextFile, select_files
 from neobert.data.sources.rows import Row, RowFormat, characters, text_digest, without_layout
@@ -65,16 +65,16 @@ class Preview:
 
 def opens_without_pyarrow(path: Path) -> bool:
     """Return whether a file can be read with the standard library alone."""
-    return suffix_of(path) != ".parquet" and path.suffix.lower() != NEEDS_PYARROW
+    return uncompressed_suffix(path) != ".parquet" and path.suffix.lower() != NEEDS_PYARROW
 
 
 def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True) -> Preview:
     """Inspect the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
-    found = Preview(label_of(dataset))
+    found = Preview(corpus_label(dataset))
     if is_remote(dataset):
         return replace(found, formats={"object store": 1})
     try:
-        places = places_of(paths_of(dataset))
+        places = places_of(corpus_paths(dataset))
     except ProjectError as error:
         return replace(found, exists=False, error=error)
     except OSError as error:
@@ -90,7 +90,7 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
         files = [*training, *evaluation]
         found = replace(
             found,
-            formats=dict(Counter(suffix_of(file.path) for file in files)),
+            formats=dict(Counter(uncompressed_suffix(file.path) for file in files)),
             num_eval_files=len(evaluation),
             size_bytes=sum(file.path.stat().st_size for file in training),
             is_plain=all(is_plain(file.path) for file in training),

@@ -22,7 +22,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
-from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, TOKEN_IDS, kind_of
+from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, TOKEN_IDS, text_format
 from neobert.data.sources import table_rows
 from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
@@ -87,7 +87,7 @@ def _labels_found(path: Path, rows: RowFormat) -> str:
 
 
 def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
-    kind = kind_of(path)
+    kind = text_format(path)
     assert kind is not None, path
     if kind == TOKEN_IDS:
         check_plain_text(path, rows)
@@ -105,7 +105,7 @@ def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator
 
 def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
     """Yield (location for messages, all values of a row by column). Raises DAT001 for a malformed table."""
-    kind = str(kind_of(path))
+    kind = str(text_format(path))
     with opened(path, seekable=kind == PARQUET) as handle:
         yield from table_rows.rows_of(handle, path, kind, rows)
 
@@ -114,7 +114,7 @@ def delimiter_of(path: Path) -> str:
     """Return the delimiter of a CSV or TSV file. Raises DAT001 for a file that cannot be read."""
     with opened(path) as handle:
         _, header = next(whole_lines(line_pieces(handle, path), path), (1, ""))
-    return table_rows.delimiter_of(header, table_rows.DELIMITERS[str(kind_of(path))])
+    return table_rows.delimiter_of(header, table_rows.DELIMITERS[str(text_format(path))])
 
 
 def row_groups(path: Path) -> list[table_rows.RowGroup]:
@@ -128,7 +128,7 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
 
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
     """
-    kind = kind_of(path)
+    kind = text_format(path)
     if kind in (None, TEXT, TOKEN_IDS):
         return None
     with opened(path, seekable=kind == PARQUET) as handle:

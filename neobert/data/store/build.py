@@ -13,9 +13,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from neobert.config.corpora import LINES_TO_DOCUMENTS, corpora_of, paths_of
+from neobert.config.corpora import LINES_TO_DOCUMENTS, corpus_paths, list_corpora
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.config.text_formats import TEXT, kind_of
+from neobert.config.text_formats import TEXT, text_format
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
@@ -66,7 +66,7 @@ class Request:
     def content(self) -> dict[str, Any]:
         """Return everything that the prepared text depends on, as JSON values."""
         dataset = self.config.dataset
-        names = [[each.name, each.config, each.text_column] for each in corpora_of(dataset)]
+        names = [[each.name, each.config, each.text_column] for each in list_corpora(dataset)]
         trained = identity_of_trained(self.config.tokenizer)
         return {
             "format_version": FORMAT_VERSION,
@@ -265,8 +265,8 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
 
 def _hint_no_share(dataset: DatasetConfig) -> str:
     """Return the hint for an empty `validation_split` share."""
-    paths = paths_of(dataset)
-    if len(paths) == 1 and kind_of(Path(paths[0])) == TEXT:
+    paths = corpus_paths(dataset)
+    if len(paths) == 1 and text_format(Path(paths[0])) == TEXT:
         return LINES_TO_DOCUMENTS.format(quote(paths[0]))
     if len(paths) == 1 and any(Path(paths[0]).glob("*.txt")):
         return LINES_TO_DOCUMENTS.format(f"{quote(paths[0])}/*.txt")

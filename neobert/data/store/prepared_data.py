@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neobert.config.corpora import label_of
+from neobert.config.corpora import corpus_label
 from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.mixture import CorpusSlice, MixedText
@@ -194,7 +194,7 @@ def _mixture(config: RunConfig, train: SegmentStore | DocumentStream, split: dic
 
 def _name_of(corpus: MixtureCorpus) -> str:
     split = f" {corpus.train_split}" if corpus.train_split else ""
-    return f"{label_of(corpus)}{split}"
+    return f"{corpus_label(corpus)}{split}"
 
 
 def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from neobert.atomic_write import open_replacement, write_atomically
-from neobert.config.corpora import paths_of
+from neobert.config.corpora import corpus_paths
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.prepared import copy_of
 from neobert.data.sources.retries import is_transient
@@ -48,7 +48,7 @@ def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None
     Raises DAT001 for anything but joined parts, DAT009 if the copy exceeds `dataset.cache_limit_gib`, and
     DAT010 for a file that is lost, replaced or cannot be read.
     """
-    (url,) = paths_of(dataset)
+    (url,) = corpus_paths(dataset)
     folder = copy_of(url, dataset)
     with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
         if not (folder / MANIFEST).exists():

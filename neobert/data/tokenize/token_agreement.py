@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from neobert.config.corpora import corpora_of, paths_of
+from neobert.config.corpora import corpus_paths, list_corpora
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.config.text_formats import TOKEN_IDS, kind_of
+from neobert.config.text_formats import TOKEN_IDS, text_format
 from neobert.data.examples import examples_of
 from neobert.data.sources.file_listing import listed_files, places_of
 from neobert.data.sources.token_shards import TokenShard
@@ -33,10 +33,10 @@ def agreement(
 
 def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
     """Yield the files of token ids that a config names."""
-    places = (place for each in corpora_of(dataset) if each.path for place in places_of(paths_of(each)))
+    places = (place for each in list_corpora(dataset) if each.path for place in places_of(corpus_paths(each)))
     for place in places:
         files = listed_files(place.path) if place.path.is_dir() else (place.path,)
-        yield from (file for file in files if kind_of(file) == TOKEN_IDS)
+        yield from (file for file in files if text_format(file) == TOKEN_IDS)
 
 
 def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neobert.config.text_formats import kind_of
+from neobert.config.text_formats import text_format
 from neobert.data.sources.file_selection import refuse_two_formats
 from neobert.data.sources.hub import hub_tables
 from neobert.data.sources.lines import line_pieces, whole_lines
@@ -188,7 +188,7 @@ def _several(task: GlueTask, what: str, names: Sequence[str], hint: str, data: s
 
 
 def _is_table(path: Path, task: GlueTask) -> bool:
-    kind = kind_of(path)
+    kind = text_format(path)
     return path.is_file() and kind is not None and (kind != ".txt" or bool(task.headless))
 
 
@@ -198,7 +198,7 @@ def _rows_of_file(path: Path, task: GlueTask) -> Rows:
     Quotes in TSV files are ordinary characters, a byte order mark is dropped, and a first line without a
     column name of the task is data.
     """
-    if kind_of(path) in (".tsv", ".txt"):
+    if text_format(path) in (".tsv", ".txt"):
         with opened(path) as handle:
             yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task)
     else:
@@ -207,7 +207,7 @@ def _rows_of_file(path: Path, task: GlueTask) -> Rows:
 
 def _json_object(path: Path) -> Rows | None:
     """Return the values of a JSON file `{"0": {...}, "1": {...}}` as rows; None for any other file."""
-    if kind_of(path) != ".json":
+    if text_format(path) != ".json":
         return None
     try:
         with opened(path) as handle:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from neobert.config.text_formats import PARQUET, kind_of
+from neobert.config.text_formats import PARQUET, text_format
 from neobert.data.sources.text_files import read_table
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -111,7 +111,7 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
 
 def _files(data: Path) -> list[Path]:
     found = sorted(data.rglob("*")) if data.is_dir() else [data]
-    files = [file for file in found if file.is_file() and kind_of(file) in KINDS]
+    files = [file for file in found if file.is_file() and text_format(file) in KINDS]
     if not files:
         hint = "pass the file blimp.jsonl, or the folder with a file per paradigm"
         raise ProjectError(CODE, f"holds no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)

@@ -18,7 +18,7 @@ import torch
 
 from neobert.bench.device import gpu_uuid
 from neobert.errors import EXIT_OK
-from neobert.plan.hardware import reasons_now
+from neobert.plan.hardware import throttle_reasons
 from neobert.train import exit_process
 
 DURATION_S = 4.0
@@ -72,7 +72,7 @@ def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> l
         if elapsed_s >= WARM_UP_S * duration_s / DURATION_S:
             num_samples += 1
             for reasons, handle in zip(seen, handles, strict=True):
-                reasons.update(reasons_now(nvml, handle))
+                reasons.update(throttle_reasons(nvml, handle))
         for load in loads:
             load.wait()
     return [

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from neobert.config.text_formats import TEXT, kind_of
+from neobert.config.text_formats import TEXT, text_format
 from neobert.data.sources.rows import of_trl
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
@@ -107,6 +107,6 @@ def _holds_messages(value: object) -> bool:
 def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of the training files with their places."""
     for file in tables_of(text):
-        if kind_of(file) == TEXT:
+        if text_format(file) == TEXT:
             raise unclear(file, "is plain text without conversations", "pass JSON lines, CSV or parquet")
         yield from rows_in(file)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.config import to_dict
-from neobert.config.removed_keys import way_out
+from neobert.config.removed_keys import removal_hint
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
@@ -161,7 +161,7 @@ def continued_progress(source: Mapping[str, Any], device: torch.device) -> Progr
 
 
 def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
-    way = way_out(each.key for each in differences)
+    way = removal_hint(each.key for each in differences)
     _refuse(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
 
 

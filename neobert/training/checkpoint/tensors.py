@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neobert.config.removed_keys import way_out
+from neobert.config.removed_keys import removal_hint
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import CODE
@@ -53,7 +53,7 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     targets: Tensors = {}
     if any(name.startswith(AVERAGED) for name in saved):
         message = "model.safetensors has averaged weights (trainer.ema_decay), not the trained weights"
-        raise ProjectError(CODE, message, way_out(["trainer.ema_decay"]))
+        raise ProjectError(CODE, message, removal_hint(["trainer.ema_decay"]))
     for full_name, (shape, dtype) in saved.items():
         parameter = parameters.get(full_name.partition("/")[2])
         if parameter is None:
