@@ -33,7 +33,7 @@ def test_the_file_of_a_trained_tokenizer_shows_its_keys(tmp_path, algorithm, del
 
     @given(LETTERS)
     def check(word: str) -> None:
-        assert found.of(word) == normalize("NFC", as_the_library(word)).replace(" ", "")
+        assert found.apply(word) == normalize("NFC", as_the_library(word)).replace(" ", "")
 
     check()
 
