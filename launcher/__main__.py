@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
+    """Run the command line; Ctrl-C during the imports exits without a traceback."""
     try:
         from neobert.gc_policy import collect_rarely, skip_collection_at_exit
 

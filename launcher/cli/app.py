@@ -13,7 +13,7 @@ import typer
 
 from launcher.cli.arguments import expand_json_option
 from launcher.cli.groups import PROGRAM, app
-from launcher.process.termination import TerminatedError, unwind_when_stopped
+from launcher.process.termination import TerminatedError, raise_on_signals
 from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
@@ -65,17 +65,17 @@ def _declare_global_options(version: Version = False, color: Color = "auto") -> 
 
 
 def app_with_all_commands() -> typer.Typer:
-    """Return the app with all commands."""
+    """Import the declarations of all commands and return the app."""
     for name in DECLARATIONS:
         import_module(name, __package__)
     return app
 
 
 def make_parser(arguments: Sequence[str]) -> Any:
-    """Return the parser of a command line, with only the command or group that its first argument names.
+    """Return a parser for only the command or group that the first argument names.
 
-    typer inspects every option of every command it has, which for all commands takes as long as parsing a run
-    file. Declarations of other commands are not imported.
+    Declarations of other commands are not imported: typer inspects every option of every command that it has,
+    which for all commands takes as long as parsing a run file.
     """
     for name in DECLARATIONS:
         import_module(name, __package__)
@@ -97,7 +97,7 @@ def _app_with_commands(names: Sequence[str | None]) -> typer.Typer | None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code. Tracebacks are printed only on request."""
+    """Run a command line and return its exit code; tracebacks are printed only if NEOBERT_TRACEBACK is 1."""
     # pydantic's search for plugins reads the metadata of all packages, a tenth of the run time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = expand_json_option(arguments)
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except BrokenPipeError:  # the reader of the help text closed its pipe
-        console.silence(sys.stdout)
+        console.redirect_to_null(sys.stdout)
     except (Exception, KeyboardInterrupt, TerminatedError) as error:
         from launcher.cli.errors import report_exception, requested_format
 
@@ -120,7 +120,7 @@ def main() -> NoReturn:
     """Run `neobert-launch` with the arguments of the process, and exit with its exit code."""
     if os.environ.get(COMPLETES):
         app_with_all_commands()(prog_name=PROGRAM)
-    unwind_when_stopped()
+    raise_on_signals()
     console.open_closed_streams()
     console.accept_any_text()
     sys.exit(run(sys.argv[1:]))

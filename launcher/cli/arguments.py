@@ -28,9 +28,9 @@ DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
 WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
-"""Options of other trainers for the weights to start from, which is --from here."""
+"""Options of other trainers that correspond to --from."""
 KEY_TO_WRITE = re.compile(r"write (\w+\.\w+)(?:$|; )")
-"""Advice for a name of another trainer that names one key, whose value has the same unit."""
+"""Matches advice that names a single key, whose value has the same unit."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 # The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
@@ -100,7 +100,7 @@ def _pop_first(tokens: deque[str]) -> list[str]:
 
 
 def _require_equals_sign(key: list[str], rest: deque[str]) -> None:
-    """Reject `--set KEY VALUE`, and suggest `--set KEY=VALUE`: no parameter takes a bare VALUE."""
+    """Raise MisplacedArgumentError for `--set KEY VALUE`, with `--set KEY=VALUE` as the suggestion."""
     following = rest[0] if rest else "--"
     if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
         return
@@ -109,21 +109,25 @@ def _require_equals_sign(key: list[str], rest: deque[str]) -> None:
 
 
 def _pop_assigned_value(tokens: deque[str]) -> str:
-    """Return the next token as `=VALUE`; empty if it is an option, so that the override fails to parse."""
+    """Pop the next token and return it as `=VALUE`.
+
+    Returns an empty string if the next token is an option; the override then fails to parse.
+    """
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
 def _text_files(tokens: Sequence[str]) -> list[str]:
-    """Return the files after --text, into which the shell expands a pattern, without run files."""
+    """Return the files after --text, except run files: the shell expands a pattern to several files."""
     following = tokens[tokens.index(TEXT) + 1 :] if TEXT in tokens else []
     files = takewhile(os.path.isfile, following)
     return [file for file in files if not file.lower().endswith(RUN_FILE_SUFFIXES)]
 
 
 def _explain_usage_error(error: Any, args: Sequence[str]) -> None:
-    """Name an unknown option as it was typed, with the keys that resemble it; else the suffixes of run files.
+    """Add suggestions to a usage error, in place.
 
-    The option may be a key without its section, or a key of another trainer.
+    An unknown option is shown as typed, with the config keys that resemble it. For an extra argument, the
+    suffixes of run files are listed.
     """
     from neobert.config.key_suggestions import keys_named
     from neobert.config.migrated_keys import advice_for_key
@@ -149,7 +153,7 @@ def _explain_usage_error(error: Any, args: Sequence[str]) -> None:
 
 
 class ConfigCommand(TyperCommand):
-    """Command that accepts run files and overrides in every spelling of this module."""
+    """Command that accepts run files and overrides in all spellings listed in this module's docstring."""
 
     hands_on = False
 
@@ -176,7 +180,7 @@ class ConfigCommand(TyperCommand):
         return normalise(tokens, self._options_with_value())
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Show run files as positional arguments in the usage line, though they are parsed as options."""
+        """Return the usage line with run files as positional arguments, which are parsed as options."""
         return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -192,7 +196,7 @@ class ConfigCommand(TyperCommand):
                 formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete config keys as options too, after their first letter only: there are hundreds of keys."""
+        """Complete config keys as options too, once a letter is typed: there are hundreds of keys."""
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--") and incomplete != "--":
             item = type(super().shell_complete(ctx, "--help")[0])
@@ -205,7 +209,7 @@ class ConfigCommand(TyperCommand):
 
 
 class PathsCommand(ConfigCommand):
-    """Command whose run files are paths among others."""
+    """Command that takes run files and other paths as positional arguments."""
 
     def rewrite(self, tokens: Sequence[str]) -> list[str]:
         """Return the arguments with run files as paths and overrides as `--set`."""

@@ -30,7 +30,7 @@ TopP = Annotated[
         metavar="P",
         min=0.01,
         max=1,
-        help="Draw from the most likely tokens that sum to this probability.",
+        help="Sample from the most likely tokens whose probabilities sum to this value.",
     ),
 ]
 MaxTokens = Annotated[
@@ -45,7 +45,9 @@ Model = Annotated[
 ]
 ApiKeyVariable = Annotated[
     str | None,
-    Option("--api-key-env", metavar="NAME", help="Environment variable with the key to send. Default: none."),
+    Option(
+        "--api-key-env", metavar="NAME", help="Environment variable that contains the API key. Default: none."
+    ),
 ]
 Host = Annotated[str, Option("--host", metavar="HOST", help="Address to listen on.")]
 Port = Annotated[int, Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")]
@@ -63,7 +65,7 @@ def _chat(
     api_key_env: ApiKeyVariable = None,
     device: use_options.Device = None,
 ) -> None:
-    """Talk to a causal model, or to a server.
+    """Chat with a causal model, or with a server.
 
     The conversation is kept until /clear; Ctrl-C ends a reply, /exit or Ctrl-D the chat. Standard input that
     is not a terminal is read line by line.
@@ -80,9 +82,9 @@ def _chat(
 def _serve(
     folder: Folder, host: Host = "127.0.0.1", port: Port = 8000, device: use_options.Device = None
 ) -> None:
-    """Serve a causal model with OpenAI's interface, by the server of transformers.
+    """Serve a causal model with an OpenAI-compatible API, using the server of transformers.
 
-    Other machines reach it only with another --host. Prints the commands of faster servers.
+    Other machines can connect only if --host is set. Prints the commands of faster servers.
     """
     from launcher.commands import serve
 

@@ -40,9 +40,9 @@ def _init(
 ) -> None:
     """Write a first run file for your own text.
 
-    With --from, the run continues a model or fine-tunes it: rates, lengths and padding are those of its
-    weights and your text. For a task with labels, columns and labels are inferred from the file. Comments
-    explain the values to change first.
+    With --from, the run continues to train a model or fine-tunes it; rates, lengths and padding are derived
+    from its weights and your text. For a task with labels, columns and labels are inferred from the file.
+    Comments explain the values to change first.
     """
     from launcher.commands import init
 
@@ -102,7 +102,7 @@ def _rule(
     """
     from launcher.commands import rule
 
-    exit_with(rule.run(code, output_format, every=every))
+    exit_with(rule.run(code, output_format, lists_all=every))
 
 
 @app.command(
@@ -182,9 +182,9 @@ def _data_prepare(
     part: config_options.PartOfText = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Tokenize the data of a run, once, into the cache that train uses.
+    """Tokenize the data of a run into the cache that train uses.
 
-    With --part K/N, one of N parts, which `data join` joins.
+    With --part K/N, tokenizes one of N parts; `data join` joins the parts.
     """
     from launcher.commands import data
     from launcher.commands.run_file_options import text_overrides
@@ -219,10 +219,10 @@ def _data_mine(
     device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Add hard negatives to pairs of a query and its document.
+    """Add hard negatives to pairs of a query and a document.
 
-    A negative is a document that is close to the query and that no row has as its document. One that is
-    nearly as close as the query's own document probably answers it too, and is skipped.
+    A negative is a document that is similar to the query and paired with it in no row. Documents nearly as
+    similar as the query's own document are skipped, because they probably answer the query too.
     """
     from launcher.commands import data
     from neobert.mining.request import Request
@@ -254,7 +254,7 @@ def _tokenizer_train(
 ) -> None:
     """Train a tokenizer on the data of a run.
 
-    tokenizer.vocab_size is its size, and tokenizer.algorithm WordPiece or byte-level BPE.
+    tokenizer.vocab_size sets the vocabulary size; tokenizer.algorithm selects WordPiece or byte-level BPE.
     """
     from launcher.commands import data
 

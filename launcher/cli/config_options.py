@@ -40,8 +40,7 @@ Columns = Annotated[
     Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A column to use, not the one that is inferred: --classification.label_column NAME; or "
-        "--adapter.type lora.",
+        help="Override an inferred column (--classification.label_column NAME), or set --adapter.type lora.",
     ),
 ]
 DeviceChoice = Annotated[
@@ -112,16 +111,23 @@ PreparedText = Annotated[
         "--text",
         "--dataset",
         metavar="PATH|NAME",
-        help="Text in place of the run's: dataset.path or dataset.name.",
+        help="Text to use instead of the run's; sets dataset.path or dataset.name.",
     ),
 ]
 PreparingTokenizer = Annotated[
     Path | None,
-    Option("--tokenizer", metavar="PATH|NAME", help="Tokenizer: tokenizer.path, or tokenizer.name."),
+    Option(
+        "--tokenizer", metavar="PATH|NAME", help="Tokenizer to use; sets tokenizer.path or tokenizer.name."
+    ),
 ]
 RowLength = Annotated[
     int | None,
-    Option("--max-length", metavar="TOKENS", min=3, help="Maximum length of a row: dataset.max_seq_length."),
+    Option(
+        "--max-length",
+        metavar="TOKENS",
+        min=3,
+        help="Maximum length of a row in tokens; sets dataset.max_seq_length.",
+    ),
 ]
 PreparedFolder = Annotated[
     Path | None,

@@ -32,16 +32,16 @@ LOST_WRITES = (*NO_ROOM, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
-"""Words of pydantic, which typer uses, around the message of a wrong value."""
+"""Text that pydantic, which typer uses, adds to the message for an invalid value."""
 FILE_OF_INIT = "the file needs no option, write `init FILE`;"
 MEANT = {
     ("init", "--output"): FILE_OF_INIT,
     ("init", "-o"): FILE_OF_INIT,
     ("train", "--output"): "did you mean --trainer.output_dir?",
     ("export", "--format"): "did you mean --to?",
-    ("export", "--merge-adapter"): "leave it out, checkpoints have their adapter merged;",
+    ("export", "--merge-adapter"): "remove --merge-adapter, checkpoints have their adapter merged;",
 }
-"""Hints for options that people try, by command and name, where the most similar name misleads."""
+"""Hints for unknown options whose most similar option would mislead, by command and name."""
 STOPPED = "stopped before there was a result; no process is left running"
 
 
@@ -111,23 +111,29 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
         return ProjectError("locale", message, "set PYTHONUTF8=1, or LC_ALL=C.UTF-8", exit_code=EXIT_USAGE)
     if error.filename is not None:
         place = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
-        message, hint = f"cannot be used: {error.strerror}", "fix its permissions, or choose another path"
+        message, hint = (
+            f"this path cannot be used: {error.strerror}",
+            "fix its permissions, or choose another path",
+        )
         return ProjectError("unusable-path", message, hint, place)
     if isinstance(error, FileNotFoundError):  # of os.getcwd, which names no file
         message = f"the working directory was removed: {error.strerror}"
         hint = "change to a folder that exists, and run the same command again"
         return ProjectError("unusable-path", message, hint)
-    return console.unwritten(error) if error.errno in LOST_WRITES else None
+    return console.stdout_error(error) if error.errno in LOST_WRITES else None
 
 
 def print_error(error: ProjectError, output_format: str) -> int:
-    """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
+    """Print an error and return its exit code.
+
+    Text goes to stderr; other formats are written to stdout as a report.
+    """
     if output_format == "text" or error.code in UNFORMATTED:
         console.log(_config_error_text(error) if isinstance(error, ConfigError) else describe_error(error))
         return error.exit_code
-    from launcher.report.report import report_of_error
+    from launcher.report.report import error_report
 
-    report = report_of_error(error)
+    report = error_report(error)
     _try_to_write(report, output_format)
     return report.exit_code
 
@@ -135,9 +141,9 @@ def print_error(error: ProjectError, output_format: str) -> int:
 def _config_error_text(error: ConfigError) -> str:
     """Format at most `MAX_SHOWN` problems of a config, as `lint` does."""
     from launcher.report.formats.text import finding_text
-    from launcher.report.report import findings_of_error
+    from launcher.report.report import error_findings
 
-    texts = [finding_text(finding, on=sys.stderr) for finding in findings_of_error(error)]
+    texts = [finding_text(finding, on=sys.stderr) for finding in error_findings(error)]
     num_issues = len(error.issues)
     rest = [f"... and {num_issues - MAX_SHOWN} more"] if num_issues > MAX_SHOWN else []
     return "\n\n".join([*texts[: min(MAX_SHOWN, num_issues)], *rest, *texts[num_issues:]])
@@ -145,18 +151,18 @@ def _config_error_text(error: ConfigError) -> str:
 
 def _try_to_write(report: Report, output_format: str) -> None:
     """Write the report to stdout; if that fails, write a line to stderr."""
-    from launcher.report.formats import deliver
+    from launcher.report.formats import print_report
 
     try:
-        deliver(report, output_format)
+        print_report(report, output_format)
     except ProjectError as error:
         console.log(describe_error(error))
 
 
 def _unexpected_error(error: BaseException) -> ProjectError:
-    """Return the error for an unexpected exception, e.g. a shadowed module or a bug.
+    """Convert an unexpected exception, such as a bug or a shadowed module, to a ProjectError.
 
-    The exit code is the one for a check that could not run.
+    Its exit code is EXIT_CHECK_UNKNOWN.
     """
     if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
         files = ", ".join(f"{module} is imported from {file}" for module, file in foreign.items())

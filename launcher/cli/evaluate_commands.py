@@ -123,11 +123,11 @@ def _evaluate_passkey(
     device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Find key words for which the end of a long document asks.
+    """Test recall of key words from long documents.
 
-    The words are stated earlier, in filler text. Reports the share of words that are predicted at masks, or
-    by a causal model after the words before them, by length and depth. The same seed gives the same
-    documents.
+    The words are stated early in filler text and requested at its end. Reports the share of words that are
+    predicted at masks, or by a causal model after the words before them, by length and depth. The same seed
+    gives the same documents.
     """
     from launcher.commands import evaluation
 

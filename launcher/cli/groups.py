@@ -48,7 +48,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command, or refuse one of another library with its counterpart."""
+        """Return the command; for another library's command, raise an error with the equivalent here."""
         if args and args[0] in MEANT and args[0] not in self.list_commands(ctx):
             ctx.fail(f"No such command '{args[0]}'; use {MEANT[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -117,9 +117,9 @@ def convert_without_pydantic(command: Any, ctx: Any) -> None:
 
 
 def refuse_empty_paths(command: Any, ctx: Any) -> None:
-    """Make an empty path an error of its option or argument, in every version of typer.
+    """Reject an empty path for any option or argument, in every version of typer.
 
-    Path("") is the current folder: an unset variable of a shell would name it.
+    Path("") is the current folder, which an unset shell variable would select by mistake.
     """
     for param in command.get_params(ctx):
         if _is_path(param):
@@ -146,7 +146,7 @@ def _process_path(process: Any, param: Any, ctx: Any, value: Any) -> Any:
 
 
 def _parse_args(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
-    """Parse the arguments of a command; an error about an option without a value gets the command too."""
+    """Parse the arguments of a command, and set the command on a usage error that lacks it."""
     try:
         return parse(command, ctx, args)
     except UsageError as error:

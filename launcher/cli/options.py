@@ -58,7 +58,7 @@ Context = Annotated[
         "--context",
         metavar="TOKENS",
         min=32,
-        help="With --from: train on rows of this many tokens, more than the model's own. Sets rotary "
+        help="With --from: extend the model to rows of this many tokens. Sets rotary "
         "positions, batch and length of documents.",
     ),
 ]
@@ -77,7 +77,10 @@ Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or ch
 
 
 def require_at_most_one(**values: object) -> None:
-    """Raise `ProjectError` if two of these options are set; `prompt_text` is --prompt-text."""
+    """Raise `ProjectError` if more than one of these options is set.
+
+    Options are passed by parameter name: `prompt_text` is --prompt-text.
+    """
     given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
     if len(given) > 1:
         message, hint = f"{' and '.join(given)} are both set", f"remove {given[-1]}"
@@ -85,7 +88,7 @@ def require_at_most_one(**values: object) -> None:
 
 
 def with_options_from(build: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the first parameter of a command with those of `build`, which returns its value.
+    """Replace the first parameter of a command with the parameters of `build`, which returns its value.
 
     Parameters with a default come last, as Python requires; the parser does not depend on their order.
     """

@@ -112,11 +112,11 @@ def _submit(
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
     strict: options.Strict = False,
 ) -> None:
-    """Check a run here, and queue it on a cluster, where it continues by itself until it has ended.
+    """Check a run and queue it on a cluster, where it is queued again until it has finished.
 
     Writes the batch script and the logs next to the run directory, in RUN.submit. The job saves before its
     time limit and at a preemption, and queues itself again; a run that cannot succeed is not queued again.
-    --sweep queues an array of jobs, one for each point; --search one whose jobs share the trials. For
+    With --sweep, queues an array with one job for each point; with --search, jobs that share the trials. For
     SkyPilot and Kubernetes it writes a file.
     """
     from launcher.commands import several_options, submit

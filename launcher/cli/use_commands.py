@@ -1,4 +1,4 @@
-"""Declarations of the commands that use a checkpoint: encode, text_jobs, predict, export."""
+"""Declarations of the commands that use a checkpoint: encode, search, predict, export."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _predict(
 ) -> None:
     """Predict labels, scores, words' labels, answers, choices or masked words.
 
-    The output has the columns of the input and those of the prediction. The same command continues a stopped
+    The output has the columns of the input and the predicted columns. The same command continues a stopped
     job.
     """
     from launcher.commands import text_jobs

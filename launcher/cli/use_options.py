@@ -150,7 +150,7 @@ Query = Annotated[str, Argument(metavar="QUERY", help="Text, or - for lines of s
 Top = Annotated[int, Option("--top", metavar="N", min=1, help="Texts to print per query.")]
 IndexModel = Annotated[
     Path | None,
-    Option("--model", metavar="FOLDER", help="The model of the index, if its folder was moved."),
+    Option("--model", metavar="FOLDER", help="Folder of the index's model, if it was moved."),
 ]
 
 # predict

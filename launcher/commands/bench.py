@@ -10,12 +10,12 @@ from typing import Any
 
 from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.io.files import RUN_FILE_SUFFIXES, require_writable, write_text
-from launcher.process.json_child import report_of
+from launcher.process.json_child import run_json_child
 from launcher.report.formats.text import finding_text
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import UNKNOWN, result_json, show_value
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
@@ -84,7 +84,7 @@ def run(arguments: Arguments, output_format: str) -> int:
         data=arguments.data,
         baseline=None if arguments.baseline is None else read_report(arguments.baseline),
     )
-    report = report_of(MODULE, request.as_json(), doing="measuring", hint=HINT)
+    report = run_json_child(MODULE, request.as_json(), doing="measuring", hint=HINT)
     text = result_json(report)
     if arguments.output is not None:
         write_text(arguments.output, text + "\n")
@@ -166,7 +166,7 @@ def read_report(path: Path) -> dict[str, Any]:
         is_report = False
     if not is_report:
         message, hint = (
-            "not a report of `neobert-launch bench`",
+            "the file is not a report of `neobert-launch bench`",
             "write one with `neobert-launch bench --output FILE`",
         )
         raise ProjectError("bench-baseline", message, hint, str(path), EXIT_USAGE)
@@ -184,11 +184,13 @@ def _values_text(values: tuple[Any, Any]) -> str:
 def bench_text(report: Mapping[str, Any]) -> str:
     """Format a report of `bench` as text for the terminal."""
     title, table = (
-        fold(_report_title(report), console.width()),
+        fold(_report_title(report), console.terminal_width()),
         [_arm_row(*arm) for arm in report["arms"].items()],
     )
-    summary = fold("\n".join([*_comparison_lines(report), *_baseline_lines(report)]), console.width())
-    return "\n".join([title, columns([HEAD, *table], indent="  "), *([summary] if summary else [])])
+    summary = fold(
+        "\n".join([*_comparison_lines(report), *_baseline_lines(report)]), console.terminal_width()
+    )
+    return "\n".join([title, format_columns([HEAD, *table], indent="  "), *([summary] if summary else [])])
 
 
 def _report_title(report: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from launcher.io.files import expanded
-from launcher.process.json_child import started
+from launcher.io.files import expand_user
+from launcher.process.json_child import running_json_child
 from launcher.process.termination import interrupt_once
 from launcher.terminal import console
 from launcher.terminal.activity import activity
@@ -81,16 +81,17 @@ def run(
     server: ServerSettings,
     device: str | None,
 ) -> int:
-    """Talk until standard input ends.
+    """Chat until standard input ends.
 
-    source: model folder, checkpoint, run directory, or URL of a server.
-    device: "cpu" or "cuda" for a folder; None: the default.
+    Args:
+        source: model folder, checkpoint, run directory, or URL of a server.
+        device: "cpu" or "cuda" for a folder; None selects the default.
     """
     conversation = Conversation(system)
     if source.startswith(("http://", "https://")):
         replies: ReplySource = ServerReplies(source, server.model, server.api_key_variable, seed)
     else:
-        replies = FolderReplies(expanded(Path(source)), seed, device)
+        replies = FolderReplies(expand_user(Path(source)), seed, device)
     with replies:
         if sys.stdin.isatty():
             console.log(HELP)
@@ -99,7 +100,7 @@ def run(
 
 
 def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
-    """Answer the lines of standard input until it ends, or `/exit`."""
+    """Reply to each line of standard input, until its end or `/exit`."""
     on_terminal = sys.stdin.isatty()
     while True:
         try:
@@ -121,7 +122,10 @@ def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampl
 
 
 def _print_reply(line: str, conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
-    """Print the reply to a line, and keep both; a refused conversation keeps neither."""
+    """Print the reply to a line, and add both to the conversation.
+
+    Neither is added if the model or the server rejects the conversation.
+    """
     if line == CLEAR:
         conversation.clear()
         return
@@ -162,7 +166,7 @@ class FolderReplies:
     def __enter__(self) -> FolderReplies:
         """Start the child, and wait until the model is loaded. Raises its `ProjectError`."""
         with ExitStack() as opening, activity("loading the model"):
-            child = started(MODULE, self._request, stdin=subprocess.PIPE)
+            child = running_json_child(MODULE, self._request, stdin=subprocess.PIPE)
             self._child, self._error_file = opening.enter_context(child)
             self._read_line()
             self._open = opening.pop_all()
@@ -202,7 +206,7 @@ class FolderReplies:
 
 @contextmanager
 def _forward_interrupts(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass Ctrl-C to the child while the `with` block runs, wherever the block is."""
+    """Forward Ctrl-C to the child inside the `with` block."""
     before = signal.signal(signal.SIGINT, lambda *_: child.send_signal(signal.SIGINT))
     try:
         yield
@@ -211,17 +215,17 @@ def _forward_interrupts(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 class _RedirectRefuser(HTTPRedirectHandler):
-    """Makes a redirect an error: the key and the conversation are for the named server only."""
+    """Handler that raises an error for a redirect: key and conversation are meant for one server only."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Refuse the redirect."""
+        """Reject the redirect."""
 
 
 WITHOUT_REDIRECTS = build_opener(_RedirectRefuser)
 
 
 class ServerReplies:
-    """A server at a URL, with or without `/v1` at its end."""
+    """Replies from a server with an OpenAI-compatible API; its URL may end in `/v1`."""
 
     def __init__(self, url: str, model: str | None, api_key_variable: str | None, seed: int) -> None:
         path = urlsplit(url).path.rstrip("/")

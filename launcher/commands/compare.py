@@ -13,12 +13,12 @@ from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.discovery import relative_names
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
-from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
+from launcher.rundir.run_status import RunStatus, best_text, read_status, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.console import paint
-from launcher.terminal.fold import right_aligned, shown_width
-from launcher.terminal.metric_text import label_of, value_text
-from launcher.terminal.table import columns
+from launcher.terminal.fold import align_right, shown_width
+from launcher.terminal.metric_text import metric_label, value_text
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import (
     UNKNOWN,
     origin_text,
@@ -76,7 +76,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_equal_step_tokens(statuses) else "tokens")
-    names = _shorten_names(relative_names(folders), console.width())
+    names = _shorten_names(relative_names(folders), console.terminal_width())
     runs = [_read_compared_run(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
     tables = {} if TASK in differing else {name: metric_rows(runs, name) for name in _metric_names(runs)}
@@ -195,13 +195,13 @@ def _config_text(runs: Sequence[ComparedRun], differing: Sequence[str]) -> str:
     ]
     rows = [["", *(each.name for each in runs)], *cells]
     widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
-    if not console.width() or sum(widths) + 2 * len(widths) <= console.width():
-        return f"{head}\n{columns(rows, indent='  ')}"
+    if not console.terminal_width() or sum(widths) + 2 * len(widths) <= console.terminal_width():
+        return f"{head}\n{format_columns(rows, indent='  ')}"
     blocks = [
         (key, [[each.name, _config_value_text(each, key), _origin_text(each, key)] for each in runs])
         for key in differing
     ]
-    return "\n".join([head, *(f"  {key}\n{columns(block, indent='    ')}" for key, block in blocks)])
+    return "\n".join([head, *(f"  {key}\n{format_columns(block, indent='    ')}" for key, block in blocks)])
 
 
 def _results_text(runs: Sequence[ComparedRun]) -> str:
@@ -221,10 +221,10 @@ def _results_text(runs: Sequence[ComparedRun]) -> str:
                 show_count(status.tokens_per_second),
                 show_number(status.loss),
                 *values,
-                show_best(status.best),
+                best_text(status.best),
             ]
         )
-    return f"{paint('results', 'bold')}\n{columns(rows, indent='  ')}"
+    return f"{paint('results', 'bold')}\n{format_columns(rows, indent='  ')}"
 
 
 def _tables_text(
@@ -259,12 +259,12 @@ def _row_cells(name: str, row: MetricRow) -> list[str]:
 
 def _right_aligned_table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
-    aligned = (map(right_aligned, row, widths) for row in rows)
+    aligned = (map(align_right, row, widths) for row in rows)
     return "\n".join(f"  {'  '.join(cells)}" for cells in aligned)
 
 
 def _metric_label(name: str) -> str:
-    return "training loss" if name == TRAIN_LOSS else label_of(name)
+    return "training loss" if name == TRAIN_LOSS else metric_label(name)
 
 
 def _metric_value_text(name: str, value: float | None) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection, require_working_directory
-from launcher.io.files import expanded, make_folder, require_present, require_writable
-from launcher.process.json_child import report_of
-from launcher.report.text_view import conversation_text, left_out
+from launcher.io.files import expand_user, make_folder, require_existing, require_writable
+from launcher.process.json_child import run_json_child
+from launcher.report.text_view import conversation_text, left_out_lines
 from launcher.terminal import console
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json, show_number
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -88,12 +88,12 @@ def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, 
 def join(folder: Path, output_format: str) -> int:
     """Join the parts of a text and print the report."""
     hint = "see the output above"
-    report = report_of(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
+    report = run_json_child(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
     return _print_prepared(report, output_format)
 
 
 def _print_prepared(report: dict[str, Any], output_format: str) -> int:
-    """Print the report. Raises DAT002 for text that was prepared from the ids of another tokenizer."""
+    """Print the report. Raises `ProjectError` DAT002 if the text has token ids of another tokenizer."""
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     for violation in foreign_ids(report.get("token_ids", {})):
         raise ProjectError("DAT002", violation.message, violation.hint, violation.path)
@@ -116,7 +116,9 @@ def _require_new_folder(output: Path, content: str) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     message = (
-        "the folder is not empty" if output.is_dir() else f"is a file, but {content} is written to a folder"
+        "the folder is not empty"
+        if output.is_dir()
+        else f"the output is a file, but {content} is written to a folder"
     )
     raise ProjectError("occupied-folder", message, "choose a new folder", str(output), EXIT_USAGE)
 
@@ -125,7 +127,7 @@ def _run_config_child(
     module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]
 ) -> dict[str, Any]:
     hint = _hint_without_report(resolved.config.dataset.num_proc)
-    return report_of(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
+    return run_json_child(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
 
 
 def _hint_without_report(num_proc: int) -> str:
@@ -140,7 +142,7 @@ def print_report(report: dict[str, Any], output_format: str) -> None:
         console.write(result_json(report))
     else:
         rows = [[name.replace("_", " "), _value_text(value)] for name, value in flatten(report).items()]
-        console.write(columns(rows))
+        console.write(format_columns(rows))
 
 
 def _value_text(value: Any) -> str:
@@ -152,10 +154,10 @@ def _value_text(value: Any) -> str:
 def mine(request: Request, output_format: str) -> int:
     """Mine negatives, and print the counts."""
     require_working_directory()
-    folder, pairs = expanded(request.folder).absolute(), expanded(request.pairs).absolute()
-    output = expanded(request.output).absolute()
+    folder, pairs = expand_user(request.folder).absolute(), expand_user(request.pairs).absolute()
+    output = expand_user(request.output).absolute()
     require_model_folder(folder)
-    require_present(pairs, "PAIRS")
+    require_existing(pairs, "PAIRS")
     if output.suffix != JSONL:
         message, hint = (
             f"--output {output.name} does not end in {JSONL}",
@@ -163,9 +165,9 @@ def mine(request: Request, output_format: str) -> int:
         )
         raise ProjectError("mine-output", message, hint, str(output), EXIT_USAGE)
     require_writable(output)
-    corpus = None if request.corpus is None else expanded(request.corpus).absolute()
+    corpus = None if request.corpus is None else expand_user(request.corpus).absolute()
     if corpus is not None:
-        require_present(corpus, "--corpus")
+        require_existing(corpus, "--corpus")
     content = replace(
         request,
         folder=str(folder),
@@ -174,7 +176,8 @@ def mine(request: Request, output_format: str) -> int:
         corpus=None if corpus is None else str(corpus),
     )
     print_report(
-        report_of(MINING_MODULE, asdict(content), doing="loading the model", hint=MINING_HINT), output_format
+        run_json_child(MINING_MODULE, asdict(content), doing="loading the model", hint=MINING_HINT),
+        output_format,
     )
     return EXIT_OK
 
@@ -183,7 +186,7 @@ def prepared_text(report: Report) -> str:
     """Format the main values from a `data prepare` report as rows; the JSON output has all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
-    text = columns([*_part_rows(report), *rows, *_shape_rows(report)])
+    text = format_columns([*_part_rows(report), *rows, *_shape_rows(report)])
     return f"{text}\n\n{conversation_text(report['sample'])}" if report.get("sample") else text
 
 
@@ -197,7 +200,7 @@ def _part_rows(report: Report) -> Iterator[Row]:
     yield "part", f"{report['part']}, {blocks}{'' if report['is_new'] else ', prepared before'}"
     if "largest_part" in report:
         times = show_number(report["largest_part"], 3)
-        yield "", f"the largest part has {times} times the mean size: fewer parts, or smaller files, are even"
+        yield "", f"the largest part has {times} times the mean size: use fewer parts, or smaller files"
 
 
 def _split_rows(name: str, counts: Report) -> Iterator[Row]:
@@ -231,7 +234,7 @@ def _conversation_rows(counts: Report) -> Iterator[Row]:
         share = percent(conversations["supervised"] / max(1, counts["tokens"]))
         turns = counted(conversations["turns"], "turn")
         yield "", f"{conversations['supervised']:,} supervised tokens ({share}) of {turns}"
-        yield from (("", line) for line in left_out(conversations))
+        yield from (("", line) for line in left_out_lines(conversations))
     for kind, fault in counts.get("faults", {}).items():
         if kind == Fault.CUT:  # counted above, with the documents that are left out
             continue

@@ -16,12 +16,12 @@ from launcher.commands.sweep_runs import STOPPED, train_point
 from launcher.io.files import make_folder, require_source, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
-from launcher.process.json_child import report_of
+from launcher.process.json_child import run_json_child
 from launcher.process.trainer_process import Topology
 from launcher.run.next_command import resume_command
 from launcher.rundir.records import parse_json, read_json
 from launcher.terminal import console
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
@@ -58,14 +58,14 @@ def run(request: Request, output_format: str) -> int:
     data, model = require_source(request.data, DATA), model_folder(request.folder.absolute())
     try:
         with output_folder(request.output) as output, lock_folder(output):
-            return _run_missing(_make_suite(request, data, model, output), output_format)
+            return _train_missing_points(_make_suite(request, data, model, output), output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"
         hint = "wait until that process ends, or choose another --output"
         raise ProjectError("glue-running", message, hint, str(request.output.absolute())) from None
 
 
-def _run_missing(suite: GlueSuite, output_format: str) -> int:
+def _train_missing_points(suite: GlueSuite, output_format: str) -> int:
     _refuse_unusable_overrides(suite)
     request, code = suite.request, EXIT_OK
     for number, (task, seed) in enumerate(request.ordered_runs(), 1):
@@ -97,7 +97,7 @@ def _run_missing(suite: GlueSuite, output_format: str) -> int:
 def _make_suite(request: Request, data: str, model: Path, output: Path) -> GlueSuite:
     settings = _read_model_config(model)
     if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
-        message = f"has no weights ({WEIGHT_FILES})"
+        message = f"the model folder has no weights ({WEIGHT_FILES})"
         raise ProjectError("glue-model", message, "pass a folder with safetensors", str(model), EXIT_USAGE)
     device = request.device or ("cuda" if _has_gpu() else "cpu")
     content = {
@@ -106,7 +106,7 @@ def _make_suite(request: Request, data: str, model: Path, output: Path) -> GlueS
         "output": str(output / "data"),
         "weights": str(model),
     }
-    prepared = report_of(MODULE, content, doing="reading the tasks", hint="see the output above")
+    prepared = run_json_child(MODULE, content, doing="reading the tasks", hint="see the output above")
     earlier = read_json(output / RESULTS).get("tasks", {})
     recorded = {each["digest"]: each for summary in earlier.values() for each in summary["runs"]}
     return GlueSuite(request, model, settings, device, prepared["tasks"], prepared["weights"], recorded)
@@ -130,20 +130,22 @@ def _require_valid_tasks(request: Request) -> None:
         starts = {name: TASKS[name].starts_from for name in request.tasks}
         known = [f"{source} for {name}" for name, source in starts.items() if source]
         hint = f"add {', '.join(known)} to --tasks" if known else "remove --transfer"
-        message = "has no effect: no task starts from another one of --tasks"
+        message = "no task of --tasks starts from another one, so --transfer has no effect"
         raise ProjectError("glue-tasks", message, hint, "--transfer", EXIT_USAGE)
 
 
 def _read_model_config(model: Path) -> dict[str, Any]:
-    """Read config.json. Raises `ProjectError` unless it is of a model that can be trained, with its sizes."""
+    """Read config.json. Raises `ProjectError` if the model cannot be trained, or if its sizes are missing."""
     try:
         settings = parse_json(model / CONFIG)
     except (OSError, ValueError) as error:
-        raise ProjectError("glue-model", f"cannot be read: {error}", place=str(model / CONFIG)) from None
+        raise ProjectError(
+            "glue-model", f"the model's config.json cannot be read: {error}", place=str(model / CONFIG)
+        ) from None
     if not is_neobert(settings):
         settings_of(HfModelConfig(config=str(model)))
     elif missing := unknown_sizes(settings):
-        message = f"is not a NeoBERT model: its config.json has no {', '.join(missing)}"
+        message = f"the folder has no NeoBERT model: its config.json has no {', '.join(missing)}"
         raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
     return settings
 
@@ -233,7 +235,7 @@ def _scores_text(report: Mapping[str, Any]) -> str:
         for name, suite in found["suites"].items()
     }
     rows += [[label, score_text(mean), "", "", ""] for label, mean in means.items()]
-    return "\n".join([columns(rows), *notes(report["tasks"], report["missing"])])
+    return "\n".join([format_columns(rows), *notes(report["tasks"], report["missing"])])
 
 
 def _mean_and_deviation(values: Mapping[str, Any]) -> str:

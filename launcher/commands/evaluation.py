@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import expanded, require_present, require_source, results_folder, write_text
-from launcher.process.json_child import report_of
+from launcher.io.files import expand_user, require_existing, require_source, results_folder, write_text
+from launcher.process.json_child import run_json_child
 from launcher.terminal import console
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import UNKNOWN, result_json
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
@@ -41,7 +41,7 @@ class EvaluatedModel:
 
     def settings(self) -> dict[str, Any]:
         """Return the values that a child process needs. Raises `ProjectError` without a model."""
-        folder = expanded(self.folder)
+        folder = expand_user(self.folder)
         require_model_folder(folder)
         return {"folder": str(folder.absolute()), "dtype": self.dtype, "device": self.device}
 
@@ -67,7 +67,7 @@ def evaluate_in_child(
     module: str, request: Report, file: Path, table: Callable[[Report], str], output_format: str
 ) -> dict[str, Any]:
     """Run `python -m MODULE` on the request, write its report to `file`, print and return it."""
-    report = report_of(f"neobert.evaluation.{module}", request, doing="loading the model", hint=HINT)
+    report = run_json_child(f"neobert.evaluation.{module}", request, doing="loading the model", hint=HINT)
     text = result_json(report)
     write_text(file, text + "\n")
     console.write(text if output_format == "json" else table(report))
@@ -78,7 +78,7 @@ def run_blimp(
     model: EvaluatedModel, data: Path, pairs: int | None, output: Path | None, output_format: str
 ) -> int:
     """Score the first `pairs` minimal pairs of each paradigm in `data`, and print the accuracies."""
-    require_present(data, DATA)
+    require_existing(data, DATA)
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs}
     return _score_texts("blimp", model, None, content, output, output_format)
 
@@ -120,7 +120,7 @@ def _blimp_table(report: Report) -> str:
     notes = [f"not comparable with published scores: {reason}" for reason in report["not_comparable"]]
     return "\n".join(
         [
-            columns(rows),
+            format_columns(rows),
             f"{pairs}, {ties} (scored as wrong)",
             *notes,
             *_note_on_truncation(report, "sentence"),
@@ -141,7 +141,7 @@ def _perplexity_table(report: Report) -> str:
     rows = [[label, UNKNOWN if value is None else f"{value:,.2f}"] for label, value in values.items()]
     counts = [counted(report["documents"], "document"), counted(report["tokens"], "token")]
     counted_texts = "; ".join([", ".join(counts), *_note_on_truncation(report, "document")])
-    return f"{columns(rows)}\n{counted_texts}\nsource: {printable(report['source'])}"
+    return f"{format_columns(rows)}\n{counted_texts}\nsource: {printable(report['source'])}"
 
 
 def _note_on_truncation(report: Report, noun: str) -> list[str]:
@@ -192,7 +192,7 @@ def _passkey_table(report: Report) -> str:
     for length, by_depth in report["by_depth"].items():
         scores = (report["accuracy"][length], *by_depth.values())
         rows.append([f"{int(length):,}", *map(score_text, scores)])
-    return f"{columns(rows)}\nin percent; chance is {score_text(report['chance'])}"
+    return f"{format_columns(rows)}\nin percent; chance is {score_text(report['chance'])}"
 
 
 def run_generation(
@@ -200,7 +200,7 @@ def run_generation(
 ) -> int:
     """Continue the prompts and print the continuations; with `output`, save them and print the first ones."""
     settings = model.settings()
-    require_present(prompts, "PROMPTS")
+    require_existing(prompts, "PROMPTS")
     request = {**settings, "prompts": str(prompts.absolute()), "max_tokens": max_tokens}
     with output_folder(output) as place:
         file = place / "generation.json"
@@ -250,7 +250,7 @@ def run_retrieval(model: EmbeddingModel, data: Path, output: Path | None, output
 
 def _embedding_request(model: EmbeddingModel, data: Path) -> dict[str, Any]:
     require_model_folder(Path(model.folder))
-    require_present(data, DATA)
+    require_existing(data, DATA)
     return {"model": asdict(model), "data": str(data.absolute())}
 
 
@@ -272,7 +272,7 @@ def _retrieval_text(report: Report) -> str:
 
 
 def _metrics_table(report: Report) -> str:
-    return columns([[name, score_text(value)] for name, value in report["metrics"].items()])
+    return format_columns([[name, score_text(value)] for name, value in report["metrics"].items()])
 
 
 def run_mteb(
@@ -299,4 +299,4 @@ def _mteb_table(report: Report) -> str:
     rows.append(["mean of types", score_text(report["mean_of_types"])])
     rows.append([f"mean of {counted(len(report['scores']), 'task')}", score_text(report["mean_of_tasks"])])
     failed = (printable(f"{name}: {message}") for name, message in report["failed"].items())
-    return "\n".join([columns(rows), *failed])
+    return "\n".join([format_columns(rows), *failed])

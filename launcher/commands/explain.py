@@ -12,7 +12,7 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.selection import Selection
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import KeyInfo, RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
@@ -114,7 +114,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
 
 
 def _default_value(config: RunConfig, info: KeyInfo) -> object:
-    """Return the default of a key in the section type that the run uses; other types may have another."""
+    """Return the default of a key in the section type that the run uses; types may differ."""
     *sections, name = info.path.split(".")
     own = next(item for item in fields(reduce(getattr, sections, config)) if item.name == name)
     return info.default if own.default is MISSING else own.default
@@ -124,7 +124,7 @@ def _print_explanation(content: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
         console.write(result_json(content))
     else:
-        console.write(fold("\n".join(_text_lines(content)), console.width()))
+        console.write(fold("\n".join(_text_lines(content)), console.terminal_width()))
 
 
 def _text_lines(content: dict[str, Any]) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _text_lines(content: dict[str, Any]) -> Iterator[str]:
     if "keys" in content:
         yield from (f"  {key}" for key in content["keys"])
         return
-    yield columns(list(_value_rows(content)), indent="  ")
+    yield format_columns(list(_value_rows(content)), indent="  ")
 
 
 def _value_rows(content: dict[str, Any]) -> Iterator[list[str]]:

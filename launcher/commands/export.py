@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.io.files import require_present, results_folder
-from launcher.process.json_child import report_of
+from launcher.io.files import require_existing, results_folder
+from launcher.process.json_child import run_json_child
 from launcher.terminal import console
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, unknown_formats
@@ -65,7 +65,7 @@ def run(arguments: Arguments, output_format: str) -> int:
         "dtype": DTYPES[arguments.dtype],
     }
     with results_folder(arguments.output):
-        report = report_of(MODULE, request, doing="loading the model", hint=HINT)
+        report = run_json_child(MODULE, request, doing="loading the model", hint=HINT)
     is_json = output_format == "json"
     console.write(result_json({"formats": report}) if is_json else export_text(report, arguments.output))
     return EXIT_OK
@@ -110,7 +110,7 @@ def require_packages(names: Sequence[str]) -> None:
 def _require_usable_results(arguments: Arguments) -> None:
     """Raise `ProjectError` if a --results file does not exist, or no requested format has a model card."""
     for file in arguments.results:
-        require_present(file, "--results")
+        require_existing(file, "--results")
     if arguments.results and not any(FORMATS[name].has_card for name in arguments.formats):
         with_card = [each.name for each in FORMATS.values() if each.has_card]
         message = f"no exported format has a model card for these figures: --to {','.join(arguments.formats)}"
@@ -162,12 +162,12 @@ def choose_folders(source: Path, average: str) -> list[Path]:
 
 def _why_nothing_to_export(source: Path) -> str:
     if not source.is_dir():
-        return "is a file, not a folder"
+        return "the source is a file, not a folder"
     if (source / RESOLVED).is_file():
         return "the run has no checkpoint yet (trainer.save_steps)"
     if reason := why_no_model(source):
-        return f"is {reason}"
-    return f"contains no checkpoint, and no {CONFIG} with weights ({WEIGHT_FILES})"
+        return f"the source is {reason}"
+    return f"the folder contains no checkpoint, and no {CONFIG} with weights ({WEIGHT_FILES})"
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
@@ -211,7 +211,7 @@ def _average_error(average: str, reason: str, available: Sequence[int]) -> Proje
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:
     """Format the report as a table of formats, folders (below `output` as given) and differences."""
-    return columns([HEAD, *(_format_row(name, each, output) for name, each in report.items())])
+    return format_columns([HEAD, *(_format_row(name, each, output) for name, each in report.items())])
 
 
 def _format_row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:

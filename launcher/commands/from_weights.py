@@ -20,7 +20,7 @@ from launcher.commands.previewed_text import (
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, as_from_option_error, find_weights
 from launcher.commands.weights_run_file import ADAPTER, RunFileInputs, run_file_yaml
-from launcher.io.files import make_folder, writing
+from launcher.io.files import convert_write_errors, make_folder
 from neobert.atomic_write import write_atomically
 from neobert.config.overrides import format_text_override, parse_overrides
 from neobert.config.schema import DatasetConfig, TokenizerConfig
@@ -54,8 +54,8 @@ class Request:
         file: the run file to write.
         weights: folder or Hub name; None: random weights.
         text: file or folder; None: `dataset`, a Hub dataset or builtin text.
-        context: tokens of a row; None: those that cover the texts.
-        named: keys of the command line from which others are inferred: columns, the problem, adapter.type.
+        context: tokens per row; None: as many as cover the texts.
+        named: given keys that determine others: columns, classification.problem, adapter.type.
     """
 
     file: Path
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def source(self) -> tuple[str, str]:
-        """Key and value of the text."""
+        """Config key and value that select the text."""
         return ("dataset.path", str(self.text)) if self.text else ("dataset.name", str(self.dataset))
 
     @property
@@ -104,9 +104,9 @@ class RunFile(NamedTuple):
 
 
 def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[str]:
-    """Write the run file, or replace one. Returns its notes, and warns of the text.
+    """Write a new run file, or replace one; print warnings about its text and return its notes.
 
-    Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
+    Raises `ProjectError` and writes nothing if a run cannot use the weights, the text or the labels.
     """
     made = make_run_file(request)
     if made.preview is not None:
@@ -171,7 +171,7 @@ def make_run_file(request: Request) -> RunFile:
 
 
 def select_inferring_keys(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the keys of overrides from which others are inferred, with their values."""
+    """Return the overrides that determine other keys, as values by key."""
     return {each.path: each.text for each in parse_overrides(overrides) if determines_other_keys(each.path)}
 
 
@@ -184,7 +184,7 @@ def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
     """Write a new file in UTF-8, or replace one; a failed write leaves an old file unchanged."""
     encoded = content.encode("utf-8")
     make_folder(file.parent)
-    with writing(file, "choose another folder"):
+    with convert_write_errors(file, "choose another folder"):
         if replaces:
             write_atomically(file, encoded)
         else:
@@ -218,7 +218,7 @@ def _read_text_or_table(request: Request, spec: TaskSpec) -> tuple[Preview | Non
 
 
 def _conversation_task(request: Request, spec: TaskSpec) -> TaskSpec | None:
-    """Return the task of conversations, if the model can learn them and the text has some.
+    """Return the task for conversations; None if the text has none or the model cannot learn them.
 
     A malformed row in such columns does not make them text: `_read_text_or_table` reports the row.
     """
@@ -235,11 +235,11 @@ def _conversation_task(request: Request, spec: TaskSpec) -> TaskSpec | None:
 
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
     """Return a note for each other task that the columns of a table are suitable for."""
-    return tuple(f"{text} is read as text; {each}" for each in _suggest_other_tasks(text, chosen))
+    return tuple(f"{text} is read as plain text; {each}" for each in _suggest_other_tasks(text, chosen))
 
 
 def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
-    """Yield the tasks that a file has labels, pairs or answers for, and how to choose them."""
+    """Yield a suggestion for each task that the file has labels, pairs or answers for."""
     if text is None or not text.is_file():
         return
     if chosen.predicts == "next":  # no causal model has a head of labels
@@ -249,17 +249,18 @@ def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
         with suppress(ProjectError):
             if spec.reads_table and not spec.stores_targets:
                 import_module(f"{spec.keys.package}.inferred").infer(text)
-                yield f"for its {'pairs' if spec.predicts == 'pairs' else 'labels'}: --task {spec.name}"
+                targets = "pairs" if spec.predicts == "pairs" else "labels"
+                yield f"to train on its {targets}, add --task {spec.name}"
 
 
 def _suggest_answer_task(text: Path) -> Iterator[str]:
-    """Yield how to train on the answers of a table whose columns have other names than the task reads."""
+    """Yield a suggestion to rename the columns of a table of questions and answers."""
     with suppress(ProjectError):
         if pair := question_and_answer(each.name for each in columns_of(text)[0]):
             columns = " and ".join(map(quoted, pair))
             task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
-            way = f"rename columns {columns} to prompt and completion, with --task {task.name}"
-            yield f"for its answers: {way}"
+            way = f"rename columns {columns} to prompt and completion, and add --task {task.name}"
+            yield f"to train on its answers, {way}"
 
 
 def _sample_sizes(preview: Preview | None) -> tuple[int, ...]:

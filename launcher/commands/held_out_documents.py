@@ -13,7 +13,10 @@ HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 
 def held_out_keys(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
-    """Yield the keys for a text of few documents: a share chosen by hash could be none or all of them."""
+    """Yield the keys that hold out documents of a text for the evaluation.
+
+    Of fewer than `FEW_DOCUMENTS`, a fixed number is held out: a share chosen by hash could be none or all.
+    """
     if is_by_line:
         yield Entry("dataset.document_per_line", True, "no blank line separates documents")
     if documents == 1:

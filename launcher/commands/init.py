@@ -129,10 +129,10 @@ def _write_run_file(request: Request) -> Sequence[str]:
     if others := [
         each.path for each in parse_overrides(request.overrides) if not determines_other_keys(each.path)
     ]:
-        hint = f"leave out --{others[0]}, and edit the file that init writes"
+        hint = f"remove --{others[0]}, and set {others[0]} in the file that init writes"
         raise _usage_error(
             "usage",
-            f"of keys, init takes columns, classification.problem and adapter.type, not {others[0]}",
+            f"init accepts only columns, classification.problem and adapter.type as keys, not {others[0]}",
             hint,
         )
     pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
@@ -142,8 +142,8 @@ def _write_run_file(request: Request) -> Sequence[str]:
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = select_inferring_keys(request.overrides)
     if request.size is not None:
-        message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
-        raise _usage_error("usage", message, "leave out --size")
+        message = "--size applies to new models only; with --from or --task, weights or profile set it"
+        raise _usage_error("usage", message, "remove --size")
     text, dataset = _text_or_dataset(request)
     device = request.device or default_device()
     return write_from_weights(

@@ -9,27 +9,30 @@ from neobert.families.shape import ModelShape
 from neobert.tasks.spec import TaskSpec
 
 FINE_TUNING_RATE, BASE_WIDTH, TOP_RATE = 4e-5, 768, 3e-4
-"""For labels: between the published rates for BERT-base. Those fall faster than the width (1e-5 to 3e-5 at
-1,024, 3e-4 at 256: OPT006), up to TOP_RATE. MiniLM, of width 384, in 200 steps at 1e-4 and at 2e-4: 0.390 and
-0.382, the mean of 14 tables (one seed); at 8e-5, in 44 of 85 steps, one class for every text of five."""
+"""Learning rate for labels at the width of BERT-base, between its published rates. Published rates fall
+faster than the width grows (1e-5 to 3e-5 at 1,024, 3e-4 at 256: OPT006); TOP_RATE is the limit. MiniLM (width
+384) scored 0.390 at 1e-4 and 0.382 at 2e-4 after 200 steps (mean of 14 tables, one seed). At 8e-5, in 44 of
+85 steps, it predicted a single class for all texts of five classes."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
-"""Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
+"""Rate times width for continued pretraining with this many tokens per step (arXiv:2004.10964). It scales
+with the square root of the tokens per step."""
 ADAPTER_TOP_RATE = 1e-3
 """Twice the highest published rate of LoRA in OPT006."""
 EMBEDDER_RATE = 2e-5 * 384
-"""Product for embeddings that are trained already: all-MiniLM-L6-v2's own (its model card). In 400 steps of
-STS-B, SNLI and Quora with 106 to 160 pairs, three seeds, that model gained 2.1 points of STS-B and lost 0.9
-and 0.7 of nDCG@10 on Cranfield and Vaswani; with 32 to 48 pairs it gained 1.8 and lost 1.7 and 0.8, at 5e-6
-it gained 0.7 and lost 0.2 and 0.2."""
+"""Rate times width for embeddings that are already trained, from the model card of all-MiniLM-L6-v2. After
+400 steps on STS-B, SNLI and Quora with 106 to 160 pairs (three seeds), that model gained 2.1 points on STS-B
+and lost 0.9 and 0.7 points of nDCG@10 on Cranfield and Vaswani. With 32 to 48 pairs it gained 1.8 and lost
+1.7 and 0.8; at 5e-6 it gained 0.7 and lost 0.2 and 0.2."""
 CHAT_RATE, CHAT_WIDTH = 2e-5, 4096
-"""Rate for conversations, of Llama 2 with its width (arXiv:2307.09288): falls with the root of the width. Of
-2e-5, 5e-5 and 1e-4, 5e-5 was the best of SmolLM2-135M, with a width of 576, and 1e-4 by far the worst."""
+"""Learning rate for conversations and width of Llama 2 (arXiv:2307.09288). The rate falls with the square
+root of the width. For SmolLM2-135M (width 576), 5e-5 was the best of 2e-5, 5e-5 and 1e-4; 1e-4 was by far the
+worst."""
 
 
 def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
-    """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step.
+    """Estimate the learning rate for training that starts from weights, with `tokens` tokens per step.
 
-    Weights that declare keys of the task were trained for it, and need no more than that rate.
+    Weights that declare keys of a task with pairs were trained for it, and get a lower rate.
     """
     width = shape.hidden_size
     if spec.reads_text or spec.stores_targets:
@@ -47,7 +50,7 @@ def adapter_rate(rate: float) -> float:
 
 
 def conversation_rate(hidden_size: int) -> float:
-    """Return an estimate of the learning rate for conversations."""
+    """Estimate the learning rate for conversations."""
     return _round_to_one_digit(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
 
 

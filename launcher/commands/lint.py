@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.lint.discovery import Discovered, discover, left_out_as_foreign
+from launcher.lint.discovery import DiscoveredFiles, discover, skip_foreign_file
 from launcher.preflight.text_checks import judge_with_text
-from launcher.report.formats import deliver
+from launcher.report.formats import print_report
 from launcher.report.formats.text import render
-from launcher.report.partial_checks import judged_as_read
-from launcher.report.report import Report, findings_of_error
+from launcher.report.partial_checks import with_partial_findings
+from launcher.report.report import Report, error_findings
 from launcher.terminal import console
 from neobert.config import COMMAND_LINE, ConfigError
 from neobert.config.document import load_document
@@ -105,7 +105,7 @@ def run(request: Request, output_format: str) -> int:
     discovered = discover(request.paths)
     _require_files(request.paths, discovered)
     if request.fix:
-        _apply_fixes([path for path in discovered.files if left_out_as_foreign(path) is None])
+        _apply_fixes([path for path in discovered.files if skip_foreign_file(path) is None])
     judged = [
         _select_rules(
             check_file(path, needs_data=request.needs_data, overrides=request.overrides),
@@ -116,7 +116,7 @@ def run(request: Request, output_format: str) -> int:
     is_repository = request.choice.selects(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
     report = combine_results(judged, strict=request.strict, has_folder=is_repository)
     if output_format != "text":
-        deliver(report, output_format)
+        print_report(report, output_format)
         return report.exit_code
     text = render(report, _fixable_findings(discovered.files, judged, report), quiet=request.quiet)
     if text:
@@ -133,18 +133,18 @@ def _fixable_findings(files: Sequence[Path], judged: Sequence[CheckedFile], repo
     broken = [
         path
         for path, one in zip(files, judged, strict=True)
-        if one.exit_code and left_out_as_foreign(path) is None
+        if one.exit_code and skip_foreign_file(path) is None
     ]
     if not broken:
         return []
-    from launcher.lint.fixes import fixable
+    from launcher.lint.fixes import fixable_problems
 
     num_problems = Counter(finding.file for finding in report.findings)
-    fixes = {str(path): fixable(path) for path in broken if num_problems[str(path)] <= MAX_TRIED}
+    fixes = {str(path): fixable_problems(path) for path in broken if num_problems[str(path)] <= MAX_TRIED}
     return [each for each in report.findings if (each.code, each.path) in fixes.get(each.file, ())]
 
 
-def _require_files(paths: Sequence[Path], discovered: Discovered) -> None:
+def _require_files(paths: Sequence[Path], discovered: DiscoveredFiles) -> None:
     """Raise ProjectError if a folder is given and no run file or profile was found.
 
     File paths alone raise nothing: a pre-commit hook may pass only YAML files of other tools.
@@ -175,9 +175,11 @@ def check_file(
             return CheckedFile((), (), EXIT_OK, "", resolved.digest)
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
-        judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
+        judged = (
+            with_partial_findings(error, None, [path], overrides) if isinstance(error, ConfigError) else error
+        )
         return CheckedFile(
-            tuple(_locate_findings(findings_of_error(judged), path, resolved)), (), error.exit_code
+            tuple(_locate_findings(error_findings(judged), path, resolved)), (), error.exit_code
         )
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_move_to_linted_file(finding, resolved, path) for finding in checked.findings)
@@ -266,7 +268,7 @@ def combine_results(judged: Sequence[CheckedFile], *, strict: bool, has_folder: 
 
 
 def _sort_key(finding: Finding) -> tuple[str, int, int, str]:
-    """Return the sort key: findings of one rule at one place stay in the order of the rule."""
+    """Return the sort key: file, position and rule code. Equal findings keep the order of their rule."""
     return finding.file, finding.line, finding.column, finding.code
 
 
@@ -310,13 +312,13 @@ def _apply_fixes(files: Sequence[Path]) -> None:
     console.log(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _log_notes(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
+def _log_notes(request: Request, discovered: DiscoveredFiles, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
-        from launcher.terminal.table import columns
+        from launcher.terminal.table import format_columns
 
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
-        console.write(columns(rows, indent="  ") or "  no findings")
+        console.write(format_columns(rows, indent="  ") or "  no findings")
     if request.quiet:
         return
     for note in notes[:MAX_NAMED]:

@@ -16,19 +16,21 @@ PAIRS_PER_STEP = 128
 """Each pair provides negatives for the others, so few pairs teach little."""
 MORE_HELD_OUT = 0.2
 MIN_STEPS_PER_PASS, OF_CONVERSATIONS = 2, 8
-"""By an estimate of the tokens, because one microbatch has to be full: there may be half as many, and a fifth
-where a template adds little to short turns."""
+"""Minimum steps per pass by an estimate of the tokens: one microbatch must be full, and the text may have
+half as many tokens as estimated. Conversations with short turns may have a fifth."""
 MAX_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
-"""Most tokens of a microbatch where a step may have several at no loss."""
+"""Maximum tokens per microbatch, by device, if a step can have several microbatches without a loss of
+speed."""
 
 MIN_BYTES_PER_TOKEN = 3
-"""Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
+"""Low estimate for English text in WordPiece, and for Chinese text with one character per token. A low
+estimate gives rows that are too long rather than truncated texts."""
 COVERED = 0.99
-"""Share of the texts that the length covers."""
+"""Share of the texts that fit into a row of the chosen length."""
 MIN_TOKENS, SPECIAL_TOKENS = 32, 2
 UNFILLED_TEXTS = 1.5
-"""Texts for which a packed microbatch has no space at its end: with it, runs of eight tables made 2.9 to 3.2
-passes where `init` had stated 3."""
+"""Number of texts that the unused space at the end of a packed microbatch would hold. With this value, runs
+on eight tables made 2.9 to 3.2 passes when `init` had predicted 3."""
 
 
 class BatchSize(NamedTuple):
@@ -112,7 +114,10 @@ def num_piece_rows(lengths: Sequence[int], length: int, bytes_per_token: float, 
 
 
 def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
-    """Return a comment on rows of `length` tokens. limit: the positions of the model."""
+    """Return the run file's comment on rows of `length` tokens.
+
+    limit: longest sequence that the model supports, in tokens.
+    """
     unit = "the model's positions" if length == limit else "tokens"
     num_longer = sum(max_tokens(each) > length for each in lengths)
     if not num_longer:

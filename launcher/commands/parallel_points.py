@@ -23,9 +23,9 @@ from launcher.commands.sweep_runs import (
 )
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
-from launcher.process.child_start import dying_with_parent
-from launcher.process.signal_forwarding import Forwarder, handling
-from launcher.rundir.records import last_lines, stamp
+from launcher.process.child_start import signal_at_parent_death
+from launcher.process.signal_forwarding import Forwarder, handle_signals
+from launcher.rundir.records import file_stamp, last_lines
 from launcher.terminal import console
 from neobert.errors import (
     EXIT_CHECK_FAILED,
@@ -76,13 +76,13 @@ class ParallelTraining:
         self.code = EXIT_OK
 
     def train(self) -> None:
-        """Train a point on each slot until none is left; no launcher is left behind, also after an error."""
+        """Train points on all slots until none is left; after an error, stop and wait for all launchers."""
         try:
             self._start_on_free_slots()
             while self._running:
                 self._forwarder.print_new()
                 for launch in self._pop_ended():
-                    self._record(launch)
+                    self._record_end(launch)
                 self._start_on_free_slots()
                 time.sleep(POLL_S)
         finally:
@@ -102,7 +102,7 @@ class ParallelTraining:
 
     def _start_point(self, candidate: Candidate, slot: Slot) -> ChildLaunch:
         log = candidate.folder.with_name(f"{candidate.folder.name}.log")
-        before = stamp(candidate.folder / MANIFEST)
+        before = file_stamp(candidate.folder / MANIFEST)
         visible = {VISIBLE_ENV: ",".join(slot.devices)} if slot.devices else {}
         console.log(printable(f"log: {log}"))
         words = point_arguments(candidate, self._request)
@@ -114,12 +114,12 @@ class ParallelTraining:
             self._free.append(launch.slot)
             yield launch
 
-    def _record(self, launch: ChildLaunch) -> None:
+    def _record_end(self, launch: ChildLaunch) -> None:
         """Record how a launcher ended; if it was stopped, stop the others too."""
         code = launch.process.returncode
         if code < 0:
-            was_asked = self._is_stopping or self._forwarder.seen
-            code = EXIT_PREEMPTED if was_asked else EXIT_TRAINING_FAILED
+            was_requested = self._is_stopping or self._forwarder.seen
+            code = EXIT_PREEMPTED if was_requested else EXIT_TRAINING_FAILED
         is_started = record_result_of_launch(self._points, launch.candidate, code, launch.before)
         ending = "finished" if code == EXIT_OK else f"exit code {code}"
         text = "" if is_started else f"\n{_last_log_line(launch.log)}"
@@ -133,14 +133,14 @@ class ParallelTraining:
 def train_points(
     points: PointQueue, request: train.Request, output_format: str, slots: Sequence[Slot]
 ) -> int:
-    """Train points on slots at the same time, or one after another without; return the exit code.
+    """Train points in parallel on the slots, or one after another without slots.
 
-    It is that of the first point that failed, or of the stop.
+    Returns the exit code of the first point that failed, or of the stop.
     """
     if not slots:
         return train_in_turn(points, request, output_format)
     team = ParallelTraining(points, request, slots, forwarder := SiblingForwarder())
-    with handling(forwarder):
+    with handle_signals(forwarder):
         team.train()
     seen = forwarder.seen
     code = (EXIT_INTERRUPTED if signal.SIGINT in seen else EXIT_PREEMPTED) if seen else team.code
@@ -209,7 +209,8 @@ def divide_into_slots(
     """
     if parallel * devices_per_slot > len(devices):
         visible = counted(len(devices), "GPU") if devices else "no GPU"
-        message = f"{counted(parallel, 'point')} of {counted(devices_per_slot, 'GPU')}, but {visible} visible"
+        needed = f"{counted(devices_per_slot, 'GPU')} for each of {counted(parallel, 'point')}"
+        message = f"--parallel needs {needed}, but {visible} visible"
         most = len(devices) // devices_per_slot
         hint = f"{OPTION} {most}" if most else "leave out --parallel, or see CUDA_VISIBLE_DEVICES"
         raise ProjectError("sweep", message, hint, OPTION, EXIT_USAGE)
@@ -244,16 +245,16 @@ class SiblingForwarder(Forwarder):
         self.keep_for_trainer(has_agent=False)
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Forward signals to this child too, with the last one from before its start."""
+        """Forward signals to this child too, starting with the last one received before its start."""
         self.children.append(child)
         if self.seen:
             child.send_signal(self.seen[-1])
 
     def stop(self) -> None:
         """Ask all points to save and stop at the launcher's request."""
-        self._pass_on(signal.SIGTERM)
+        self._handle_signal(signal.SIGTERM)
 
-    def _pass_on(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         for child in self.children:
             child.send_signal(number)
 
@@ -273,7 +274,7 @@ def start_launcher(
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             start_new_session=True,
-            preexec_fn=_pinned_to_cores(cores, dying_with_parent(signal.SIGTERM, os.getpid())),
+            preexec_fn=_pinned_to_cores(cores, signal_at_parent_death(signal.SIGTERM, os.getpid())),
         )
 
 

@@ -10,7 +10,7 @@ from launcher.commands.selection import Selection
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats.text import render
 from launcher.report.plan_view import plan_text
-from launcher.report.report import report_of_run
+from launcher.report.report import run_report
 from launcher.terminal import console
 from launcher.terminal.values import result_json
 from neobert.plan import Plan
@@ -27,7 +27,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     plan = plan_run(resolved)
     left = remaining_in_launch(resolved, plan, NO_FACTS)
     checked = judge_with_text(resolved, plan)
-    report = report_of_run(resolved, checked.findings, checked.checks)
+    report = run_report(resolved, checked.findings, checked.checks)
     texts = [asdict(text) for text in checked.texts]
     if output_format == "json":
         judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}

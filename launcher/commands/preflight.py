@@ -14,7 +14,7 @@ from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination
 from launcher.preflight.rehearsal_inputs import rehearsal_inputs
-from launcher.report.formats import deliver
+from launcher.report.formats import print_report
 from launcher.terminal import console
 from neobert.printable import printable
 from validators.facts_io import facts_to_json
@@ -52,7 +52,7 @@ def run(request: Request, output_format: str) -> int:
     inputs = rehearsal_inputs(resolved) if is_rehearsed else {}
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=request.strict)
     (write_report if recorded else write_results)(examination, folder)
-    kept_receipts.keep(examination, inputs)
+    kept_receipts.store_receipt(examination, inputs)
     if request.save_facts:
         write_text(request.save_facts, facts_to_json(examination.facts))
     if output_format == "text":
@@ -63,7 +63,7 @@ def run(request: Request, output_format: str) -> int:
             else printable(f"report, facts and receipt: {folder}")
         )
     else:
-        deliver(examination.report, output_format)
+        print_report(examination.report, output_format)
     return examination.report.exit_code
 
 

@@ -50,7 +50,7 @@ def preview_by_line(text: Path, preview: Preview) -> Preview | None:
 
 
 def as_text_option_error(error: ProjectError) -> ProjectError:
-    """Return an error of reading `dataset.path` as one about the option `--text`."""
+    """Rephrase an error about `dataset.path` as one about the option `--text`."""
     hint = error.hint.replace("set dataset.path to", "set --text to")
     return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)
 
@@ -66,15 +66,18 @@ def warn_of_text(preview: Preview, file: Path) -> None:
 
 
 def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
-    """Return a note on the files that their names make evaluation text, and on splits that are not read."""
+    """Return notes on files whose names make them evaluation text, and on splits that are not read."""
     found = list[str]()
     with suppress(ProjectError, OSError):
         files = [] if text is None else select_files(places_of([str(text)]), rows, lambda _: False).files
         _, evaluation, unread = by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
         if evaluation:
             names = listed([file.name for file in evaluation], 3)
-            found.append(f"evaluation text, by name: {names}")
-        found += [f"not read, by name: {each.example} ({each.num_files:,} x {each.kind})" for each in unread]
+            found.append(f"files used for evaluation, because of their names: {names}")
+        found += [
+            f"files not read, because of their names: {each.example} ({each.num_files:,} x {each.kind})"
+            for each in unread
+        ]
     return tuple(map(printable, found))
 
 
@@ -98,7 +101,7 @@ def _text_files(path: Path) -> list[Path]:
 
 
 def _is_one_document(file: Path) -> bool:
-    """Return whether no blank line is found. UTF-16 is left to the reader, which names the conversion."""
+    """Return whether the first MiB has no blank line; False for UTF-16, which the reader rejects."""
     with file.open("rb") as handle:
         head = handle.read(HEAD_BYTES)
     # As the reader of the data does: without any LF, lines end with CR.

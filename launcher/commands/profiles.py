@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -27,7 +27,7 @@ def list_all(output_format: str) -> int:
             [profile.name, profile.kind, _hardware_text(profile.requires), profile.intent]
             for profile in profiles
         ]
-        console.write(columns(rows))
+        console.write(format_columns(rows))
     return EXIT_OK
 
 
@@ -43,8 +43,8 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
-    head = fold("\n".join(_heading(profile)), console.width())
-    console.write(f"{head}\n{columns(rows, indent='  ')}")
+    head = fold("\n".join(_heading(profile)), console.terminal_width())
+    console.write(f"{head}\n{format_columns(rows, indent='  ')}")
     return EXIT_OK
 
 
@@ -61,7 +61,7 @@ def diff(first: str, second: str, output_format: str) -> int:
         console.write(result_json({"keys": differing}))
     else:
         rows = [[key, show_value(old), show_value(new)] for key, (old, new) in changed.items()]
-        console.write(columns([["", first, second], *rows]) if rows else "no key differs")
+        console.write(format_columns([["", first, second], *rows]) if rows else "no key differs")
     return EXIT_OK
 
 

@@ -26,7 +26,7 @@ FILE, FILE_OF_SEVERAL = "report.html", "compare.html"
 def run(paths: Sequence[Path], output: Path | None) -> int:
     """Write the HTML report of runs, by default of the newest run, and print its path.
 
-    A folder selects the runs below it. `output` None writes into the first folder that is named.
+    A folder selects the runs below it. Without `output`, the report is written into the first folder.
     """
     paths = paths or [newest_run()]
     folders = _sort_by_loss(select_runs([run for path in paths for run in _runs_below(path) or [path]]))
@@ -34,7 +34,9 @@ def run(paths: Sequence[Path], output: Path | None) -> int:
     require_writable(path, "pass another file with --output")
     drawn = folders[:MAX_RUNS]
     if len(drawn) < len(folders):
-        console.log(f"the {MAX_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
+        console.log(
+            f"showing the {MAX_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss"
+        )
     names = relative_names(drawn)
     with activity(f"reading {counted(len(drawn), 'run')}"):
         records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]

@@ -12,7 +12,7 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher.terminal import console
 from launcher.terminal.console import has_colour, paint
 from launcher.terminal.fold import reflow
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
@@ -31,9 +31,9 @@ COMMENT = re.compile(r"(?:^|\s)#.*$")
 INDENT = "    "
 
 
-def run(code: str | None, output_format: str, *, every: bool) -> int:
+def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
     """Print one rule's page, or list all rules or one family, such as CKP."""
-    is_list = every or code is None
+    is_list = lists_all or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else find_family(code or "")
     if rules:
         content = {"rules": [_as_json(rule) for rule in rules]}
@@ -76,7 +76,7 @@ def _suggestion(code: str, names: list[str]) -> str:
         return f"{code} is a config key: `neobert-launch explain {code}`"
     families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
     if len(code) == 6 and code[3:].isdigit() and code.upper()[:3] in families:
-        return "codes of errors have no page; `neobert-launch rule --all` lists the rules"
+        return "error codes have no page; `neobert-launch rule --all` lists the rules"
     starts = (code.upper(), code.lower())
     begun = [known for known in sorted((*RULES, *names)) if code and known.startswith(starts)]
     if len(begun) > 1:
@@ -93,7 +93,7 @@ def page_text(rule: Rule) -> str:
     title = console.paint(
         f"{rule.code} {rule.name}", "red" if rule.severity is Severity.FAIL else "yellow", "bold"
     )
-    page = reflow(rule.page.strip(), console.width())
+    page = reflow(rule.page.strip(), console.terminal_width())
     is_for_people = console.is_terminal(sys.stdout) or console.has_colour(sys.stdout)
     page = "\n".join(_marked_lines(page)) if is_for_people else page
     traits = console.paint(f"{rule.severity} · {rule.level} · {scope} · {waivable}", "dim")
@@ -102,7 +102,7 @@ def page_text(rule: Rule) -> str:
 
 def _list_text(rules: list[Rule]) -> str:
     rows = [[rule.code, rule.name, str(rule.severity), str(rule.level), _first_line(rule)] for rule in rules]
-    return columns(rows)
+    return format_columns(rows)
 
 
 def _first_line(rule: Rule) -> str:

@@ -43,7 +43,7 @@ def resolve_entries(entries: Sequence[Entry], device: str) -> RunConfig:
 
 
 def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
-    """Yield the keys of the task that the weights declare, and the defaults of those that they do not."""
+    """Yield the keys of a task with the values that the weights declare, or with their defaults."""
     spec = SPECS[task]
     stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
     yield from stated
@@ -52,9 +52,9 @@ def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
     for key, value in spec.undeclared(config, folder).items():
         with suppress(ConfigError):  # a value that the key may not have
             resolve_entries([*entries, Entry(key, value)], device)
-            yield Entry(key, value, "as config.json of the weights has it")
+            yield Entry(key, value, "from config.json of the weights")
             continue
-        comment = f"the weights declare {printable(value)}: set it to that of their training"
+        comment = f"the weights declare {printable(value)}; set the value that they were trained with"
         yield Entry(key, flatten(to_dict(config))[key], comment, is_stated=True)
 
 
@@ -69,10 +69,10 @@ def changes_config(entry: Entry, entries: Sequence[Entry], config: RunConfig, de
         return True
 
 
-def yaml_lines(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str] = NO_GLOSSES) -> str:
+def entries_yaml(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str] = NO_GLOSSES) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key.
 
-    glosses: comments on sections.
+    glosses: comments on sections, by section.
     """
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}
@@ -83,7 +83,7 @@ def yaml_lines(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str
         is_on_disk = is_path and pinned_keys().get((section, name)) not in keys
         if is_on_disk and not os.path.isabs(value) and not value.startswith("~"):
             value = os.path.relpath(value, folder)
-        line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
+        line = f"{'  ' if section else ''}{name}: {_short_number_text(value) or yaml_text(value)}"
         sections.setdefault(section, []).append((line, comment))
     lines = list[tuple[str, str]]()
     for section, own in sections.items():
@@ -93,7 +93,7 @@ def yaml_lines(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str
     return "".join(f"{text:{width}}  # {comment}\n" if comment else f"{text}\n" for text, comment in lines)
 
 
-def _number_text(value: object) -> str:
+def _short_number_text(value: object) -> str:
     """Return a small number of one digit as 5e-5; empty for other values."""
     text = f"{value:.0e}" if isinstance(value, float) and 0 < value < SMALL else ""
     return text.replace("e-0", "e-") if text and float(text) == value else ""

@@ -60,23 +60,23 @@ class WeightsOptions(NamedTuple):
 
 
 def choose_run(command: str, stated: Selection, source: WeightsOptions) -> Selection:
-    """Return the run to train: the stated one, or the file that --from and --text write.
+    """Return the run to train: the selected one, or the run file that --from and --text write.
 
-    The keys of weights and the task of a short command are overrides of it. Raises `ProjectError` if no run
-    is named, and for options that contradict each other.
+    Keys for the weights and for the task of a short command are added as overrides. Raises `ProjectError` if
+    no run is selected, and for options that contradict each other.
     """
     weights, text, context = source
     if text is not None or (weights is not None and not (stated.files or stated.profile)):
         from launcher.commands.short_run_file import find_run_file
 
         if stated.files or stated.profile:
-            message = "--text writes a run file, and another one or a profile is given"
-            hint = "keep one; to change keys of the new file: --section.key VALUE"
+            message = "--text writes a new run file, but a run file or a profile is given too"
+            hint = "remove --text, or the other run; --section.key VALUE sets keys of the new file"
             raise ProjectError("usage", message, hint, "", EXIT_USAGE)
         given = (*_only_task_override(command), *stated.overrides)
         stated = replace(stated, files=(find_run_file(weights, text, context, given),), overrides=given)
     elif context is not None:
-        message = f"{CONTEXT} is for the run file that --from and --text write"
+        message = f"{CONTEXT} applies only to the run file that --from and --text write"
         hint = f"leave out {CONTEXT}, and set --dataset.max_seq_length {context}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     elif weights is not None:
@@ -90,10 +90,10 @@ def choose_run(command: str, stated: Selection, source: WeightsOptions) -> Selec
 
 
 def _weights_overrides(requested: str, stated: Selection) -> list[str]:
-    """Return the keys of weights to start from, a folder or a name on the Hub, as overrides.
+    """Return the overrides for a run that starts from weights: a folder or a name on the Hub.
 
-    The learning rate is one of them unless the run states one: that of a profile is for random weights.
-    Raises `ProjectError` for weights that cannot be used.
+    They include the learning rate unless the run sets it: the rate of a profile is for random weights. Raises
+    `ProjectError` for weights that cannot be used.
     """
     try:
         weights = find_weights(requested)
@@ -121,15 +121,15 @@ def _resolve_or_none(stated: Selection) -> ResolvedRun | None:
 
 
 def _task_overrides(command: str, tasks: Sequence[str], run: ResolvedRun) -> list[str]:
-    """Return the task of a short command as an override, unless the run states one.
+    """Return the task of a short command as an override, unless the run sets a task.
 
-    Raises `ProjectError` for a run of a task that the command does not train.
+    Raises `ProjectError` if the run sets a task that the command does not train.
     """
     task = run.config.task
     if run.origin("task").kind == "default":
         return [format_text_override("task", _suitable_task(run.config, tasks))]
     if task not in tasks:
-        message = f"task is {task}, and `{command}` trains {listed(tasks)}"
+        message = f"task is {task}, but `{command}` trains only {listed(tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
     return []
 

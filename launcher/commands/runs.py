@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.discovery import default_root, find_runs
-from launcher.rundir.run_status import STATE_COLOURS, RunStatus, read_status, show_best
+from launcher.rundir.run_status import STATE_COLOURS, RunStatus, best_text, read_status
 from launcher.terminal import console
 from launcher.terminal.console import paint
-from launcher.terminal.fold import fold, left_aligned, right_aligned, shown_width
+from launcher.terminal.fold import align_left, align_right, fold, shown_width
 from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
 from neobert.metric_names import EVAL_LOSS
@@ -76,15 +76,15 @@ def _runs_table(listed: Sequence[ListedRun], root: Path) -> str:
     ]
     unreadable = [(_relative_name(each.folder, root), each.problem) for each in listed if each.status is None]
     names = [row["run"] for row in rows] + [name for name, _ in unreadable]
-    shown, name_width = _fit_columns(rows, max(map(shown_width, names)), console.width())
+    shown, name_width = _fit_columns(rows, max(map(shown_width, names)), console.terminal_width())
     widths = {name: max(shown_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
     lines = (
         [_table_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
     )
     for name, problem in unreadable:
-        label = left_aligned(console.cut_name(name, name_width), name_width)
+        label = align_left(console.cut_name(name, name_width), name_width)
         text = printable(f"{label}{BETWEEN}{UNREADABLE}: {problem}")
-        lines.append(paint(fold(text, console.width()), "yellow"))
+        lines.append(paint(fold(text, console.terminal_width()), "yellow"))
     return "\n".join(lines)
 
 
@@ -104,7 +104,7 @@ def _row_texts(status: RunStatus, name: str) -> dict[str, str]:
         show_number(status.evaluation.get(EVAL_LOSS)),
         show_count(status.tokens_per_second),
         show_age(status.heartbeat_age_s),
-        show_best(status.best),
+        best_text(status.best),
     )
     return dict(zip(HEAD, values, strict=True))
 
@@ -138,4 +138,4 @@ def _table_line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -
 
 
 def _table_cell(name: str, text: str, width: int) -> str:
-    return left_aligned(text, width) if name in LEFT else right_aligned(text, width)
+    return align_left(text, width) if name in LEFT else align_right(text, width)

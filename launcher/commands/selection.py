@@ -64,9 +64,9 @@ class Selection:
             if begun := read_begun(run):
                 run = resolve_run(self.profile, self.files, self.overrides, begun)
         except ConfigError as error:
-            from launcher.report.partial_checks import judged_as_read
+            from launcher.report.partial_checks import with_partial_findings
 
-            raise judged_as_read(error, self.profile, self.files, self.overrides) from None
+            raise with_partial_findings(error, self.profile, self.files, self.overrides) from None
         return replace(
             run, origins={key: self._displayed_origin(key, origin) for key, origin in run.origins.items()}
         )

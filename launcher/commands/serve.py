@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launcher.io.files import expanded
+from launcher.io.files import expand_user
 from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.generation.folder import chat_folder
@@ -21,7 +21,7 @@ NEEDED = ("fastapi", "uvicorn", "openai")
 
 def run(folder: Path, host: str, port: int, device: str | None) -> int:
     """Serve OpenAI's chat interface until Ctrl-C; print the commands of faster servers."""
-    folder = chat_folder(expanded(folder)).absolute()
+    folder = chat_folder(expand_user(folder)).absolute()
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         message = f"transformers serve needs {', '.join(missing)}"
         raise ProjectError("serve", message, "pip install 'transformers[serving]'", exit_code=EXIT_USAGE)
@@ -44,9 +44,9 @@ def run(folder: Path, host: str, port: int, device: str | None) -> int:
 
 
 def _add_to_cache(cache: Path, folder: Path) -> None:
-    """Add a folder to a Hub cache, in place of a model name.
+    """Add a folder to a Hub cache as if it were a model, so that the server lists it.
 
-    A path that cannot be written as an entry's name is not listed: `--` stands for a slash there.
+    Skipped for a path with `--`, which cache names use for a slash, and for a path that is too long.
     """
     name = f"models--{str(folder).replace('/', '--')}"
     if "--" in str(folder) or len(os.fsencode(name)) > MAX_NAME_BYTES:

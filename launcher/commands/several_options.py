@@ -66,7 +66,7 @@ def require_consistent(options: Options) -> None:
         hint = "leave out --sweep, and add its keys to --search: KEY=VALUE,VALUE"
         raise ProjectError("sweep", message, hint, "--search", EXIT_USAGE)
     if options.parallel is not None and options.point is not None:
-        message = "--point trains a single point"
+        message = "--point trains a single point, so --parallel has no effect"
         raise ProjectError("sweep", message, "leave out --parallel", "--parallel", EXIT_USAGE)
     if not options.search:
         _refuse_without(of_search, "search", "KEY=RANGE")
@@ -76,5 +76,5 @@ def require_consistent(options: Options) -> None:
 
 def _refuse_without(given: Mapping[str, bool], missing: str, values: str) -> None:
     if place := next((option for option, is_given in given.items() if is_given), ""):
-        hint = f"add --{missing} {values}, or leave out {place}"
-        raise ProjectError("sweep", f"no --{missing} is given", hint, place, EXIT_USAGE)
+        hint = f"add --{missing} {values}, or remove {place}"
+        raise ProjectError("sweep", f"{place} is given without --{missing}", hint, place, EXIT_USAGE)

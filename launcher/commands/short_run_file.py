@@ -114,12 +114,12 @@ def _existing_file_error(request: Request) -> ProjectError:
 
 
 def _note_moved_branch(request: Request) -> None:
-    """Note that a branch on the Hub is another commit than the run file has, which stays in use."""
+    """Print a note if a Hub branch has moved since the run file was written; the run uses the old commit."""
     name, _, revision = str(request.weights).partition("@")
     _, pinned = named_weights(resolve_run(None, [request.file]).config)
     if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
         of = f"{name}@{revision or 'main'}"
-        message = f"{of} is {newest[:12]} by now; {request.file} keeps to {pinned[:12]} (model.revision)"
+        message = f"{of} has moved to {newest[:12]}; {request.file} still uses {pinned[:12]} (model.revision)"
         console.log(printable(f"note: {message}"))
 
 

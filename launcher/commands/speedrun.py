@@ -23,7 +23,7 @@ from launcher.process.trainer_process import Topology
 from launcher.run.speedrun_rules import RuleFile, read_rules, refuse_other_conditions, verify_sources
 from launcher.run.sweep_points import Axis, expand
 from launcher.rundir.directory import run_directory
-from launcher.rundir.records import Record, iterate_lines, list_in, read_json, read_metrics
+from launcher.rundir.records import Record, get_list, iterate_lines, read_json, read_metrics
 from launcher.terminal import console
 from launcher.terminal.values import UNKNOWN, result_json, show_count
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
@@ -109,8 +109,8 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
         "tokens": last.get(TOKENS),
         "seconds_from_command": _time_since_command_s(folder, lines, manifest),
         "seconds_from_first_step": _total_step_time_s(lines),
-        "launches": 1 + len(list_in(manifest, "earlier")),
-        "restarts": len(list_in(manifest, "restarts")),
+        "launches": 1 + len(get_list(manifest, "earlier")),
+        "restarts": len(get_list(manifest, "restarts")),
         "config_digest": receipt.config_digest,
         "receipt_sha256": read_json(folder / RECEIPT)[SEAL],
         "is_guarded": not receipt.unguarded,
@@ -154,7 +154,7 @@ def _time_since_command_s(folder: Path, lines: Sequence[Record], manifest: Recor
     begun_s = manifest.get("begun_boot_s")
     beats = filter(None, map(parse_object, iterate_lines(heartbeat_path(folder, 0))))
     ended_s = next((beat.get("boot_s") for beat in beats if beat.get("step") == lines[-1]["step"]), None)
-    if list_in(manifest, "earlier") or begun_s is None or ended_s is None:
+    if get_list(manifest, "earlier") or begun_s is None or ended_s is None:
         return None
     evaluating_ms = sum(line.get("time/evaluation_ms") or 0.0 for line in lines[:-1])
     return round(float(ended_s) - float(begun_s) - evaluating_ms / 1000, 3)
@@ -185,9 +185,9 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
         "mean_loss": fmean(losses),
         "stdev_loss": stdev(losses),
         "p_value": p_value,
-        "seconds_from_command": _mean(runs, "seconds_from_command"),
-        "seconds_from_first_step": _mean(runs, "seconds_from_first_step"),
-        "tokens": _mean(runs, "tokens"),
+        "seconds_from_command": _mean_over_runs(runs, "seconds_from_command"),
+        "seconds_from_first_step": _mean_over_runs(runs, "seconds_from_first_step"),
+        "tokens": _mean_over_runs(runs, "tokens"),
         **same,
         "runs": runs,
     }
@@ -211,7 +211,7 @@ def _shared_value(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
     return values.pop() if len(values) == 1 else None
 
 
-def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def _mean_over_runs(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """Return the mean over all runs; None if a run lacks the value."""
     values = [each[name] for each in runs]
     return None if None in values else fmean(values)
@@ -220,7 +220,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _hardware(run: ResolvedRun, folder: Path) -> str:
     """Return the device count and name from the preflight facts."""
     count = run.config.distributed.nproc_per_node
-    gpus = list_in(read_json(folder / "facts.json"), "gpus")[:count]
+    gpus = get_list(read_json(folder / "facts.json"), "gpus")[:count]
     if run.device == "cpu" or not gpus:
         return f"CPU, {os.cpu_count()} cores"
     return f"{len(gpus)} x {gpus[0].get('name')}"

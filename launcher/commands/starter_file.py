@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Literal
 
 from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, held_out_keys
-from launcher.commands.run_file_entries import Entry, yaml_lines
+from launcher.commands.run_file_entries import Entry, entries_yaml
 
 Device = Literal["cpu", "gpu"]
 SizeName = Literal["tiny", "small", "base"]
 BYTES_PER_TOKEN = 4
-"""Typical of English text in WordPiece; used only for comments in the run file."""
+"""Typical value for English text in WordPiece; used only for comments in the run file."""
 VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
 BERT_VOCABULARY = 30522
 TRAINED_SHARE = 0.95
-"""Share of the documents that is not held out by the validation_split of the run file."""
+"""Share of the documents to train on: 1 - dataset.validation_split of the run file."""
 MAX_PASSES, CAUSAL_PASSES, MIN_STEPS = 20, 4, 20
-"""Most passes over a small text: an encoder gets new masks in each, a decoder the same tokens. Of 3,000
-lines, the held-out loss of a tiny decoder was 5.3 nats after 4 passes, 5.8 after 7, 7.2 on the way to 20."""
+"""Maximum passes over a small text: an encoder gets new masks in each pass, a decoder the same tokens. On
+3,000 lines, the held-out loss of a tiny decoder was 5.3 nats after 4 passes, 5.8 after 7, and rose to 7.2
+before 20."""
 COMPILED_FLOPS = 5e16
-"""Work that repays the compilation of packed rows and targets of tokens. On an H100 a ModernBERT of 149M
-parameters compiles in 62 s, trains 1.9 times as fast, and saves them within 2e16; a Qwen2 of 494M in 85 s,
-1.8 times as fast, within 5e16."""
+"""Training FLOPs from which compiling packed rows saves time. On an H100, ModernBERT (149M parameters)
+compiles in 62 s, trains 1.9 times as fast, and saves time from 2e16 FLOPs; Qwen2 (494M) compiles in 85 s,
+trains 1.8 times as fast, and saves time from 5e16."""
 TOKENIZER = "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"
 COMPILED = "a minute before the first step, then about twice as fast"
 
@@ -69,7 +70,7 @@ DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """The user's answers, which determine the content of the run file.
+    """Inputs that determine the content of the run file.
 
     Attributes:
         text: path; empty for a dataset.
@@ -107,16 +108,16 @@ def starter_yaml(starter: Starter, file: Path) -> str:
     ways = "is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key"
     head = f"# A {starter.size} {kind}, pretrained on {DEVICES[starter.device]}.\n# {file.name} {ways}.\n"
     glosses = {"model": f"{starter.size}: {SIZES[starter.size].gloss}", "tokenizer": TOKENIZER}
-    return head + yaml_lines([*_entries(starter, file)], file.parent, glosses)
+    return head + entries_yaml([*_run_file_entries(starter, file)], file.parent, glosses)
 
 
-def _entries(starter: Starter, file: Path) -> Iterator[Entry]:
+def _run_file_entries(starter: Starter, file: Path) -> Iterator[Entry]:
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     max_steps, steps_comment = _max_steps(starter, size, pace)
     cadence = max(1, max_steps // 12)
     yield Entry("profile", starter.device, f"other values: neobert-launch profiles show {starter.device}")
     if starter.causal_task is not None:
-        yield Entry("task", starter.causal_task, "the next token, from those before it")
+        yield Entry("task", starter.causal_task, "predict each token from the previous ones")
     yield from _model_entries(starter, size)
     if starter.causal_task is not None:
         yield Entry("tokenizer.algorithm", "bpe", "its tokens decode to the exact text")
@@ -159,7 +160,7 @@ def _source_entry(starter: Starter) -> Entry:
 
 
 def _evaluation_entries(starter: Starter) -> list[Entry]:
-    """Return the keys of the evaluation text, and of the documents if documents are lines."""
+    """Return the keys that hold out evaluation text; also document_per_line if each line is a document."""
     documents = None if starter.has_evaluation else starter.documents
     entries = [*held_out_keys(documents, is_by_line=starter.is_by_line)]
     if not starter.has_evaluation and not any(each.key in HOLDING_OUT for each in entries):
@@ -170,7 +171,7 @@ def _evaluation_entries(starter: Starter) -> list[Entry]:
 def _rate_entries(starter: Starter, size: Size) -> Iterator[Entry]:
     """Yield the learning rate, which depends on the size, except on a GPU.
 
-    Recipes of the profiles are of encoders: a decoder gets an optimizer too.
+    The recipes of the profiles are for encoders, so a decoder gets an optimizer too.
     """
     if starter.causal_task is None:
         if starter.device == "cpu":
@@ -180,7 +181,7 @@ def _rate_entries(starter: Starter, size: Size) -> Iterator[Entry]:
     yield Entry("optimizer.name", "muon", "for the blocks' matrices, and AdamW for the rest")
     yield Entry("optimizer.muon_split", "heads")
     if starter.device == "cpu":
-        yield Entry("optimizer.lr", size.lr, "peak; measured for a tiny one, else an estimate")
+        yield Entry("optimizer.lr", size.lr, "peak; measured for the size tiny, otherwise an estimate")
     else:
         yield Entry("optimizer.muon_lr", 4e-3, "peak; an estimate")
         yield Entry("optimizer.lr", 2e-3, "of all other weights")
@@ -196,7 +197,7 @@ def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_step
 
 
 def _num_heads(starter: Starter, size: Size) -> int:
-    """Return the number of heads; on a GPU of 64 channels each, which this project's kernels support."""
+    """Return the number of heads; on a GPU, each has 64 channels, which this project's kernels support."""
     return size.hidden_size // 64 if starter.device == "gpu" else size.num_attention_heads
 
 

@@ -94,7 +94,7 @@ def find_weights(requested: str) -> Weights:
 
 
 def _hint_on_tokenizer(folder: Path) -> str:
-    """Return how to write tokenizer.json: transformers converts the older files of a tokenizer."""
+    """Return a hint: the command that converts older tokenizer files, or to save a tokenizer."""
     if not any((folder / name).is_file() for name in VOCABULARIES):
         return f"save the tokenizer of the model to {folder}, or use another folder"
     saved = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
@@ -113,14 +113,13 @@ def with_rotary_base_for(weights: Weights, length: int) -> Weights:
 def require_extendable(weights: Weights, positions: str, length: int) -> None:
     """Raise `ProjectError` unless the model can be extended to rows of `length` tokens.
 
-    `positions`: their kind, see `ModelShape`. Learned ones end with their table; the base of rotary ones of a
-    transformers model is that of its config.json.
+    `positions` is the kind of position embeddings, see `ModelShape`. Learned positions cannot exceed their
+    table, and the rotary base of a transformers model is fixed by its config.json.
     """
     if not weights.positions:
         return
     if length <= weights.positions:
-        trained = f"the {weights.positions:,} tokens of the weights"
-        message = f"{CONTEXT} {length} is for rows longer than {trained}"
+        message = f"{CONTEXT} {length} does not exceed the {weights.positions:,} positions of the weights"
         raise ProjectError("usage", message, _hint_on_context(length), CONTEXT, EXIT_USAGE)
     if weights.keys.get("rope"):
         return
@@ -141,7 +140,7 @@ def _hint_on_context(length: int) -> str:
 
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
-    """Return the model type; for NeoBERT also its sizes, which a profile sets otherwise."""
+    """Return the model type; for NeoBERT also its sizes, which would otherwise come from the profile."""
     family = family_of_type(kind)
     if family is not NEOBERT:
         return {"type": family.name}

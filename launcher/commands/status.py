@@ -41,7 +41,9 @@ def run(folders: Sequence[Path], output_format: str) -> int:
         )
         console.write(result_json(content))
     else:
-        console.write("\n".join(fold(status_line(status), console.width(), BETWEEN) for status in statuses))
+        console.write(
+            "\n".join(fold(status_line(status), console.terminal_width(), BETWEEN) for status in statuses)
+        )
     for folder in folders:
         if folder not in present:
             require_run(folder)

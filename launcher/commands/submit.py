@@ -191,7 +191,7 @@ def _check_run(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
                 options.request, candidates, "text", predictions_with_totals(candidates)
             ), len(candidates)
     is_here = options.engine == "slurm"  # else the run directory is on a volume
-    report = judge_dry_run(resolved, run_directory(resolved), leads=is_here, strict=options.strict)
+    report = judge_dry_run(resolved, run_directory(resolved), owns_run=is_here, strict=options.strict)
     if report.exit_code != EXIT_OK:
         console.write(f"{findings_text(report)}\nthe run fails its checks: nothing was written or queued")
     elif report.findings:
@@ -249,9 +249,9 @@ def _require_consistent(options: Options) -> None:
 
 
 def _require_on_volume(resolved: ResolvedRun, options: Options) -> None:
-    """Raise ProjectError if SkyPilot would keep the run directory on a machine that it gives back.
+    """Raise ProjectError if SkyPilot would write the run directory to a disk that the job loses.
 
-    A pod of Kubernetes works in its volume.
+    On Kubernetes, the working directory of a pod is on its volume.
     """
     folder = Path(resolved.config.trainer.output_dir)
     if options.engine == "skypilot" and not any(
@@ -312,14 +312,14 @@ class NodeRange(NamedTuple):
         return self.least < self.most
 
     def usable_sizes(self, run: ResolvedRun) -> tuple[int, ...]:
-        """Return the numbers of nodes that divide the step of a run with the least number.
+        """Return the numbers of nodes among which the microbatches of a step can be divided equally.
 
-        Raises ProjectError if the largest number does not, or if the run does not keep its step.
+        Raises ProjectError if that fails for the largest number, or if trainer.keep_step is false.
         """
         if not self.is_elastic:
             return ()
         if not run.config.trainer.keep_step:
-            message = f"on other numbers of nodes a step would have other rows, because {KEEPS} is false"
+            message = f"a step would have other rows on other numbers of nodes, because {KEEPS} is false"
             raise ProjectError(
                 "usage",
                 message,

@@ -16,7 +16,7 @@ from launcher.commands.sweep_results import (
 )
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
-from launcher.run.summary import already_finished
+from launcher.run.summary import summarize_finished_run
 from launcher.terminal import console
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
@@ -49,7 +49,7 @@ def check_points(
     code = _dry_run_points(request, candidates)
     if output_format == "json" and (code != EXIT_OK or request.dry_run):
         results = [
-            PointResult(each, already_finished(each.folder) if each.is_finished else None)
+            PointResult(each, summarize_finished_run(each.folder) if each.is_finished else None)
             for each in candidates
         ]
         console.write(result_json(as_json(results)))
@@ -115,7 +115,7 @@ def _dry_run_points(request: train.Request, candidates: Sequence[Candidate]) -> 
     for candidate in candidates:
         if candidate.is_finished:
             continue
-        report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=request.strict)
+        report = judge_dry_run(candidate.run, candidate.folder, owns_run=True, strict=request.strict)
         if report.exit_code != EXIT_OK and not request.unguarded:
             console.log(f"{printable(candidate.point.label)}\n{render(report)}")
             code = code or report.exit_code

@@ -11,13 +11,13 @@ from typing import Any
 from launcher.commands.selection import Selection
 from launcher.io.files import write_text
 from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
-from launcher.run.summary import Summary, already_finished, conclude
+from launcher.run.summary import Summary, conclude, summarize_finished_run
 from launcher.run.sweep_points import Point
 from launcher.rundir.directory import is_run_directory, run_directory
 from launcher.rundir.records import read_outcome
 from launcher.terminal import console
 from launcher.terminal.metric_text import value_text
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -130,7 +130,7 @@ def read_summary(candidate: Candidate) -> Summary | None:
         return None
     code = read_outcome(candidate.folder).get("exit_code", EXIT_TRAINING_FAILED)
     return (
-        already_finished(candidate.folder)
+        summarize_finished_run(candidate.folder)
         if candidate.is_finished
         else conclude(candidate.folder, code, (), None)
     )
@@ -165,7 +165,7 @@ def predictions_table(candidates: Sequence[Candidate]) -> str:
                 cost_text(None if candidate.is_finished else rest.cost.value),
             ]
         )
-    return columns(rows)
+    return format_columns(rows)
 
 
 def results_table(results: Sequence[PointResult], base: Path, metric: str = EVAL_LOSS) -> str:
@@ -177,7 +177,7 @@ def results_table(results: Sequence[PointResult], base: Path, metric: str = EVAL
     candidates = [result.candidate for result in results]
     notes = [*notes_on_other_settings(candidates), note_on_evaluation(candidates)]
     charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
-    lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}"), printable(charts)]
+    lines = [format_columns(rows), *notes, printable(f"results: {base / RESULTS}"), printable(charts)]
     return "\n".join(filter(None, lines))
 
 

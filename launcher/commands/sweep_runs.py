@@ -11,7 +11,7 @@ from launcher.commands import train
 from launcher.commands.sweep_results import Candidate
 from launcher.run.next_command import resume_command
 from launcher.run.summary import Summary, conclude
-from launcher.rundir.records import stamp
+from launcher.rundir.records import file_stamp
 from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.runfiles.run_dir import MANIFEST
@@ -36,7 +36,7 @@ def train_in_turn(points: PointQueue, request: train.Request, output_format: str
     """
     code = EXIT_OK
     while (candidate := points.next_point()) is not None:
-        before = stamp(candidate.folder / MANIFEST)
+        before = file_stamp(candidate.folder / MANIFEST)
         ended = train_point(replace(request, selection=candidate.selection), output_format)
         record_result_of_launch(points, candidate, ended, before)
         code = code or ended
@@ -56,14 +56,13 @@ def record_result_of_launch(
 ) -> bool:
     """Record the result of a launch, and return whether its trainer was started.
 
-    A launch that was stopped before that has no result: it is repeated.
-
-    A refused point can only have files of an earlier launch.
+    A launch that was stopped before has no result and is repeated. If its checks failed, files in the run
+    directory are from an earlier launch.
 
     Args:
         before: stamp of the manifest before the launch.
     """
-    is_started = code == EXIT_OK or stamp(candidate.folder / MANIFEST) != before
+    is_started = code == EXIT_OK or file_stamp(candidate.folder / MANIFEST) != before
     if is_started or code not in STOPPED:
         points.record_result(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
     return is_started

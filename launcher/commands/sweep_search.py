@@ -43,7 +43,7 @@ from launcher.run.study import (
     trial_point,
 )
 from launcher.run.summary import Summary
-from launcher.rundir.directory import claimed, run_directory
+from launcher.rundir.directory import lock_run_directory, run_directory
 from launcher.terminal import console
 from launcher.terminal.values import show_duration
 from neobert.config import to_dict
@@ -100,17 +100,17 @@ class SearchedTrials:
         return any(each.state == COMPLETE for each in self._study.trials())
 
     def begin(self, run_file_values: Mapping[str, Value] | None) -> None:
-        """Propose the values of the run file as the first trial, and find trials that a stop left behind.
+        """Propose the run file's values as the first trial, and find unfinished trials of a stopped search.
 
         Raises ProjectError if the trainer of one of them still runs.
         """
         if run_file_values and self._study.is_first_task and not self._study.trials():
             self._study.propose(run_file_values)
-        self._left_behind = self._study.left_behind()
+        self._left_behind = self._study.unfinished_trials()
         begun = [self.results[each.number] for each in self._left_behind if each.number in self.results]
         for folder in (result.candidate.folder for result in begun):
             if folder.is_dir():
-                with claimed(folder):
+                with lock_run_directory(folder):
                     pass
 
     def next_point(self) -> Candidate | None:
@@ -127,7 +127,7 @@ class SearchedTrials:
         return None
 
     def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
-        """Tell the metric of a trial; a trial that was stopped stays running, and is resumed later."""
+        """Record the metric of a trial; a trial that was stopped remains unfinished and is resumed later."""
         trial = self._running.pop(candidate.folder)
         self._refused = self._refused + 1 if summary is None else 0
         self.results[trial.number].summary = summary
@@ -176,7 +176,7 @@ class SearchedTrials:
         console.log(printable(f"{title}: {' '.join(candidate.point.label.split()[1:])}"))
         if candidate.is_finished:
             return candidate
-        report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=self._request.strict)
+        report = judge_dry_run(candidate.run, candidate.folder, owns_run=True, strict=self._request.strict)
         if report.exit_code == EXIT_OK or self._request.unguarded:
             return candidate
         console.log(f"{render(report)}\nthe trial fails its checks: it is not started")
@@ -226,7 +226,7 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
         return code
     make_folder(base)
     trials = trials or trials_so_far()
-    with nullcontext() if trials.is_shared else claimed(base):
+    with nullcontext() if trials.is_shared else lock_run_directory(base):
         trials.begin(_run_file_values(space, resolved.config, ends))
         code = train_points(trials, request, output_format, slots)
     print_results([*trials.results.values()], base, output_format, options.optimized_metric)

@@ -15,10 +15,10 @@ from typing import Any
 
 from launcher.commands.data import print_report
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import expanded, make_folder, require_present, require_source, require_writable
-from launcher.process.json_child import report_of
+from launcher.io.files import expand_user, make_folder, require_existing, require_source, require_writable
+from launcher.process.json_child import run_json_child
 from launcher.terminal import console
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.encoding.request import Request as EncodingRequest
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ProjectError
@@ -42,10 +42,10 @@ SEARCH_HINT = "see the output above"
 def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
     """Run the job and print its report, or its output if there is no output file."""
     require_working_directory()
-    folder = expanded(request.folder)
+    folder = expand_user(request.folder)
     require_model_folder(folder)
     if isinstance(request, EncodingRequest) and request.is_index:
-        make_folder(expanded(request.output).parent)
+        make_folder(expand_user(request.output).parent)
     with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
@@ -63,7 +63,7 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
 def _run_job(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run a job that the same command continues after Ctrl-C, and return its report."""
     try:
-        return report_of(module, content, doing="loading the model", hint=HINT)
+        return run_json_child(module, content, doing="loading the model", hint=HINT)
     except KeyboardInterrupt:
         raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
 
@@ -80,7 +80,7 @@ def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
             f"{count:,} {printable(other)}" for other, count in each["predicted_as"].items()
         )
         rows.append([printable(name), f"{each[unit]:,}", *shares, predicted])
-    console.write(f"\n{columns(rows)}")
+    console.write(f"\n{format_columns(rows)}")
 
 
 def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
     if unread := report.get(UNREAD):
         rows = f"{unread['rows']:,} of {counted(report['texts'], 'row')}"
         console.log(f"warning: {rows} not scored: {printable(unread['first'])}")
-        console.log("  = hint: write labels as the model's training data has them, to have these rows scored")
+        console.log("  = hint: write labels as in the model's training data, so that these rows are scored")
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
     text. Raises `ProjectError` for a path that does not exist, or an output that cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
-        place = expanded(output).absolute() if output is not None else Path(scratch, "output.jsonl")
+        place = expand_user(output).absolute() if output is not None else Path(scratch, "output.jsonl")
         require_writable(place)
         source = _texts_source(texts, Path(scratch))
         try:
@@ -131,7 +131,7 @@ def _texts_source(texts: Path, scratch: Path) -> str:
         with lines.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         return str(lines)
-    if len(str(texts).split()) > 1 and not expanded(texts).exists():
+    if len(str(texts).split()) > 1 and not expand_user(texts).exists():
         row = scratch / "input.jsonl"
         row.write_text(json.dumps({"text": str(texts)}), encoding="utf-8")
         return str(row)
@@ -144,10 +144,12 @@ def search(
 ) -> int:
     """Print the closest texts of each query."""
     require_working_directory()
-    index = expanded(index).absolute()
-    require_present(index, "DIR", f"write one: neobert-launch encode MODEL TEXTS --index {quote(str(index))}")
+    index = expand_user(index).absolute()
+    require_existing(
+        index, "DIR", f"write one: neobert-launch encode MODEL TEXTS --index {quote(str(index))}"
+    )
     if model is not None:
-        model = expanded(model).absolute()
+        model = expand_user(model).absolute()
         require_model_folder(model)
     content = {
         "index": str(index),
@@ -155,7 +157,7 @@ def search(
         "model": None if model is None else str(model),
         **settings,
     }
-    report = report_of(SEARCH_MODULE, content, doing="loading the model", hint=SEARCH_HINT)
+    report = run_json_child(SEARCH_MODULE, content, doing="loading the model", hint=SEARCH_HINT)
     if output_format == "json":
         console.write(result_json(report))
     else:
@@ -185,7 +187,7 @@ def _results_text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
         for each in result["found"]
     ]
     heading = [" ".join(result["query"].split())] if len(results) > 1 else []
-    return "\n".join([*heading, columns(rows)])
+    return "\n".join([*heading, format_columns(rows)])
 
 
 def _passage_line(passage: Mapping[str, Any]) -> str:

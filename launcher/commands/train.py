@@ -16,20 +16,26 @@ from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.hub_weights import require_downloaded
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
-from launcher.preflight.receipts import Examination, measured_in, read_for, require_unchanged, require_valid
+from launcher.preflight.receipts import (
+    Examination,
+    read_measurements,
+    read_receipt_for_run,
+    require_unchanged,
+    require_valid,
+)
 from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.process import trainer_process
-from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
+from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forward_signals
 from launcher.process.trainer_process import Topology, trainer_command
-from launcher.process.waiting_child import WaitingChild, waiting
-from launcher.report.formats import deliver
+from launcher.process.waiting_child import WaitingChild, start_waiting_child
+from launcher.report.formats import print_report
 from launcher.report.formats.text import render as findings_text
-from launcher.run.launch_context import Launch, deadlines_of
-from launcher.run.launch_records import WRITTEN, make_room, write_run
+from launcher.run.launch_context import Launch, find_deadlines
+from launcher.run.launch_records import WRITTEN, move_aside, write_run
 from launcher.run.live_view import View, make_view
 from launcher.run.next_command import resume_command
 from launcher.run.stages import Stages, require_stages
-from launcher.run.summary import Summary, already_finished, summary_text
+from launcher.run.summary import Summary, summarize_finished_run, summary_text
 from launcher.run.supervision import supervise
 from launcher.run.worker_nodes import (
     require_free_port,
@@ -41,20 +47,20 @@ from launcher.run.worker_nodes import (
 from launcher.rundir.changed_text import changed_files
 from launcher.rundir.directory import (
     CreatedMeanwhileError,
-    claimed,
     continues_run,
-    created,
+    create_run_directory,
     is_finished,
-    refuse_halted,
+    lock_run_directory,
+    refuse_halted_run,
     refuse_special_files,
     require_newest,
     run_directory,
     take_over,
 )
-from launcher.rundir.live_state import Watch
+from launcher.rundir.live_state import LiveReader
 from launcher.rundir.records import FIRST_STEP, NUM_RANKS
 from launcher.terminal import console
-from launcher.terminal.nonblocking_output import never_blocking
+from launcher.terminal.nonblocking_output import nonblocking_streams
 from launcher.terminal.values import result_json
 from neobert.clock import seconds_since_boot
 from neobert.config.overrides import format_text_override
@@ -133,7 +139,7 @@ def run(request: Request, output_format: str) -> int:
     Raises `ProjectError` for a run that cannot be launched, or that a signal stopped before its start.
     """
     try:
-        with forwarding() as forwarder:
+        with forward_signals() as forwarder:
             return _run(request, output_format, seconds_since_boot(), forwarder)
     except StoppedEarlyError:
         again = resume_command(has_checkpoint=False)
@@ -167,7 +173,7 @@ def _print_finished_run(node: NodeLaunch) -> int:
         names = printable(listed(changed))
         way = "to train on it, set trainer.output_dir to another folder"
         console.log(f"note: the text has changed since this run was trained on it ({names}): {way}")
-    return _print_summary(already_finished(node.folder), node)
+    return _print_summary(summarize_finished_run(node.folder), node)
 
 
 def _launch_first_node(node: NodeLaunch) -> int:
@@ -182,10 +188,10 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
     """Lock the run directory, check the run, write its files, and train."""
     request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
-        held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
+        held = holds.enter_context(lock_run_directory(folder)) if folder.is_dir() else None
         if held is not None and is_finished(resolved, folder):  # while this launch waited for the lock
             return _print_finished_run(node)
-        refuse_halted(folder)
+        refuse_halted_run(folder)
         refuse_special_files(folder)
         if held is not None and node.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, request.receipt)
@@ -193,17 +199,17 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         child = None
         if not node.topology.needs_torchrun:
-            packages = trainer_process.packages_of(resolved.config)
-            child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, packages))
+            packages = trainer_process.trainer_packages(resolved.config)
+            child = holds.enter_context(start_waiting_child(trainer_process.TRAINER_MODULE, packages))
         examination = _run_checks(request, resolved, staging, child)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
             return _print_failed_preflight(examination, node.output_format, verbose=request.verbose)
         if held is None:
-            held = holds.enter_context(created(folder))
-        moved = make_room(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
+            held = holds.enter_context(create_run_directory(folder))
+        moved = move_aside(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
         if moved:
             console.log(_moved_aside_message(resolved, folder, moved))
-            held = holds.enter_context(created(folder))
+            held = holds.enter_context(create_run_directory(folder))
         first_step, has_weights = _resumed_step(examination), _starts_from_weights(resolved)
         stages = Stages(folder, request.stages, first_step, console.log, has_weights=has_weights)
         launch = replace(_make_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
@@ -220,8 +226,8 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
             console.write(_opening_text(examination, folder, verbose=request.verbose))
             if first_step < 0 and (loading := _loading_text(resolved)):
                 console.write(loading)
-        holds.enter_context(never_blocking())
-        watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
+        holds.enter_context(nonblocking_streams())
+        watch = LiveReader(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _print_summary(_supervise_with_view(launch, node.forwarder, view), node)
 
@@ -233,11 +239,11 @@ def _run_checks(
 
     The receipt is the one given with --receipt, or the one stored when the same run was rehearsed.
     """
-    given = read_for(request.receipt, resolved) if request.receipt else None
+    given = read_receipt_for_run(request.receipt, resolved) if request.receipt else None
     levels = default_levels(resolved)
     inputs = rehearsal_inputs(resolved) if Level.REHEARSAL in levels and not given else {}
-    kept = kept_receipts.find(resolved, inputs)
-    again = kept_receipts.measured_again() if kept else frozenset[str]()
+    kept = kept_receipts.find_receipt(resolved, inputs)
+    again = kept_receipts.remeasured_groups() if kept else frozenset[str]()
 
     def judged(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
         return examine(
@@ -248,7 +254,7 @@ def _run_checks(
             unguarded=request.unguarded,
             receipt=receipt,
             measured_again=again,
-            earlier=measured_in(receipt),
+            earlier=read_measurements(receipt),
             trainer=trainer,
         )
 
@@ -259,7 +265,7 @@ def _run_checks(
         if trainer is not None:
             trainer.close()  # it has warmed up, and its memory would count as that of others
         examination = judged(None, None)
-    kept_receipts.keep(examination, inputs)
+    kept_receipts.store_receipt(examination, inputs)
     return examination
 
 
@@ -269,7 +275,7 @@ def _launch_worker_node(node: NodeLaunch) -> int:
     A receipt must be valid for the run, but describes the devices of another node, so this node is probed.
     """
     request, resolved = node.request, node.resolved
-    receipt = read_for(request.receipt, resolved) if request.receipt else None
+    receipt = read_receipt_for_run(request.receipt, resolved) if request.receipt else None
     if request.receipt and receipt:
         require_valid(receipt, resolved, request.receipt)
     examination = examine(
@@ -278,12 +284,12 @@ def _launch_worker_node(node: NodeLaunch) -> int:
         folder=None,
         strict=request.strict,
         unguarded=request.unguarded,
-        earlier=measured_in(receipt),
+        earlier=read_measurements(receipt),
     )
     if examination.report.exit_code != EXIT_OK and not request.unguarded:
         return _print_failed_preflight(examination, node.output_format, verbose=request.verbose)
     wait_for_first_node(node.folder, resolved.digest)
-    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, nonblocking_streams():
         launch = _make_launch(node, Path(staging, ERROR))
         return _print_summary(supervise(launch, node.forwarder, lambda: None), node)
 
@@ -293,7 +299,7 @@ def _print_failed_preflight(examination: Examination, output_format: str, *, ver
         console.write(preflight_text(examination, verbose=verbose))
         console.write("preflight failed: no run was started or written")
     else:
-        deliver(examination.report, output_format)
+        print_report(examination.report, output_format)
     return examination.report.exit_code
 
 
@@ -329,7 +335,7 @@ def _make_launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ())
         limits=node.resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        deadlines=deadlines_of(node.resolved, os.environ, node.begun_s),
+        deadlines=find_deadlines(node.resolved, os.environ, node.begun_s),
         owns_run=bool(held),
     )
 
@@ -340,7 +346,7 @@ def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: View) -> Su
     def refresh() -> None:
         forwarder.print_new()
         view.refresh()
-        if launch.stages is not None and launch.stages.look():
+        if launch.stages is not None and launch.stages.check_reached_stages():
             console.log(printable(launch.stages.failure))
             forwarder.stop()
 
@@ -382,10 +388,10 @@ def _trainer_command(node: NodeLaunch) -> list[str]:
 
 def _dry_run(node: NodeLaunch) -> int:
     """Run the checks that do not probe the machine, and print files and command of a real launch."""
-    refuse_halted(node.folder)
+    refuse_halted_run(node.folder)
     refuse_special_files(node.folder)
     leads = not node.topology.node_rank
-    report = judge_dry_run(node.resolved, node.folder, leads=leads, strict=node.request.strict)
+    report = judge_dry_run(node.resolved, node.folder, owns_run=leads, strict=node.request.strict)
     command = _trainer_command(node)
     would_write = [f"{node.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
     if node.output_format == "json":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection, hide_gpus_from_cpu_run, require_working_directory
-from launcher.io.files import absolute, require_writable, write_text
+from launcher.io.files import absolute_path, require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
@@ -17,11 +17,11 @@ from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
 from launcher.probes.trials import devices_probe, numerics_probe
 from launcher.report.formats.text import VERDICT_COLOUR, finding_text
-from launcher.report.report import Report, report_of_run
+from launcher.report.report import Report, run_report
 from launcher.terminal import console
 from launcher.terminal.activity import activity, announce
 from launcher.terminal.console import paint
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from neobert.families.table import initial_weights
@@ -76,7 +76,7 @@ def run(request: Request, output_format: str) -> int:
     require_writable(request.save_facts)
     if run_here.note and output_format == "text":
         console.write(printable(run_here.note))
-    facts = measure(resolved, every=request.full)
+    facts = measure(resolved, all_backends=request.full)
     report = judge_numbers(resolved, facts, strict=request.strict)
     if request.save_facts:
         write_text(request.save_facts, facts_to_json(facts))
@@ -121,14 +121,17 @@ def as_json(report: Report, facts: Facts) -> dict[str, Any]:
     }
 
 
-def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
+def measure(resolved: ResolvedRun, *, all_backends: bool) -> Facts:
     """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead.
 
     Args:
-        every: measure all installed attention backends, not only the backend of the run.
+        all_backends: measure all installed attention backends, not only the backend of the run.
     """
     needs_gpu = resolved.device == "cuda"
-    probes = [Probe("software", probe_software), numerics_probe(needs_gpu=needs_gpu, every=every)]
+    probes = [
+        Probe("software", probe_software),
+        numerics_probe(needs_gpu=needs_gpu, all_backends=all_backends),
+    ]
     if needs_gpu:
         probes += [
             Probe("gpus", lambda _: probe_gpus()),
@@ -137,7 +140,7 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
         ]
     if has_ranks(resolved):
         probes.append(ranks_probe())
-    output_dir = absolute(resolved.config.trainer.output_dir, "trainer.output_dir")
+    output_dir = absolute_path(resolved.config.trainer.output_dir, "trainer.output_dir")
     with activity("checking this machine"):
         return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), announce)
 
@@ -147,7 +150,7 @@ def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Repor
     levels = (Level.GPU, Level.DISTRIBUTED) if has_ranks(resolved) else (Level.GPU,)
     findings, checks = judge(resolved, plan_run(resolved), facts, levels)
     ours = {*CODES, *(check.id for check in checks if check.level is Level.DISTRIBUTED)}
-    return report_of_run(
+    return run_report(
         resolved,
         (finding for finding in findings if finding.code in ours),
         (check for check in checks if check.id in ours),
@@ -201,9 +204,11 @@ def _validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
     if facts.numerics is not None:
         parts.append(_numerics_text(facts.numerics, verbose=verbose))
     if facts.devices:
-        parts.append(columns([_device_row(device) for device in facts.devices], indent="  "))
+        parts.append(format_columns([_device_row(device) for device in facts.devices], indent="  "))
     parts += [finding_text(finding) for finding in report.findings]
-    parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
+    parts.append(
+        format_columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  ")
+    )
     if facts.numerics is not None and facts.numerics.paths:
         parts.append("mutants killed {}/{}".format(*count_detected_faults(facts.numerics)))
     return "\n\n".join(parts)
@@ -218,7 +223,7 @@ def _numerics_text(numerics: NumericsFacts, *, verbose: bool) -> str:
         rows = [["test", "kernel", "result"]]
         rows += [[_test_text(each), numerics.attention, _value_text(each.value)] for each in numerics.answers]
     notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
-    return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
+    return "\n".join([head, format_columns(rows, indent="  "), *(notes if verbose else ())])
 
 
 def _test_text(test: AnswerFacts) -> str:

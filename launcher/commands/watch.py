@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from launcher.commands.status import require_run
-from launcher.report.run_view import Terminal, page
+from launcher.report.run_view import Terminal, page_lines
 from launcher.rundir.directory import is_run_directory
 from launcher.rundir.discovery import newest_run
 from launcher.rundir.run_reader import RunReader
@@ -45,7 +45,7 @@ def run(folder: Path | None) -> int:
             snapshot = reader.read()
     except KeyboardInterrupt:
         return EXIT_OK
-    console.write("\n".join(page(snapshot, _terminal_size())))
+    console.write("\n".join(page_lines(snapshot, _terminal_size())))
     return EXIT_OK
 
 
@@ -63,7 +63,10 @@ def _redraw_until_end(reader: RunReader) -> None:
     with _full_screen():
         while not (snapshot := reader.read()).is_over:
             _draw(
-                [*page(snapshot, _terminal_size()), console.paint("Ctrl-C quits; the run continues", "dim")]
+                [
+                    *page_lines(snapshot, _terminal_size()),
+                    console.paint("Ctrl-C quits; the run continues", "dim"),
+                ]
             )
             time.sleep(REDRAW_S)
 

@@ -26,8 +26,8 @@ from launcher.commands.run_file_entries import (
     Entry,
     changes_config,
     declared_entries,
+    entries_yaml,
     resolve_entries,
-    yaml_lines,
 )
 from launcher.commands.starter_file import (
     BYTES_PER_TOKEN,
@@ -60,25 +60,26 @@ from neobert.tasks.specs import metrics_of, spec_of
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
 STEPS_OF_LABELS, PASSES_OF_LABELS = 200, 32
-"""Minimum number of steps for labels, within a maximum number of passes over the text. MiniLM, mean of 17
-tables of 32 to 2,000 texts, two seeds on an H200, Matthews or Spearman correlation on other texts: 0.39
-after 100 steps at 2e-4, 0.41 after 200 at 1e-4, 0.43 after 400, which gain with 50 classes alone (0.39,
-0.44, 0.64); 0.31 with transformers.Trainer and its defaults."""
+"""Minimum number of steps for labels, and maximum number of passes over the text. Mean Matthews or Spearman
+correlation of MiniLM on held-out texts of 17 tables of 32 to 2,000 texts (two seeds, H200): 0.39 after 100
+steps at 2e-4, 0.41 after 200 at 1e-4, and 0.43 after 400. Only tables with 50 classes gain from 400 steps
+(0.39, 0.44, 0.64). transformers.Trainer with its defaults reached 0.31."""
 MAX_TOKENS = {"cpu": 256, "gpu": 512}
 ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
 FEW_EXAMPLES = 2000
-"""Of a table: below, a fifth of them is held out for the metrics."""
+"""Number of labelled rows below which a fifth is held out for the metrics."""
 CHAT_FACTOR = 8
-"""Length of conversations, relative to that of texts."""
+"""Maximum length of conversations as a multiple of the maximum length of texts."""
 MAX_LOST = 0.1
-"""Share of the conversations, in bytes, that may be lost to their length (SFT008)."""
+"""Share of the conversations' bytes that may be truncated because of their length (SFT008)."""
 
 MOSTLY = 0.5
-"""Share of a text's tokens in long documents from which short documents are left out."""
+"""Short documents are dropped if long documents have at least this share of the text's tokens."""
 SHARE_OF_PEAK = 0.1
-"""Lowest rate, as a share of the peak of the run that is continued. An encoder of 8 x 512, trained at 2e-3,
-found words 4,096 tokens away after 95M tokens at 2e-4. ModernBERT had 3e-4 after 8e-4 (arXiv:2412.13663)."""
+"""Lowest learning rate, as a share of the peak rate of the continued run. An encoder of 8 x 512, trained at
+2e-3, predicted words from 4,096 tokens away after 95M tokens at 2e-4. ModernBERT used 3e-4 after 8e-4
+(arXiv:2412.13663)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,15 @@ class RunFileInputs:
         file: the run file; its name is also that of the run directory.
         weights: None for random weights.
         text: key and value of the text: dataset.path or dataset.name.
-        lengths: size of documents, or of labelled texts, in bytes; of the first ones of a large text.
+        lengths: sizes of documents, or of labelled texts, in bytes; only the first ones of a large text.
         num_bytes: size of the whole text; None if unknown.
         documents: number of documents; None if unknown.
         is_by_line: each line of the text is a document.
-        bytes_per_token: of the text, an estimate.
+        bytes_per_token: estimate for the text.
         has_evaluation: other files are for evaluation, so that no training row is held out.
-        table: what the labelled rows show; None for other tasks.
-        context: tokens of a row; None: those that cover the texts.
-        adapter: its type; None: all weights are trained.
+        table: columns and labels of the labelled rows; None for other tasks.
+        context: tokens per row; None: as many as cover the texts.
+        adapter: type of the adapter; None trains all weights.
     """
 
     command: str
@@ -123,7 +124,7 @@ def run_file_yaml(request: RunFileInputs) -> str:
 
     Raises `ProjectError` for a model that the task does not support.
     """
-    entries = [*_entries(request)]
+    entries = [*_run_file_entries(request)]
     config = resolve_entries(entries, request.device)
     for key, problem, hint in family_of(config).unsupported(config):
         raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
@@ -131,10 +132,10 @@ def run_file_yaml(request: RunFileInputs) -> str:
         refuse_other_weights(config, request.weights.folder)
         refuse_other_model(config, request.weights.folder)
     kept = [each for each in entries if changes_config(each, entries, config, request.device)]
-    return f"# {printable(request.command)}\n{yaml_lines(kept, request.file.parent)}"
+    return f"# {printable(request.command)}\n{entries_yaml(kept, request.file.parent)}"
 
 
-def _entries(request: RunFileInputs) -> Iterator[Entry]:
+def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
     first = [Entry("task", request.task), *_model_entries(request), *_table_entries(request)]
@@ -225,14 +226,14 @@ def _rate_entry_from_weights(
     spec, folder = spec_of(config), request.weights.folder
     rate, why = rate_from_weights(spec, folder, shape, tokens), ""
     if spec.declared(folder):
-        why = "; low: these embeddings are trained"
+        why = "; low, because these embeddings are already trained"
     elif request.context is not None and rate < (least := _lowest_rate(request.weights, request.task)):
-        rate, why = least, "; a tenth of that before"
+        rate, why = least, "; a tenth of the earlier rate"
     return _rate_entry(request, rate, shape, why)
 
 
 def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int) -> Iterator[Entry]:
-    """Yield the template of a tokenizer without one, and a recipe for trained weights."""
+    """Yield a chat template if the tokenizer has none, and the recipe for trained weights."""
     if request.weights is not None and template_of_folder(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
     if _is_split(request, length):
@@ -249,7 +250,7 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
 
 
 def _is_split(request: RunFileInputs, length: int) -> bool:
-    """Return whether long conversations are split, because without them too much would be lost."""
+    """Return whether to split long conversations: dropping them would lose too much text."""
     return truncated_share(request.lengths, length) > MAX_LOST
 
 
@@ -265,7 +266,8 @@ def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
     for name, value in weights.keys.items():
         comment = ""
         if value != (trained := request.weights.keys[name]):
-            comment = f"raised from {trained:g}, of {weights.positions:,} tokens, for {request.context:,}"
+            earlier = f"{trained:g} for {weights.positions:,} tokens"
+            comment = f"raised from {earlier}, for rows of {request.context:,} tokens"
         yield Entry(f"model.{name}", value, comment)
     yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
     if weights.revision is not None:
@@ -275,7 +277,7 @@ def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
 def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> int:
     """Return the smallest power of two that covers the texts, within the model's positions.
 
-    Conversations may be longer than the limit of the device, because those that do not fit are lost.
+    Conversations may exceed the limit of the device, because conversations that do not fit are lost.
     """
     most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
     while is_chat and truncated_share(request.lengths, most) > MAX_LOST:
@@ -290,7 +292,10 @@ def _longest_trained_row(request: RunFileInputs, shape: ModelShape) -> int:
 
 
 def _num_steps(request: RunFileInputs, config: RunConfig, per_pass: float) -> int:
-    """Return the steps of `PASSES` over the text, within limits; the profile's if the size is unknown."""
+    """Return the steps for `PASSES` over the text, within limits.
+
+    Returns the number of steps of the profile if the size of the text is unknown.
+    """
     if not per_pass:
         return config.trainer.max_steps
     has_labels = spec_of(config).predicts == "labels"
@@ -312,7 +317,7 @@ def _trainer_entries(
 
 
 def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_packed: bool) -> float:
-    """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
+    """Return the number of rows in one pass over the text; 0 if unknown."""
     if request.table is not None:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
         return num_text_rows(request.lengths, length, packed_into, request.bytes_per_token)
@@ -325,14 +330,14 @@ def _context_keys(
 ) -> list[Entry]:
     """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
 
-    `config` is that of the run without these keys, and `lengths` are the sizes of its documents in bytes.
+    `config` is the config without these keys, and `lengths` are the sizes of its documents in bytes.
     """
     if not (spec := spec_of(config)).reads_text or spec.stores_targets:
         message, hint = (
-            f"{CONTEXT} is for text without labels",
+            f"{CONTEXT} applies only to text without labels",
             f"set --dataset.max_seq_length {length} instead",
         )
-        raise ProjectError("usage", f"{message}, and the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
+        raise ProjectError("usage", f"{message}, but the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
     require_extendable(weights, shape.positions, length)
     parent = _read_parent_config(weights)
     keys = [*_batch_keys(parent or config, length)]
@@ -352,7 +357,7 @@ def _lowest_rate(weights: Weights, task: str) -> float:
 
 
 def _read_parent_config(weights: Weights) -> RunConfig | None:
-    """Return the config of the run whose checkpoint the weights are; None for a folder of another program."""
+    """Return the config of the run that saved the weights; None if another program saved them."""
     with suppress(ProjectError, ConfigError, KeyError, TypeError):
         return from_dict(read_config(weights.folder))
     return None
@@ -392,7 +397,9 @@ def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
 
 def _comparison_keys(parent: RunConfig, weights: Weights) -> Iterator[Entry]:
     """Yield the keys that make the first evaluation comparable with the parent's last."""
-    yield Entry("trainer.eval_source_path", weights.place, "its evaluation: step 0 must not be worse")
+    yield Entry(
+        "trainer.eval_source_path", weights.place, "evaluation of the earlier run: step 0 must not be worse"
+    )
     yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
     masks = parent.datacollator
     yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as before")

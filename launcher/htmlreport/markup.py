@@ -32,7 +32,7 @@ def muted(value: object) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[str] = ()) -> str:
     """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows.
 
-    A narrow screen shows the head in each cell: that of `narrow`, if it is given, which must have no tags.
+    On a narrow screen each cell shows its head: from `narrow` if given, which must have no tags.
     """
     names = [f' data-head="{head}"' if head else "" for head in narrow or heads]
     lines = [
@@ -48,7 +48,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[
     return f'<div class="scroll"><table class="stack">{inner}</table></div>'
 
 
-def folded(summary: str, content: str) -> str:
+def collapsible(summary: str, content: str) -> str:
     """Return HTML content in a <details> element, which opens on a click on the summary."""
     return f"<details><summary>{summary}</summary>{content}</details>"
 
@@ -59,17 +59,17 @@ def status(value: object) -> str:
     return f'<b class="{known}">{text(value)}</b>'
 
 
-def utc(stamp: object) -> str:
+def utc_time(stamp: object) -> str:
     """Return an ISO 8601 time as HTML without its UTC offset, because the column header has it."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{text(shown)}</span>'
 
 
-def number(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
     """Return a finite number; None for anything else."""
     return float(value) if is_number(value) else None
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def mapping_or_empty(value: object) -> Mapping[str, Any]:
     """Return a mapping; empty for anything else."""
     return value if isinstance(value, dict) else {}

@@ -6,38 +6,48 @@ from collections.abc import Iterator, Sequence
 from os.path import commonpath
 from pathlib import Path
 
-from launcher.htmlreport.markup import NUM_COLORS, mapping, muted, number, table, text, utc
+from launcher.htmlreport.markup import (
+    NUM_COLORS,
+    finite_number,
+    mapping_or_empty,
+    muted,
+    table,
+    text,
+    utc_time,
+)
 from launcher.htmlreport.run_record import RunRecord
-from launcher.rundir.records import Record, list_in, reason_of, records_in, state_outcome
+from launcher.rundir.records import Record, failure_reason, get_list, get_records, outcome_for_state
 from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
 EARLY = 0.25
-"""Share of the steps of a run; a best value before it is explained, if the metric has a reason for one."""
+"""Share of the steps of a run: a note explains an earlier best value, if the metric has a reason for it."""
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 
 def heading(run: RunRecord) -> str:
     """Render name, messages and key figures of a run."""
-    tiles = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in _tiles(run))
-    return f'{_title(run)}<dl class="tiles">{tiles}</dl>'
+    tiles = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in _key_figures(run)
+    )
+    return f'{_run_heading(run)}<dl class="tiles">{tiles}</dl>'
 
 
 def headings(runs: Sequence[RunRecord]) -> str:
     """Render the names of several runs, a table with one row of key figures each, and their messages."""
-    tiles = [dict(_tiles(run)) for run in runs]
+    tiles = [dict(_key_figures(run)) for run in runs]
     heads = dict.fromkeys(name for each in tiles for name in each)
     rows = [
-        [named(run, number), *(text(each.get(name, "-")) for name in heads)]
+        [marked_name(run, number), *(text(each.get(name, "-")) for name in heads)]
         for number, (run, each) in enumerate(zip(runs, tiles, strict=True))
     ]
-    banners = "".join(_banners(run, f"{run.name}: ") for run in runs)
-    return f"<h1>{text(title_of(runs))}</h1>{table(['run', *map(text, heads)], rows)}{banners}"
+    banners = "".join(_banners_html(run, f"{run.name}: ") for run in runs)
+    return f"<h1>{text(page_title(runs))}</h1>{table(['run', *map(text, heads)], rows)}{banners}"
 
 
-def title_of(runs: Sequence[RunRecord]) -> str:
+def page_title(runs: Sequence[RunRecord]) -> str:
     """Return the names of one or two runs; for more, their number and common folder."""
     if len(runs) <= 2:
         return " and ".join(run.name for run in runs)
@@ -45,7 +55,7 @@ def title_of(runs: Sequence[RunRecord]) -> str:
     return f"{folder}: {counted(len(runs), 'run')}"
 
 
-def named(run: RunRecord, number: int) -> str:
+def marked_name(run: RunRecord, number: int) -> str:
     """Render a compared run's name after a mark in its line color."""
     return f'<span class="c{number % NUM_COLORS}" aria-hidden="true">&#9632;</span> {text(run.name)}'
 
@@ -73,48 +83,48 @@ def launches(run: RunRecord) -> str:
     rows = []
     for place, launch in enumerate(run.launches, 1):
         is_last = place == len(run.launches)
-        outcome = run.outcome if is_last else mapping(launch.get("outcome"))
-        ended = _outcome(dict(outcome), is_alive=run.is_alive if is_last else False)
-        argv = " ".join(["neobert-launch", *map(str, list_in(launch, "argv")[1:])])
+        outcome = run.outcome if is_last else mapping_or_empty(launch.get("outcome"))
+        ended = _outcome_text(dict(outcome), is_alive=run.is_alive if is_last else False)
+        argv = " ".join(["neobert-launch", *map(str, get_list(launch, "argv")[1:])])
         command = f"<code>{text(argv)}</code>"
-        rows.append([str(place), utc(launch.get("started_utc")), ended, command])
-        for restart in records_in(launch, "restarts"):
+        rows.append([str(place), utc_time(launch.get("started_utc")), ended, command])
+        for restart in get_records(launch, "restarts"):
             source = f"restart from {text(restart.get('from', ''))}"
-            rows.append(["", utc(restart.get("ts_utc")), source, text(restart.get("why", ""))])
+            rows.append(["", utc_time(restart.get("ts_utc")), source, text(restart.get("why", ""))])
     return table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
 
 
-def _title(run: RunRecord) -> str:
+def _run_heading(run: RunRecord) -> str:
     profile = run.last_launch.get("profile") or "no profile"
     about = f"{profile}, config {str(run.last_launch.get('config_digest', ''))[:12] or 'unknown'}"
-    return f'<h1>{text(run.name)}</h1><p class="muted">{text(about)}</p>{_banners(run)}'
+    return f'<h1>{text(run.name)}</h1><p class="muted">{text(about)}</p>{_banners_html(run)}'
 
 
-def _banners(run: RunRecord, start: str = "") -> str:
+def _banners_html(run: RunRecord, start: str = "") -> str:
     return "".join(
-        f'<p class="banner {kind}">{text(start + message)}</p>' for kind, message in _messages(run)
+        f'<p class="banner {kind}">{text(start + message)}</p>' for kind, message in _banner_messages(run)
     )
 
 
-def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
+def _key_figures(run: RunRecord) -> Iterator[tuple[str, str]]:
     history, max_steps = run.history, run.config.get("trainer.max_steps")
-    tokens = number(history.last.get(TOKENS))
+    tokens = finite_number(history.last.get(TOKENS))
     seconds = history.clock.step_seconds
     pace = (tokens - history.clock.start_tokens) / seconds if tokens and seconds else None
-    yield "status", str(state_outcome(run.outcome, run.last_launch).get("status") or _phase(run))
+    yield "status", str(outcome_for_state(run.outcome, run.last_launch).get("status") or _phase_text(run))
     yield "step", f"{run.last_step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
     yield "tokens", show_count(tokens)
-    yield "training loss", show_number(number(history.last.get(TRAIN_LOSS)))
+    yield "training loss", show_number(finite_number(history.last.get(TRAIN_LOSS)))
     if EVAL_LOSS in history.series:
         yield "evaluation loss", show_number(history.series[EVAL_LOSS].last[1])
     yield "mean throughput", "-" if pace is None else f"{show_count(pace)} tokens/s"
     yield "training time", show_duration(history.clock.elapsed_s)
-    yield "sessions", _sessions(run)
+    yield "sessions", _sessions_text(run)
     yield "preflight", str(run.preflight.get("verdict") or "not recorded")
-    yield "cost", _cost(run)
+    yield "cost", _cost_text(run)
 
 
-def _sessions(run: RunRecord) -> str:
+def _sessions_text(run: RunRecord) -> str:
     """Return the number of sessions: one for each launch, and one more for each restart."""
     launches, restarts = len(run.launches), len(run.restarts())
     if not restarts:
@@ -122,24 +132,24 @@ def _sessions(run: RunRecord) -> str:
     return f"{launches + restarts} ({counted(restarts, 'restart')})"
 
 
-def _phase(run: RunRecord) -> str:
+def _phase_text(run: RunRecord) -> str:
     beat = run.ranks[0].last if run.ranks else {}
     return f"{STATES[run.is_alive]}, last phase: {beat.get('phase', 'unknown')}"
 
 
-def _cost(run: RunRecord) -> str:
+def _cost_text(run: RunRecord) -> str:
     """Return the GPU-hours of training on all ranks, and their cost if guard.price_per_gpu_hour is set."""
-    if not list_in(run.facts, "gpus"):
+    if not get_list(run.facts, "gpus"):
         return "no GPU"
     hours = run.history.clock.rank_seconds / SECONDS_PER_HOUR
-    price = number(run.config.get("guard.price_per_gpu_hour"))
+    price = finite_number(run.config.get("guard.price_per_gpu_hour"))
     return f"{show_count(hours)} GPU-hours" + ("" if price is None else f" = {hours * price:,.2f}")
 
 
-def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
+def _banner_messages(run: RunRecord) -> Iterator[tuple[str, str]]:
     """Yield (kind, text) of the banners: error, --unguarded, trainer warnings, data that is not shown."""
     outcome, history = run.outcome, run.history
-    if error := reason_of(outcome):
+    if error := failure_reason(outcome):
         ended = f"{outcome.get('status', 'ended')} (exit {outcome.get('exit_code', '?')})"
         hint = f"; hint: {outcome['hint']}" if outcome.get("hint") else ""
         yield "failure", f"{ended}: {error}{hint}"
@@ -149,7 +159,7 @@ def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         else:
             yield "failure", f"launched although checks failed: {reason}"
     for rank in run.ranks[:1]:
-        for warning in mapping(rank.last.get("warning_messages")).values():
+        for warning in mapping_or_empty(rank.last.get("warning_messages")).values():
             yield "warning", str(warning)
     if history.num_unreadable:
         yield "warning", f"metrics.jsonl: {counted(history.num_unreadable, 'damaged line')} not shown"
@@ -159,7 +169,7 @@ def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield "warning", f"memory of the first {len(run.ranks)} of {run.num_ranks} ranks is shown"
 
 
-def _outcome(outcome: Record, *, is_alive: bool | None) -> str:
+def _outcome_text(outcome: Record, *, is_alive: bool | None) -> str:
     if not outcome:
         unknown = "no outcome written (killed, or still running)"
         return {True: "running", False: "no outcome written (killed)", None: unknown}[is_alive]

@@ -15,10 +15,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from launcher.htmlreport.markup import NUM_COLORS, folded, text
-from launcher.htmlreport.overview import heading, headings, title_of
+from launcher.htmlreport.markup import NUM_COLORS, collapsible, text
+from launcher.htmlreport.overview import heading, headings, page_title
 from launcher.htmlreport.reader import Series
-from launcher.htmlreport.run_record import PER_RANK, Event, RunRecord
+from launcher.htmlreport.run_record import PER_RANK, RunRecord, TimelineEvent
 from launcher.htmlreport.sections import details, differences
 from neobert import __version__
 from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, SPARSE, TRAIN_LOSS
@@ -42,13 +42,13 @@ def write_page(runs: Sequence[RunRecord]) -> str:
     """Return the HTML for one run, or a comparison of at most `MAX_RUNS`."""
     here = Path(__file__).parent
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
-    names = title_of(runs)
+    names = page_title(runs)
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
         title=text(f"{names} - neobert-launch report"),
         style=style,
-        style_hash=_hash(style),
+        style_hash=_csp_hash(style),
         script=script,
-        script_hash=_hash(script),
+        script_hash=_csp_hash(script),
         heading=heading(runs[0]) if len(runs) == 1 else headings(runs),
         body=_body(runs),
         footer=text(_footer(runs)),
@@ -59,7 +59,7 @@ def write_page(runs: Sequence[RunRecord]) -> str:
 def _body(runs: Sequence[RunRecord]) -> str:
     if len(runs) == 1:
         return details(runs[0])
-    return differences(runs) + "".join(folded(text(run.name), details(run)) for run in runs)
+    return differences(runs) + "".join(collapsible(text(run.name), details(run)) for run in runs)
 
 
 def _footer(runs: Sequence[RunRecord]) -> str:
@@ -75,7 +75,7 @@ def _footer(runs: Sequence[RunRecord]) -> str:
 
 def _data_block(runs: Sequence[RunRecord]) -> str:
     """Return the data of the charts as JSON, escaped so that it cannot close its script element."""
-    panels = panels_of(runs) if len(runs) == 1 else _single_panels_of(runs)
+    panels = make_panels(runs) if len(runs) == 1 else _comparison_panels(runs)
     content = {
         "runs": [_run_data(run, panels, run.events() if len(runs) == 1 else ()) for run in runs],
         "panels": [
@@ -91,7 +91,7 @@ def _data_block(runs: Sequence[RunRecord]) -> str:
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Event]) -> dict[str, Any]:
+def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[TimelineEvent]) -> dict[str, Any]:
     series = run.series
     points = sorted(run.history.clock.points.values())
     axes = enumerate(("steps", "tokens", "time"))
@@ -100,23 +100,23 @@ def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Event]) 
         "name": printable(run.name),
         "last": run.last_step,
         "clock": {name: [point[at] for point in points] for at, name in axes},
-        "series": {name: _line(series[name]) for name in names},
+        "series": {name: _line_data(series[name]) for name in names},
         "events": [
             {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in events
         ],
     }
 
 
-def _line(series: Series) -> dict[str, Any]:
+def _line_data(series: Series) -> dict[str, Any]:
     points = series.points
-    return {"steps": [step for step, _ in points], "values": [_short(value) for _, value in points]}
+    return {"steps": [step for step, _ in points], "values": [_rounded_value(value) for _, value in points]}
 
 
-def _short(value: float) -> float:
+def _rounded_value(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _hash(content: str) -> str:
+def _csp_hash(content: str) -> str:
     digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 
@@ -135,15 +135,15 @@ class Panel:
     lines: tuple[tuple[str, str], ...]
 
 
-def _single(title: str, unit: str, name: str) -> Panel:
+def _single_line_panel(title: str, unit: str, name: str) -> Panel:
     return Panel(title, unit, (("", name),))
 
 
-def _times(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _time_lines(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((part.replace("_", " "), f"time/{part}_ms") for part in parts)
 
 
-def _sparse(kind: str, *names: str) -> tuple[tuple[str, str], ...]:
+def _sparse_attention_lines(kind: str, *names: str) -> tuple[tuple[str, str], ...]:
     prefix = f"{kind}_" if kind else ""
     return tuple((name.replace("_", " "), f"{SPARSE}{prefix}{name}") for name in names)
 
@@ -155,34 +155,50 @@ BY_POSITION = Panel(
     tuple((each.label.removeprefix("loss_").replace("_", " to "), each.name) for each in LOSSES_BY_POSITION),
 )
 OF_THE_LOOP = (
-    _single("Learning rate", "", "train/learning_rate"),
-    _single("Gradient norm", "", "train/grad_norm"),
-    _single("Throughput", "tokens/s", PACE),
-    _single("MFU", PERCENT, "perf/mfu"),
-    Panel("Step time", "ms", _times(("step", "data_wait"))),
-    _single("Share of steps that waited for the host", PERCENT, "perf/host_bound_share"),
+    _single_line_panel("Learning rate", "", "train/learning_rate"),
+    _single_line_panel("Gradient norm", "", "train/grad_norm"),
+    _single_line_panel("Throughput", "tokens/s", PACE),
+    _single_line_panel("MFU", PERCENT, "perf/mfu"),
+    Panel("Step time", "ms", _time_lines(("step", "data_wait"))),
+    _single_line_panel("Share of steps that waited for the host", PERCENT, "perf/host_bound_share"),
 )
 AFTER_MEMORY = (
-    _single("Peak of GPU memory", "% of the GPU", "memory/peak_percent"),
-    Panel("Pauses between steps", "ms", _times(PAUSES)),
-    _single("Weight norm", "", "train/weight_norm"),
-    _single("Largest attention logit", "", "train/max_attention_logit"),
+    _single_line_panel("Peak of GPU memory", "% of the GPU", "memory/peak_percent"),
+    Panel("Pauses between steps", "ms", _time_lines(PAUSES)),
+    _single_line_panel("Weight norm", "", "train/weight_norm"),
+    _single_line_panel("Largest attention logit", "", "train/max_attention_logit"),
 )
 OF_GATES = (
-    Panel("Gates: mean share of each branch", PERCENT, _sparse("branch_share", "cmp", "slc", "swa")),
     Panel(
-        "Gates: closed or open, most saturated layer", PERCENT, _sparse("gate_saturated", "cmp", "slc", "swa")
+        "Gates: mean share of each branch",
+        PERCENT,
+        _sparse_attention_lines("branch_share", "cmp", "slc", "swa"),
     ),
-    Panel("Gates: entropy, largest share", "", _sparse("", "gate_entropy_mean", "max_gate_mean")),
-    Panel("Gates: dead layers, collapsed tokens", PERCENT, _sparse("", "dead_layers", "collapse_fraction")),
-    Panel("Selected blocks that a token chose", PERCENT, _sparse("", "free_share", "pct_at_max")),
-    Panel("Selected blocks: predicted, read", "", _sparse("", "reads_pred", "reads_act_total")),
+    Panel(
+        "Gates: closed or open, most saturated layer",
+        PERCENT,
+        _sparse_attention_lines("gate_saturated", "cmp", "slc", "swa"),
+    ),
+    Panel(
+        "Gates: entropy, largest share", "", _sparse_attention_lines("", "gate_entropy_mean", "max_gate_mean")
+    ),
+    Panel(
+        "Gates: dead layers, collapsed tokens",
+        PERCENT,
+        _sparse_attention_lines("", "dead_layers", "collapse_fraction"),
+    ),
+    Panel(
+        "Selected blocks that a token chose", PERCENT, _sparse_attention_lines("", "free_share", "pct_at_max")
+    ),
+    Panel(
+        "Selected blocks: predicted, read", "", _sparse_attention_lines("", "reads_pred", "reads_act_total")
+    ),
 )
 MEMORY = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
-STEP_PARTS = Panel("Parts of a step", "ms", _times(PARTS))
+STEP_PARTS = Panel("Parts of a step", "ms", _time_lines(PARTS))
 
 
-def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
+def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
     """Return the charts that have data in at least one of the runs."""
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
@@ -200,21 +216,21 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
         *OF_GATES,
         *_corpora_panels(series),
     ]
-    panels = [found for panel in panels if (found := _with_data(panel, series)).lines]
+    panels = [found for panel in panels if (found := _drop_empty_lines(panel, series)).lines]
     shown = {name for panel in panels for _, name in panel.lines}
     return [*panels, *_other_panels(series, shown)]
 
 
-def _single_panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
+def _comparison_panels(runs: Sequence[RunRecord]) -> list[Panel]:
     """Return the charts of a comparison, with one line per run; of several ranks, the first is shown."""
     return [
         Panel(f"{panel.title}: {label}" if label else panel.title, panel.unit, (("", name),))
-        for panel in panels_of(runs)
+        for panel in make_panels(runs)
         for label, name in (panel.lines[:1] if panel.title in MEMORY.values() else panel.lines)
     ]
 
 
-def _with_data(panel: Panel, series: dict[str, Series]) -> Panel:
+def _drop_empty_lines(panel: Panel, series: dict[str, Series]) -> Panel:
     lines = [(label, name) for label, name in panel.lines if name in series]
     return Panel(panel.title, panel.unit, tuple(lines[:NUM_COLORS]))
 
@@ -223,7 +239,7 @@ def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
     for metric in metrics:
         if metric.name not in (name for _, name in (*LOSS.lines, *BY_POSITION.lines)):
             title = f"Evaluation: {metric.label}"
-            yield _single(title, PERCENT if metric.is_share else "", metric.name)
+            yield _single_line_panel(title, PERCENT if metric.is_share else "", metric.name)
 
 
 def _memory_panels(runs: Sequence[RunRecord]) -> Iterator[Panel]:
@@ -243,4 +259,4 @@ def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
     names = [
         name for name, found in series.items() if name not in shown and found.lowest[1] < found.highest[1]
     ]
-    return [_single(name, "", name) for name in sorted(names)[:MAX_OTHER]]
+    return [_single_line_panel(name, "", name) for name in sorted(names)[:MAX_OTHER]]

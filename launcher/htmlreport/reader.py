@@ -18,9 +18,9 @@ from launcher.rundir.records import (
     LONGEST_LINE_BYTES,
     NUM_RANKS,
     Record,
+    drop_invalid_values,
     last_record,
     read_json,
-    sound_values,
 )
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
@@ -55,18 +55,18 @@ Point = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchStart:
     """A launch: the step of the checkpoint that it resumed from (0 without one), and its number of ranks."""
 
     first_step: int
     num_ranks: int
 
 
-ONE_RANK = (Launched(0, 1),)
+ONE_RANK = (LaunchStart(0, 1),)
 
 
 @dataclass(slots=True)
-class Clock:
+class TrainingClock:
     """Tokens and training time by step: one entry per pixel.
 
     Training time is the measured time of steps and evaluations. It excludes the time between sessions. If
@@ -80,7 +80,7 @@ class Clock:
         timed_step: last step whose time is counted; initially the step that the run continues from.
     """
 
-    launches: Sequence[Launched] = ONE_RANK
+    launches: Sequence[LaunchStart] = ONE_RANK
     points: dict[int, tuple[int, int, float]] = field(default_factory=dict)
     start_tokens: int = 0
     timed_step: int = 0
@@ -90,29 +90,29 @@ class Clock:
 
     def add(self, pixel: int, step: int, row: Record) -> None:
         """Add a row, in order."""
-        if (step_ms := _time_ms(row, STEP_MS)) is not None:
+        if (step_ms := _valid_time_ms(row, STEP_MS)) is not None:
             spent_ms = step_ms * (step - min(self.timed_step, step))
             self.step_seconds += spent_ms / 1000
-            self._spend(step, spent_ms)
+            self._add_time(step, spent_ms)
             self.timed_step = step
-        self._spend(step, _time_ms(row, EVALUATION_MS) or 0.0)
+        self._add_time(step, _valid_time_ms(row, EVALUATION_MS) or 0.0)
         has_tokens = is_count(row.get(TOKENS))
         if has_tokens or not self.points:
             tokens = row[TOKENS] if has_tokens else self.start_tokens
             self.points[pixel] = step, tokens, round(self.elapsed_s, 3)
 
-    def _spend(self, step: int, time_ms: float) -> None:
+    def _add_time(self, step: int, time_ms: float) -> None:
         """Add a time on the ranks of the launch that trained the step."""
         self.elapsed_s += time_ms / 1000
-        self.rank_seconds += time_ms / 1000 * self._launch_of(step).num_ranks
+        self.rank_seconds += time_ms / 1000 * self._launch_at(step).num_ranks
 
-    def _launch_of(self, step: int) -> Launched:
+    def _launch_at(self, step: int) -> LaunchStart:
         """Return the last launch that started before a step; the first launch for step 0."""
         return self.launches[max(0, bisect_left(self.launches, step, key=attrgetter("first_step")) - 1)]
 
 
 @dataclass(slots=True)
-class Rank:
+class RankData:
     """Data from the heartbeats of one rank.
 
     Attributes:
@@ -139,20 +139,20 @@ class History:
     """
 
     series: dict[str, Series] = field(default_factory=dict)
-    clock: Clock = field(default_factory=Clock)
+    clock: TrainingClock = field(default_factory=TrainingClock)
     evaluations: list[int] = field(default_factory=list)
     last: Record = field(default_factory=dict)
     num_rows: int = 0
     num_unreadable: int = 0
 
 
-def read_history(folder: Path, launches: Sequence[Launched]) -> History:
+def read_history(folder: Path, launches: Sequence[LaunchStart]) -> History:
     """Read metrics.jsonl once; memory does not grow with its length."""
-    history, path = History(clock=_clock(folder, launches)), folder / METRICS
-    if not is_plain(path):
+    history, path = History(clock=_make_clock(folder, launches)), folder / METRICS
+    if not is_readable_file(path):
         return history
-    charts = Decimator(first_step(path), step_of(last_record(path)))
-    for row in rows_of(path):
+    charts = Decimator(first_step(path), row_step(last_record(path)))
+    for row in read_rows(path):
         if row is None:
             history.num_unreadable += 1
             continue
@@ -167,34 +167,34 @@ def read_history(folder: Path, launches: Sequence[Launched]) -> History:
     return history
 
 
-def _clock(folder: Path, launches: Sequence[Launched]) -> Clock:
+def _make_clock(folder: Path, launches: Sequence[LaunchStart]) -> TrainingClock:
     """Return a clock that starts at step 0, or at the checkpoint of another run that this run continues."""
     source = read_json(folder / CONTINUED)
     step, tokens = source.get("step"), source.get("tokens_total")
     if not (is_count(step) and is_count(tokens)):
-        return Clock(launches)
-    return Clock(launches, start_tokens=tokens, timed_step=step)
+        return TrainingClock(launches)
+    return TrainingClock(launches, start_tokens=tokens, timed_step=step)
 
 
-def launches_of(entries: Iterable[Record], num_ranks: int) -> list[Launched]:
+def effective_launches(entries: Iterable[Record], num_ranks: int) -> list[LaunchStart]:
     """Return the launches whose steps are part of the run; a later one replaces steps that it repeats.
 
     Args:
         entries: entries of the manifest, oldest first.
         num_ranks: number of ranks of a launch that did not record it; such a launch starts at step 0.
     """
-    kept: list[Launched] = []
+    kept: list[LaunchStart] = []
     for entry in entries:
-        launched, step, ranks = Launched(0, num_ranks), entry.get(FIRST_STEP), entry.get(NUM_RANKS)
+        launched, step, ranks = LaunchStart(0, num_ranks), entry.get(FIRST_STEP), entry.get(NUM_RANKS)
         if is_count(step) and is_count(ranks):
-            launched = Launched(step, ranks)
+            launched = LaunchStart(step, ranks)
         while kept and kept[-1].first_step >= launched.first_step:
             kept.pop()
         kept.append(launched)
-    return kept or [Launched(0, num_ranks)]
+    return kept or [LaunchStart(0, num_ranks)]
 
 
-def read_ranks(folder: Path) -> tuple[list[Rank], int]:
+def read_ranks(folder: Path) -> tuple[list[RankData], int]:
     """Return data for the first `MAX_RANKS` ranks, and the total number of ranks."""
     ranks = ranks_with_heartbeat(folder)
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
@@ -210,33 +210,33 @@ def saved_steps(folder: Path) -> set[int]:
     return set()
 
 
-def _read_rank(folder: Path, rank: int) -> Rank:
+def _read_rank(folder: Path, rank: int) -> RankData:
     newest = heartbeat_path(folder, rank)
-    paths = [path for path in (newest.with_name(f"{newest.name}.1"), newest) if is_plain(path)]
-    read = Rank(rank, {})
+    paths = [path for path in (newest.with_name(f"{newest.name}.1"), newest) if is_readable_file(path)]
+    read = RankData(rank, {})
     charts = Decimator(
         min((first_step(path) for path in paths), default=0),
-        max((step_of(last_record(path)) for path in paths), default=0),
+        max((row_step(last_record(path)) for path in paths), default=0),
     )
-    for row in (row for path in paths for row in rows_of(path) if row is not None):
-        _note_events(read, row)
+    for row in (row for path in paths for row in read_rows(path) if row is not None):
+        _record_events(read, row)
         host = row.get(HOST_MEMORY)
         memory = {"gpu": row.get(GPU_MEMORY), "host": host / MIB_PER_GIB if is_number(host) else None}
         charts.add(row["step"], memory)
         read.last = row
-    read.last, read.memory = sound_values(read.last, BEAT_VALUES), charts.series
+    read.last, read.memory = drop_invalid_values(read.last, BEAT_VALUES), charts.series
     return read
 
 
-def _note_events(read: Rank, row: Record) -> None:
+def _record_events(rank: RankData, row: Record) -> None:
     if row.get("phase") == STARTING and row["step"] > 0:
-        read.sessions[row["step"]] = str(row.get("ts_utc", ""))
+        rank.sessions[row["step"]] = str(row.get("ts_utc", ""))
     saved = row.get("last_checkpoint_step")
     if type(saved) is int and 0 <= saved < 2**63:
-        read.checkpoints.add(saved)
+        rank.checkpoints.add(saved)
 
 
-def _time_ms(row: Record, name: str) -> float | None:
+def _valid_time_ms(row: Record, name: str) -> float | None:
     """Return a time of a row if it is valid: from 0 to `LONGEST_MS`."""
     value = row.get(name)
     return value if is_number(value) and 0 <= value < LONGEST_MS else None
@@ -249,10 +249,10 @@ def read_document(folder: Path, name: str) -> Record:
             content = json.loads(file.read(MAX_DOCUMENT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) and not _is_deeper(content, MAX_DEPTH) else {}
+    return content if isinstance(content, dict) and not _is_nested_deeper(content, MAX_DEPTH) else {}
 
 
-def rows_of(path: Path) -> Iterator[Record | None]:
+def read_rows(path: Path) -> Iterator[Record | None]:
     """Yield the rows that have a step, and None for each damaged line. A line without an end is left out."""
     with suppress(OSError), open_regular(path, follows_link=False) as file:
         while line := file.readline(LONGEST_LINE_BYTES):
@@ -268,28 +268,28 @@ def rows_of(path: Path) -> Iterator[Record | None]:
                 yield row
 
 
-def step_of(row: Record) -> int:
+def row_step(row: Record) -> int:
     """Return the step of a row; 0 if there is none."""
     return row["step"] if is_count(row.get("step")) else 0
 
 
 def first_step(path: Path) -> int:
     """Return the step of the first row; 0 if there is none."""
-    return next((row["step"] for row in rows_of(path) if row), 0)
+    return next((row["step"] for row in read_rows(path) if row), 0)
 
 
-def is_plain(path: Path) -> bool:
+def is_readable_file(path: Path) -> bool:
     """Return whether the path is a regular file that can be read."""
     with suppress(OSError), open_regular(path, follows_link=False):
         return True
     return False
 
 
-def _is_deeper(value: object, levels: int) -> bool:
+def _is_nested_deeper(value: object, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+    return levels == 0 or any(_is_nested_deeper(each, levels - 1) for each in inner)
 
 
 @dataclass(slots=True)

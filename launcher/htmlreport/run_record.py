@@ -11,16 +11,16 @@ from typing import Any
 from launcher.htmlreport.reader import (
     PIXELS,
     History,
-    Rank,
+    RankData,
     Series,
-    launches_of,
+    effective_launches,
     read_document,
     read_history,
     read_ranks,
     saved_steps,
 )
 from launcher.rundir.directory import is_alive
-from launcher.rundir.records import Record, records_in
+from launcher.rundir.records import Record, get_records
 from neobert.config.canonical import flatten
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from neobert.runfiles.samples import FILE_NAME as SAMPLES
@@ -33,7 +33,7 @@ PER_RANK = {"gpu": "memory/gpu_rank{}", "host": "memory/host_rank{}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TimelineEvent:
     """A mark on the time line. `kind`: checkpoint, evaluation, failure or resume."""
 
     kind: str
@@ -55,7 +55,7 @@ class RunRecord:
     name: str
     folder: Path
     history: History
-    ranks: list[Rank]
+    ranks: list[RankData]
     num_ranks: int
     config: Mapping[str, Any]
     provenance: Record
@@ -94,41 +94,45 @@ class RunRecord:
         """Entry of the newest launch."""
         return self.launches[-1] if self.launches else {}
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[TimelineEvent]:
         """Return the marks on the time line by step; at most one checkpoint and evaluation per pixel."""
-        marks = {(event.kind, event.step): event for event in self._events() if 0 <= event.step < 2**63}
+        marks = {
+            (event.kind, event.step): event for event in self._iterate_events() if 0 <= event.step < 2**63
+        }
         return _one_per_pixel(sorted(marks.values(), key=lambda event: event.step), self.last_step)
 
-    def _events(self) -> Iterator[Event]:
+    def _iterate_events(self) -> Iterator[TimelineEvent]:
         for step in self.history.evaluations:
-            yield Event("evaluation", step, f"evaluation at step {step:,}")
+            yield TimelineEvent("evaluation", step, f"evaluation at step {step:,}")
         for step in self.saved.union(*(rank.checkpoints for rank in self.ranks)):
             kept = "on disk" if step in self.saved else "removed since"
-            yield Event("checkpoint", step, f"checkpoint {step:,} ({kept})")
+            yield TimelineEvent("checkpoint", step, f"checkpoint {step:,} ({kept})")
         for rank in self.ranks[:1]:
             for step, when in rank.sessions.items():
-                yield Event("resume", step, f"resumed from step {step:,} at {when}")
+                yield TimelineEvent("resume", step, f"resumed from step {step:,} at {when}")
         for restart in self.restarts():
-            yield from _marks_of(restart)
+            yield from _restart_events(restart)
         failed_step = self.outcome.get("step")
         if self.outcome.get("status") == "failed" and isinstance(failed_step, int):
-            yield Event("failure", failed_step, f"step {failed_step:,}: {self.outcome.get('message', '')}")
+            yield TimelineEvent(
+                "failure", failed_step, f"step {failed_step:,}: {self.outcome.get('message', '')}"
+            )
 
     def restarts(self) -> list[Record]:
         """Return the restarts of all launches, oldest first."""
-        return [restart for launch in self.launches for restart in records_in(launch, "restarts")]
+        return [restart for launch in self.launches for restart in get_records(launch, "restarts")]
 
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run directory. Nothing in it is executed, and no link in it is followed."""
     manifest = read_document(folder, MANIFEST)
-    earlier = records_in(manifest, "earlier")
+    earlier = get_records(manifest, "earlier")
     launches = [*earlier, manifest] if manifest else earlier
     ranks, num_ranks = read_ranks(folder)
     return RunRecord(
         name=folder.absolute().name,
         folder=folder,
-        history=read_history(folder, launches_of(launches, max(num_ranks, 1))),
+        history=read_history(folder, effective_launches(launches, max(num_ranks, 1))),
         ranks=ranks,
         num_ranks=num_ranks,
         config=flatten(read_document(folder, RESOLVED)),
@@ -143,17 +147,19 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
-def _marks_of(restart: Record) -> Iterator[Event]:
+def _restart_events(restart: Record) -> Iterator[TimelineEvent]:
     step, why, source = restart.get("step"), str(restart.get("why", "")), str(restart.get("from", ""))
     if isinstance(step, int):
-        yield Event("failure", step, f"step {step:,}: {why}; restarted from {source}")
+        yield TimelineEvent("failure", step, f"step {step:,}: {why}; restarted from {source}")
     if match := CHECKPOINT_NAME.fullmatch(source):
-        yield Event("resume", int(match[1]), f"restarted from {source} at {restart.get('ts_utc', '')}: {why}")
+        yield TimelineEvent(
+            "resume", int(match[1]), f"restarted from {source} at {restart.get('ts_utc', '')}: {why}"
+        )
 
 
-def _one_per_pixel(events: Iterable[Event], last_step: int) -> list[Event]:
+def _one_per_pixel(events: Iterable[TimelineEvent], last_step: int) -> list[TimelineEvent]:
     """Keep one checkpoint and one evaluation mark per pixel, and all failures and resumes."""
-    kept: dict[tuple[str, int], Event] = {}
+    kept: dict[tuple[str, int], TimelineEvent] = {}
     for event in events:
         is_rare = event.kind in ("failure", "resume")
         pixel = event.step if is_rare else event.step * PIXELS // (last_step + 1)

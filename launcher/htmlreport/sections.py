@@ -9,10 +9,10 @@ from typing import Any
 from launcher.htmlreport.markup import (
     STATUSES,
     code,
-    folded,
-    mapping,
+    collapsible,
+    finite_number,
+    mapping_or_empty,
     muted,
-    number,
     status,
     table,
     text,
@@ -20,7 +20,7 @@ from launcher.htmlreport.markup import (
 from launcher.htmlreport.overview import launches, results
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.compared_keys import compared_keys
-from launcher.rundir.records import Record, list_in, records_in
+from launcher.rundir.records import Record, get_list, get_records
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
 from neobert.plurals import counted
@@ -38,7 +38,7 @@ def details(run: RunRecord) -> str:
     """Return the HTML for all of a run's sections."""
     sections = {
         "Results": results(run),
-        "Masked words": masked_words(run),
+        "Masked words": masked_words_table(run),
         "Text": texts(run),
         "Preflight": preflight(run),
         "Launches and restarts": launches(run),
@@ -48,17 +48,17 @@ def details(run: RunRecord) -> str:
     return "".join(f"<h2>{name}</h2>{content}" for name, content in sections.items() if content)
 
 
-def masked_words(run: RunRecord) -> str:
+def masked_words_table(run: RunRecord) -> str:
     """Return the HTML table of the guesses at masked words, one row per evaluation; of many, some."""
     evaluations = run.samples.evaluations
     every = max(1, -(-(len(evaluations) - 1) // MAX_EVALUATIONS))
     shown = [*evaluations[:-1:every], *evaluations[-1:]]
-    heads = ["step", *map(_masked, run.samples.texts)]
+    heads = ["step", *map(_masked_text, run.samples.texts)]
     rows = [
         [
             f"{evaluation.step:,}",
             *(
-                _guesses(guesses, each.word)
+                _guesses_html(guesses, each.word)
                 for guesses, each in zip(evaluation.guesses, run.samples.texts, strict=True)
             ),
         ]
@@ -69,13 +69,13 @@ def masked_words(run: RunRecord) -> str:
     return filled and f'<p class="muted">{note}</p>{filled}'
 
 
-def _masked(sample: MaskedText) -> str:
+def _masked_text(sample: MaskedText) -> str:
     return (
         f'<span class="sample">{text(sample.before)} <b>[{text(sample.word)}]</b> {text(sample.after)}</span>'
     )
 
 
-def _guesses(guesses: Sequence[Guess], word: str) -> str:
+def _guesses_html(guesses: Sequence[Guess], word: str) -> str:
     """Return the guesses with their probabilities, and the correct one in the color of a passed check."""
     shown = (
         f'<span class="guess{" pass" if guess.text == word else ""}">{text(guess.text)} '
@@ -90,16 +90,20 @@ def texts(run: RunRecord) -> str:
     rows = [
         [
             text(each.get("source", "")),
-            text(", ".join(f"{count} x {suffix}" for suffix, count in mapping(each.get("formats")).items())),
+            text(
+                ", ".join(
+                    f"{count} x {suffix}" for suffix, count in mapping_or_empty(each.get("formats")).items()
+                )
+            ),
             text("not counted" if each.get("documents") is None else each["documents"]),
-            "<br>".join(map(_left_out, records_in(each, "left_out"))) or "-",
+            "<br>".join(map(_left_out_text, get_records(each, "left_out"))) or "-",
         ]
-        for each in records_in(run.facts, "text")
+        for each in get_records(run.facts, "text")
     ]
     return table(["text", "files read", "documents", "not read"], rows)
 
 
-def _left_out(files: Record) -> str:
+def _left_out_text(files: Record) -> str:
     reason = f" ({files.get('example')}: {files['reason']})" if files.get("reason") else ""
     hint = muted(f"hint: {files['hint']}") if files.get("hint") else ""
     return f"{text(files.get('num_files', '?'))} x {text(files.get('kind', '?'))}{text(reason)} {hint}"
@@ -122,64 +126,66 @@ def preflight(run: RunRecord) -> str:
     """Return the HTML of the verdict, all findings with hints, and the reasons for skipped checks."""
     if "verdict" not in run.preflight:
         return "<p>This run directory has no readable preflight.json.</p>"
-    checks, findings = records_in(run.preflight, "checks"), records_in(run.preflight, "findings")
+    checks, findings = get_records(run.preflight, "checks"), get_records(run.preflight, "findings")
     counts = {each: sum(check.get("status") == each for check in checks) for each in STATUSES}
     totals = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
     codes = {finding.get("code") for finding in findings}
-    rows = [_finding(finding) for finding in findings]
+    rows = [_finding_cells(finding) for finding in findings]
     rows += [
-        [status(check["status"]), _check(check), text(check.get("message", "")), ""]
+        [status(check["status"]), _check_html(check), text(check.get("message", "")), ""]
         for check in checks
         if check.get("status") in CONCERNING and check.get("id") not in codes
     ]
     skipped = [
-        [_check(check), text(check.get("message", ""))] for check in checks if check.get("status") == "skip"
+        [_check_html(check), text(check.get("message", ""))]
+        for check in checks
+        if check.get("status") == "skip"
     ]
     shown = table(["", "check", "finding", "hint"], rows) or "<p>No findings.</p>"
     title = counted(len(skipped), "skipped check")
-    more = folded(title, table(["check", "reason"], skipped)) if skipped else ""
+    more = collapsible(title, table(["check", "reason"], skipped)) if skipped else ""
     return f"<p>Verdict: {status(run.preflight['verdict'])} ({text(totals)})</p>{shown}{more}"
 
 
 def config(run: RunRecord) -> str:
     """Return HTML tables of config values with origins: non-default values, then all of them, folded."""
     rows = {
-        key: [code(key), code(show_value(value)), muted(_origin(run, key))]
+        key: [code(key), code(show_value(value)), muted(_origin_text(run, key))]
         for key, value in sorted(run.config.items())
     }
-    kinds = {key: mapping(run.provenance.get(key)).get("kind") for key in rows}
+    kinds = {key: mapping_or_empty(run.provenance.get(key)).get("kind") for key in rows}
     chosen = [row for kind in KINDS for key, row in rows.items() if kinds[key] == kind]
     heads = ["key", "value", "origin"]
-    everything = folded(f"All {len(rows)} keys, with defaults", table(heads, rows.values()))
+    everything = collapsible(f"All {len(rows)} keys, with defaults", table(heads, rows.values()))
     return table(heads, chosen) + everything if rows else ""
 
 
 def machine(run: RunRecord) -> str:
     """Return the HTML table of host, GPUs, code version and packages of the newest launch."""
-    return table(["", ""], ([text(name), text(value)] for name, value in _machine(run)))
+    return table(["", ""], ([text(name), text(value)] for name, value in _machine_rows(run)))
 
 
-def _machine(run: RunRecord) -> Iterator[tuple[str, Any]]:
+def _machine_rows(run: RunRecord) -> Iterator[tuple[str, Any]]:
     facts, launch = run.facts, run.last_launch
-    host, software = mapping(facts.get("host")), mapping(facts.get("software"))
+    host, software = mapping_or_empty(facts.get("host")), mapping_or_empty(facts.get("software"))
     if host:
-        memory = show_mib(number(host.get("ram_total_mib")))
+        memory = show_mib(finite_number(host.get("ram_total_mib")))
         yield "host", f"{host.get('hostname', '?')}: {host.get('cpu_count', '?')} cores, {memory} memory"
-    for gpu in records_in(facts, "gpus"):
-        memory = show_mib(number(gpu.get("memory_total_mib")))
+    for gpu in get_records(facts, "gpus"):
+        memory = show_mib(finite_number(gpu.get("memory_total_mib")))
         driver = f"driver {gpu.get('driver_version', '?')}"
         yield f"GPU {gpu.get('index', '?')}", f"{gpu.get('name', '?')}, {memory}, {driver}"
     for name, value in (("code", launch.get("code_version")), ("Python", launch.get("python"))):
         if value:
             yield name, value
-    yield from sorted(mapping(launch.get("packages") or software.get("packages")).items())
+    yield from sorted(mapping_or_empty(launch.get("packages") or software.get("packages")).items())
 
 
-def _check(check: Record) -> str:
+def _check_html(check: Record) -> str:
     return f"<b>{text(check.get('id', ''))}</b> {text(check.get('name', ''))}"
 
 
-def _finding(finding: Record) -> list[str]:
+def _finding_cells(finding: Record) -> list[str]:
     waived = " (waived)" if finding.get("waived") is True else ""
     place = ":".join(str(finding[name]) for name in ("file", "line", "column") if finding.get(name))
     where = " at ".join(part for part in (str(finding.get("path") or ""), place) if part)
@@ -194,16 +200,16 @@ def _finding(finding: Record) -> list[str]:
 def _value_and_origin(run: RunRecord, key: str) -> str:
     if key not in run.config:
         return ABSENT
-    return f"{code(show_value(run.config[key]))} {muted(_origin(run, key))}"
+    return f"{code(show_value(run.config[key]))} {muted(_origin_text(run, key))}"
 
 
-def _origin(run: RunRecord, key: str) -> str:
+def _origin_text(run: RunRecord, key: str) -> str:
     """Return the origin of a key as text: file and line, profile and line, argument, or default."""
-    origin = mapping(run.provenance.get(key))
+    origin = mapping_or_empty(run.provenance.get(key))
     kind, file, line = (origin.get(name) for name in ("kind", "file", "line"))
     if not isinstance(file, str) or not isinstance(line, int):
         return "unknown"
-    overrides = list_in(run.last_launch, "overrides")
+    overrides = get_list(run.last_launch, "overrides")
     if kind == "override" and 0 < line <= len(overrides):
         return f"command line: {overrides[line - 1]}"
     if kind == "profile":

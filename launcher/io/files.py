@@ -16,15 +16,15 @@ from neobert.atomic_write import NO_ROOM, write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 
-ANOTHER_PLACE = "choose another folder"
+ANOTHER_FOLDER = "choose another folder"
 
 
-def expanded(path: str | Path) -> Path:
+def expand_user(path: str | Path) -> Path:
     """Expand `~`; a path that starts with an unknown user (`~nouser`) is returned unchanged."""
     return Path(os.path.expanduser(path))
 
 
-def absolute(path: str, key: str) -> Path:
+def absolute_path(path: str, key: str) -> Path:
     """Return the absolute path of the value of config key `key`. Raises ProjectError if it is invalid."""
     try:
         absolute = Path(path).expanduser().absolute()
@@ -35,13 +35,13 @@ def absolute(path: str, key: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProjectError(
-            "unusable-path", f"is not a valid path: {reason}", "choose another folder", key
+            "unusable-path", f"the value is not a valid path: {reason}", "choose another folder", key
         ) from None
-    _require_whole_links(absolute, key)
+    _refuse_dangling_links(absolute, key)
     return absolute
 
 
-def _require_whole_links(path: Path, key: str) -> None:
+def _refuse_dangling_links(path: Path, key: str) -> None:
     """Raise ProjectError for a dangling link, e.g. to a disk that is not mounted."""
     for each in (path, *path.parents):
         if os.path.islink(each) and not os.path.exists(each):
@@ -50,26 +50,26 @@ def _require_whole_links(path: Path, key: str) -> None:
 
 
 @contextmanager
-def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
+def convert_write_errors(path: Path, hint: str = ANOTHER_FOLDER) -> Iterator[None]:
     """Convert an OSError inside the `with` block to a ProjectError about this path."""
     try:
         yield
     except OSError as error:
-        if hint == ANOTHER_PLACE and error.errno in NO_ROOM:
-            hint = f"free space, or {ANOTHER_PLACE}"
+        if hint == ANOTHER_FOLDER and error.errno in NO_ROOM:
+            hint = f"free space, or {ANOTHER_FOLDER}"
         raise ProjectError(
             code="not-writable",
-            message=f"cannot be written: {error.strerror or error}",
+            message=f"this path cannot be written: {error.strerror or error}",
             hint=hint,
-            place=str(place),
+            place=str(path),
             exit_code=EXIT_CHECK_FAILED,
         ) from None
 
 
-def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
+def make_folder(folder: Path, hint: str = ANOTHER_FOLDER) -> Path:
     """Create a folder. Raises ProjectError if that fails, or in the folder of a checkpoint."""
     _refuse_in_checkpoint(folder)
-    with writing(folder, hint):
+    with convert_write_errors(folder, hint):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -91,7 +91,7 @@ def results_folder(folder: Path) -> Iterator[None]:
         raise
 
 
-def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
+def require_writable(path: Path | None, hint: str = ANOTHER_FOLDER) -> None:
     """Raise ProjectError if a requested output file cannot be written, before the work; None passes."""
     if path is not None:
         import tempfile
@@ -104,11 +104,11 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
             raise ProjectError("not-writable", "is a record of the run", hint, str(path), EXIT_USAGE)
         if not path.parent.exists():
             hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
-        with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
+        with convert_write_errors(path, hint), tempfile.TemporaryFile(dir=path.parent):
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if path.exists() and not path.is_file():  # root would replace /dev/stdout by a file
-                raise OSError(errno.EINVAL, "is a device or a pipe, not a file")
+                raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
 
 
 def _refuse_in_checkpoint(path: Path) -> None:
@@ -117,12 +117,12 @@ def _refuse_in_checkpoint(path: Path) -> None:
 
     for folder in (path, *path.absolute().parents):
         if (folder / FILE_NAME).is_file():
-            message = "is the folder of a checkpoint, which may contain only saved files"
+            message = "the folder is a checkpoint, which may contain only saved files"
             hint = "choose a path outside the checkpoint"
             raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
 
 
-def require_present(path: Path, option: str, hint: str = "") -> None:
+def require_existing(path: Path, option: str, hint: str = "") -> None:
     """Raise ProjectError if a file or folder that an option names does not exist."""
     if not path.exists():
         hint = hint or f"pass an existing file or folder as {option}"
@@ -133,8 +133,8 @@ def require_source(path: Path, option: str, hint: str = "") -> str:
     """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError otherwise."""
     if is_hub_name(str(path)):
         return str(path)
-    require_present(expanded(path), option, hint)
-    return str(expanded(path).absolute())
+    require_existing(expand_user(path), option, hint)
+    return str(expand_user(path).absolute())
 
 
 def write_text(path: Path, text: str) -> None:
@@ -144,7 +144,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes atomically. Raises ProjectError."""
-    with writing(path):
+    with convert_write_errors(path):
         write_atomically(path, content)
 
 

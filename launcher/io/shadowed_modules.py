@@ -14,10 +14,10 @@ PROJECT_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 
 def find_shadowed(path: Sequence[str]) -> dict[str, str]:
     """Return the project's modules that would be imported from another file, with that file."""
-    origins = {module: _origin(module, path) for module in OWN_MODULES}
+    origins = {module: _import_path(module, path) for module in OWN_MODULES}
     return {name: str(file) for name, file in origins.items() if file and file.parent != PROJECT_ROOT / name}
 
 
-def _origin(module: str, path: Sequence[str]) -> Path | None:
+def _import_path(module: str, path: Sequence[str]) -> Path | None:
     spec = PathFinder.find_spec(module, list(path))
     return Path(spec.origin).resolve() if spec and spec.origin else None

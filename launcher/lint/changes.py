@@ -1,7 +1,7 @@
 """Candidate fixes for a problem in a run file, by kind of problem.
 
 Edits of YAML preserve comments, line endings and all other lines. They take lines with their endings and a
-line number from 0, and return new lines, or None unless the text has one key with a scalar on its own line.
+line number from 0. They return the new lines, or None if the key has no line of its own or no scalar value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_LINE = 1000
 """Longer lines are not matched: these patterns take quadratic time on blanks."""
 
 
-def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
+def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
     """Yield texts with a possible fix of the problem applied; nothing if there is no candidate.
 
     Args:
@@ -55,58 +55,60 @@ def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> It
     """
     node = find(root, tuple(issue.path.split(".")))
     if issue.code == "CFG003" and issue.path in AS_TEXT:
-        yield from _opened_section(source, issue.path, root, is_yaml=is_yaml)
+        yield from _expand_section(source, issue.path, root, is_yaml=is_yaml)
     elif issue.code == "CFG003":
-        yield from _respelt(source, issue)
+        yield from _respell_value(source, issue)
     elif issue.code in ("CFG001", "CFG007") and node is not None:
         if isinstance(node.value, dict):
-            yield from _renamed_section(source, issue, node, root)
+            yield from _correct_section_name(source, issue, node, root)
             return
         if is_yaml:
-            yield from _removed(source, issue, node)
-            yield from _joined_betas(source, issue, root)
+            yield from _remove_key_without_effect(source, issue, node)
+            yield from _join_betas(source, issue, root)
         if steps := overriding_warmup_steps(tuple(issue.path.split(".")), root):
-            yield from _outweighed(source, issue, steps, is_yaml=is_yaml)
+            yield from _remove_warmup_ratio(source, issue, steps, is_yaml=is_yaml)
             return
-        yield from _written_elsewhere(source, issue, node, root, is_yaml=is_yaml)
+        yield from _translate_key(source, issue, node, root, is_yaml=is_yaml)
 
 
-def _respelt(source: str, issue: ConfigIssue) -> Iterator[Change]:
+def _respell_value(source: str, issue: ConfigIssue) -> Iterator[Change]:
     """Yield the text with a quoted number, or a YAML 1.1 boolean such as `yes`, rewritten."""
     quoted, habit = QUOTED.fullmatch(issue.hint), HABIT.fullmatch(issue.hint)
     if quoted:
         for quote in _quote_at(issue.source_line, issue.column):
-            yield from edited(source, Edit(issue.line, issue.column, f"{quote}{quoted[1]}{quote}", quoted[1]))
+            yield from edit_changes(
+                source, Edit(issue.line, issue.column, f"{quote}{quoted[1]}{quote}", quoted[1])
+            )
     if habit:
         quote = _quote_at(issue.source_line, issue.column)
-        yield from edited(source, Edit(issue.line, issue.column, f"{quote}{habit[1]}{quote}", habit[2]))
+        yield from edit_changes(source, Edit(issue.line, issue.column, f"{quote}{habit[1]}{quote}", habit[2]))
 
 
-def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
+def _correct_section_name(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
     """Rename a misspelt section if at least half of its keys belong to the suggested section."""
     name = suggest_key(issue.path)
     assert isinstance(node.value, dict)
     if "." in issue.path or name not in sections() or find(root, (name,)) is not None:
         return
     known = [key for key in node.value if f"{name}.{key}" in all_keys() or advice_for_key((name, key))]
-    lines = _rename_section(_with_line_ends(source), issue.line - 1, name)
+    lines = _rename_section(_split_lines(source), issue.line - 1, name)
     if lines is not None and known and 2 * len(known) >= len(node.value):
         yield Change("".join(lines), f"{issue.path} -> {name}", section=name)
 
 
-def _opened_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
+def _expand_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
     """Rewrite `optimizer: NAME` as a section with the key for that name, so that it can have other keys."""
     node = find(root, (name,))
     named = None if node is None else translate_entry(AS_TEXT[name], node.value)
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")
-    lines = _open_section(_with_line_ends(source), node.key.line - 1, key, named.value)
+    lines = _open_section(_split_lines(source), node.key.line - 1, key, named.value)
     if lines is not None:
         yield Change("".join(lines), f"{section} -> {named.key}: {named.value}")
 
 
-def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]:
+def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]:
     """Replace the line of one Adam beta with a list of both, and remove the line of the other beta."""
     section, _, name = issue.path.rpartition(".")
     if name not in BETAS or find(root, ("optimizer", "betas")) is not None:
@@ -114,42 +116,42 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
     nodes = {each: find(root, tuple(f"{section}.{each}".lstrip(".").split("."))) for each in BETAS}
     betas = [BETAS[each] if node is None else to_plain_value(node) for each, node in nodes.items()]
     others = [node.key.line - 1 for each, node in nodes.items() if node is not None and each != name]
-    lines: Lines | None = _with_line_ends(source)
+    lines: Lines | None = _split_lines(source)
     number = issue.line - 1
     for other in others:
-        lines = lines and remove(lines, other)
+        lines = lines and remove_key_line(lines, other)
         number -= other < number
-    lines = lines and move(lines, number, "optimizer.betas", yaml_text(betas))
+    lines = lines and move_key_line(lines, number, "optimizer.betas", yaml_text(betas))
     if lines:
         both = " and ".join(each for each, node in nodes.items() if node is not None)
         yield Change("".join(lines), f"{both} -> optimizer.betas: {yaml_text(betas)}")
 
 
-def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
+def _remove_key_without_effect(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
     """Remove a key that has no effect, if the advice on the key starts with `NO_EFFECT`."""
     advice = advice_for_entry(tuple(issue.path.split(".")), to_plain_value(node))
     if not advice.startswith(NO_EFFECT):
         return
-    lines = remove(_with_line_ends(source), issue.line - 1)
+    lines = remove_key_line(_split_lines(source), issue.line - 1)
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
 
 
-def _outweighed(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -> Iterator[Change]:
+def _remove_warmup_ratio(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -> Iterator[Change]:
     """Remove a warm-up ratio next to a number of warm-up steps.
 
     In transformers the steps have priority; here the ratio would.
     """
-    lines = remove(_with_line_ends(source), issue.line - 1) if is_yaml else None
+    lines = remove_key_line(_split_lines(source), issue.line - 1) if is_yaml else None
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: warmup_steps {steps} has priority over it")
 
 
-def _written_elsewhere(
+def _translate_key(
     source: str, issue: ConfigIssue, node: Node, root: Node, *, is_yaml: bool
 ) -> Iterator[Change]:
     """Rename a key of another trainer: in place if the section stays the same, else move the line."""
-    target, value = _counterpart(issue.path, node)
+    target, value = _translated_key_and_value(issue.path, node)
     if isinstance(value, str) and RUN_NAME in value:
         name = find(root, ("run_name",)) or find(root, tuple(RUN_NAME_HERE.split(".")))
         if name is None:
@@ -161,24 +163,24 @@ def _written_elsewhere(
     text = "" if is_same else yaml_text(value)
     suffix = f": {text}" if text else ""
     if issue.path.rpartition(".")[0] == target.rpartition(".")[0]:
-        changed = _renamed_in_place(source, issue, node, target.rpartition(".")[2], text)
+        changed = _rename_in_place(source, issue, node, target.rpartition(".")[2], text)
         if changed is not None:
             yield Change(changed, f"{issue.path} -> {target}{suffix}")
     elif is_yaml:
-        lines = move(_with_line_ends(source), issue.line - 1, target, text or None)
+        lines = move_key_line(_split_lines(source), issue.line - 1, target, text or None)
         if lines is not None:
             yield Change("".join(lines), f"{issue.path} -> {target}{suffix}")
 
 
-def _counterpart(key: str, node: Node) -> tuple[str, Any]:
+def _translated_key_and_value(key: str, node: Node) -> tuple[str, Any]:
     """Return the key of this config for a foreign key, and its converted value.
 
-    Returns an empty key if not exactly one has the same unit, or if the value would be illegal.
+    Returns an empty key unless exactly one key has the same unit and the value is allowed.
     """
     name, value = key.rpartition(".")[2], to_plain_value(node)
     if known := translate_entry(name, value):
         return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)
-    target, fixed_value = _target(key)
+    target, fixed_value = _advised_key(key)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
         return "", None
     translated = value if isinstance(value, list) else translated_choice(target, value)
@@ -186,7 +188,7 @@ def _counterpart(key: str, node: Node) -> tuple[str, Any]:
     return ("", None) if is_other or not is_legal(target, translated) else (target, translated)
 
 
-def _target(key: str) -> tuple[str, str]:
+def _advised_key(key: str) -> tuple[str, str]:
     """Return the key to write instead, and the only value that the advice applies to; empty for any value."""
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
@@ -194,7 +196,7 @@ def _target(key: str) -> tuple[str, str]:
     return ("" if advice else key_in_other_section(key)), ""
 
 
-def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:
+def _rename_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:
     """Return the source with the key renamed, and the value replaced by `text` unless it is empty.
 
     Returns None if the source has other text at these positions.
@@ -202,13 +204,15 @@ def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, tex
     """
     changed: str | None = source
     if text:
-        line = _with_line_ends(source)[node.origin.line - 1]
+        line = _split_lines(source)[node.origin.line - 1]
         old = BARE.match(line, node.origin.column - 1)
-        changed = apply(source, Edit(node.origin.line, node.origin.column, old[0], text)) if old else None
+        changed = (
+            apply_edit(source, Edit(node.origin.line, node.origin.column, old[0], text)) if old else None
+        )
     quote = _quote_at(issue.source_line, issue.column)
     old_name = issue.path.rpartition(".")[2]
     edit = Edit(issue.line, issue.column, f"{quote}{old_name}{quote}", f"{quote}{new}{quote}")
-    return None if changed is None else apply(changed, edit)
+    return None if changed is None else apply_edit(changed, edit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +239,9 @@ class Change:
     section: str = ""
 
 
-def apply(source: str, edit: Edit) -> str | None:
+def apply_edit(source: str, edit: Edit) -> str | None:
     """Return the source with one edit applied; None if it has other text at that position."""
-    lines = _with_line_ends(source)
+    lines = _split_lines(source)
     if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
         return None
     text = lines[edit.line - 1]
@@ -246,9 +250,9 @@ def apply(source: str, edit: Edit) -> str | None:
     return "".join(lines)
 
 
-def edited(source: str, edit: Edit) -> Iterator[Change]:
+def edit_changes(source: str, edit: Edit) -> Iterator[Change]:
     """Yield the source with one edit applied; nothing if it has other text at that position."""
-    changed = apply(source, edit)
+    changed = apply_edit(source, edit)
     if changed is not None:
         yield Change(changed, f"{edit.old} -> {edit.new}")
 
@@ -258,24 +262,24 @@ def _quote_at(line: str, column: int) -> str:
     return line[column - 1 : column] if line[column - 1 : column] in ("'", '"') else ""
 
 
-def _with_line_ends(source: str) -> list[str]:
+def _split_lines(source: str) -> list[str]:
     """Split a text into lines with their line endings."""
     ends = [match.end() for match in LINE_BREAK.finditer(source)]
     return [source[start:stop] for start, stop in zip([0, *ends], [*ends, len(source)], strict=True)]
 
 
-def remove(lines: Lines, number: int) -> Lines | None:
+def remove_key_line(lines: Lines, number: int) -> Lines | None:
     """Remove the line of a key; its section as well if the key was the only one in it."""
-    if _key_line(lines, number) is None and not _is_empty_key(lines, number):
+    if _match_key_line(lines, number) is None and not _is_empty_key(lines, number):
         return None
     gone = {number}
     section = _section_above(lines, number)
-    if section is not None and _children(lines, section) == [number]:
+    if section is not None and _lines_in_section(lines, section) == [number]:
         gone.add(section)
     return [line for place, line in enumerate(lines) if place not in gone]
 
 
-def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
+def move_key_line(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
     """Move the key of a line to the end of its section, or of the file for a key without one.
 
     A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
@@ -284,30 +288,36 @@ def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | N
     Args:
         value: new text of the value; None keeps the old one.
     """
-    match, rest = _key_line(lines, number), remove(lines, number)
+    match, rest = _match_key_line(lines, number), remove_key_line(lines, number)
     section, _, key = target.rpartition(".")
     if match is None or rest is None:
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
     text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
-    if section and (inline := next((line for line in rest if _opens(FLOW_LINE, line, section)), None)):
+    if section and (
+        inline := next((line for line in rest if _opens_section(FLOW_LINE, line, section)), None)
+    ):
         place, above = rest.index(inline), (match["comment"] or "").strip()
-        extended = _appended(inline, f"{key}: {value or match['value'].rstrip()}")
+        extended = _append_to_inline_section(inline, f"{key}: {value or match['value'].rstrip()}")
         return [*rest[:place], *([above + end] if above else []), extended, *rest[place + 1 :]]
-    header = _header_of(rest, section) if section else None
+    header = _find_header(rest, section) if section else None
     if header is None:
         added = [f"{section}:{end}", INDENT + text] if section else [text]
-        return [*_closed(rest, end), *added]
-    children = _children(rest, header)
+        return [*_with_final_line_ending(rest, end), *added]
+    children = _lines_in_section(rest, header)
     if not children:
         return None
     last = children[-1] + 1
-    return [*_closed(rest[:last], end), " " * _indent(rest[children[0]]) + text, *rest[last:]]
+    return [
+        *_with_final_line_ending(rest[:last], end),
+        " " * _indent_width(rest[children[0]]) + text,
+        *rest[last:],
+    ]
 
 
 def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
     """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
-    match = _key_line(lines, number)
+    match = _match_key_line(lines, number)
     if match is None or match["indent"]:
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
@@ -315,7 +325,7 @@ def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | No
     return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
 
 
-def _closed(lines: Lines, end: str) -> Lines:
+def _with_final_line_ending(lines: Lines, end: str) -> Lines:
     """Return the lines, with a line ending after the last line too."""
     if not lines or lines[-1].endswith("\n") or not lines[-1]:
         return lines
@@ -324,21 +334,23 @@ def _closed(lines: Lines, end: str) -> Lines:
 
 def _rename_section(lines: Lines, number: int, name: str) -> Lines | None:
     """Rename the top-level section whose key is on the line."""
-    match = _match(SECTION_LINE, lines[number])
+    match = _match_line(SECTION_LINE, lines[number])
     if match is None:
         return None
     return [*lines[:number], name + lines[number][match.end("key") :], *lines[number + 1 :]]
 
 
-def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+def _match_line(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
     return pattern.fullmatch(line) if len(line) <= MAX_LINE else None
 
 
-def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
+def _match_key_line(lines: Lines, number: int) -> re.Match[str] | None:
     """Match a key with a scalar; None if the value continues on the next line."""
-    match = _match(KEY_LINE, lines[number])
+    match = _match_line(KEY_LINE, lines[number])
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
-    is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
+    is_continued = _indent_width(following) > _indent_width(
+        lines[number]
+    ) and not following.lstrip().startswith("#")
     return None if match is None or is_continued else match
 
 
@@ -346,11 +358,13 @@ def _is_empty_key(lines: Lines, number: int) -> bool:
     """Return whether a line is a key without a value, or with `null`, and no lines below it."""
     line = lines[number].lstrip(" ")
     following = next((each for each in lines[number + 1 :] if _is_content(each)), "")
-    is_opening = _indent(following) > _indent(lines[number]) or following.lstrip().startswith("- ")
-    return _match(SECTION_LINE, line) is not None and not is_opening
+    is_opening = _indent_width(following) > _indent_width(lines[number]) or following.lstrip().startswith(
+        "- "
+    )
+    return _match_line(SECTION_LINE, line) is not None and not is_opening
 
 
-def _indent(line: str) -> int:
+def _indent_width(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
@@ -361,21 +375,23 @@ def _is_content(line: str) -> bool:
 def _section_above(lines: Lines, number: int) -> int | None:
     """Return the number of the line that opens the section of an indented line; None without one."""
     for place in range(number - 1, -1, -1):
-        if _is_content(lines[place]) and _indent(lines[place]) < _indent(lines[number]):
-            return place if _match(SECTION_LINE, lines[place]) else None
+        if _is_content(lines[place]) and _indent_width(lines[place]) < _indent_width(lines[number]):
+            return place if _match_line(SECTION_LINE, lines[place]) else None
     return None
 
 
-def _header_of(lines: Lines, section: str) -> int | None:
-    return next((place for place, line in enumerate(lines) if _opens(SECTION_LINE, line, section)), None)
+def _find_header(lines: Lines, section: str) -> int | None:
+    return next(
+        (place for place, line in enumerate(lines) if _opens_section(SECTION_LINE, line, section)), None
+    )
 
 
-def _opens(pattern: re.Pattern[str], line: str, section: str) -> bool:
-    match = _match(pattern, line)
+def _opens_section(pattern: re.Pattern[str], line: str, section: str) -> bool:
+    match = _match_line(pattern, line)
     return match is not None and match["key"] == section
 
 
-def _appended(line: str, entry: str) -> str:
+def _append_to_inline_section(line: str, entry: str) -> str:
     """Return the line of an inline section with one more entry."""
     match = FLOW_LINE.fullmatch(line)
     assert match is not None
@@ -383,12 +399,12 @@ def _appended(line: str, entry: str) -> str:
     return f"{match['key']}: {{{content}}}{match['rest']}"
 
 
-def _children(lines: Lines, header: int) -> list[int]:
+def _lines_in_section(lines: Lines, header: int) -> list[int]:
     """Return the numbers of the lines in a section, without blank lines and comments."""
     children = []
     for place in range(header + 1, len(lines)):
         if _is_content(lines[place]):
-            if _indent(lines[place]) == 0:
+            if _indent_width(lines[place]) == 0:
                 break
             children.append(place)
     return children

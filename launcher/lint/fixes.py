@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launcher.io.files import write_bytes
-from launcher.lint.changes import AS_TEXT, REMOVED, Change, changes
+from launcher.lint.changes import AS_TEXT, REMOVED, Change, candidate_changes
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
 from neobert.config.migrated_files import without_paths
@@ -63,55 +63,55 @@ class AppliedFixes:
 
 def fix_file(path: Path) -> AppliedFixes:
     """Apply safe fixes in place, one after the other, until none is left."""
-    source, before, done, left = _fixed(path)
+    source, before, done, left = _apply_all_fixes(path)
     if done:
         # an atomic replacement would drop the mode, and replace a symlink in place of its target
         target = path.resolve()
         mode = target.stat().st_mode
         write_bytes(target, source.encode("utf-8"))
         target.chmod(mode)
-    run = _run_without_problems(path) if done else None
+    run = _resolve_without_problems(path) if done else None
     notes = (
-        _steps_in_force(path, done, run),
-        _rows_of_texts(path, done, run),
-        _values_of_the_profile(path, done),
+        _note_on_step_limit(path, done, run),
+        _note_on_packing(path, done, run),
+        _note_on_recipe(path, done),
     )
     return AppliedFixes(
-        tuple(_described(path, before, done)), len(done) + len(left), tuple(filter(None, notes))
+        tuple(_fix_lines(path, before, done)), len(done) + len(left), tuple(filter(None, notes))
     )
 
 
-def fixable(path: Path) -> frozenset[tuple[str, str]]:
+def fixable_problems(path: Path) -> frozenset[tuple[str, str]]:
     """Return code and key of the problems that `fix_file` would fix."""
-    return frozenset(_fixed(path)[2])
+    return frozenset(_apply_all_fixes(path)[2])
 
 
-def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]:
+def _apply_all_fixes(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]:
     """Return the fixed text, the problems before, a summary of each fix by problem, and the problems left."""
-    before = issues = _issues(path) or ()
+    before = issues = _read_issues(path) or ()
     if not any(issue.code in FIXABLE for issue in issues):  # also a file that cannot be read
         return "", before, {}, before
     source = path.read_bytes().decode("utf-8")
     done: dict[tuple[str, str], str] = {}
     refused: set[tuple[str, str]] = set()
-    while len(done) < MAX_FIXES and (issue := _next(issues, path, refused)):
-        change, after = next(_safe(source, issue, path, issues), (None, issues))
+    while len(done) < MAX_FIXES and (issue := _next_problem(issues, path, refused)):
+        change, after = next(_safe_changes(source, issue, path, issues), (None, issues))
         if change is None:
-            refused.add(_key(issue))
+            refused.add(_problem_key(issue))
             continue
         source, issues = change.source, after
-        done[_key(issue)] = change.summary
+        done[_problem_key(issue)] = change.summary
     return source, before, done, issues
 
 
-def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
+def _fix_lines(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
     """Yield one line per fix, with its location in the original text; problems found later have none."""
-    places = {_key(issue): f":{issue.line}:{issue.column}" for issue in reversed(before)}
+    places = {_problem_key(issue): f":{issue.line}:{issue.column}" for issue in reversed(before)}
     for key, summary in done.items():
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
 
 
-def _steps_in_force(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
+def _note_on_step_limit(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
     """Return a note on the step limit of the run if its file set only epochs; empty otherwise."""
     was_open = any(
         EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
@@ -127,26 +127,26 @@ def _steps_in_force(path: Path, done: dict[tuple[str, str], str], run: ResolvedR
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
 
 
-def _rows_of_texts(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
+def _note_on_packing(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
     """Return a note on rows that held one text each and are packed here; empty if none were translated."""
     if run is None or not run.config.datacollator.pack_sequences:
         return ""
     return printable(f"{path}: {PACKED}") if any(ROWS in each for each in done.values()) else ""
 
 
-def _values_of_the_profile(path: Path, done: dict[tuple[str, str], str]) -> str:
+def _note_on_recipe(path: Path, done: dict[tuple[str, str], str]) -> str:
     """Return a note on settings of a recipe that its file leaves out; empty if no rate was translated."""
     if not any(RATE in each for each in done.values()):
         return ""
     root = load_document(path).root
     unset = [key for key in RECIPE if find(root, tuple(key.split("."))) is None]
-    reason = "set by the profile or the default, perhaps unlike the other trainer"
+    reason = "set by the profile or the default, which may differ from the other trainer"
     return printable(f"{path}: {reason}: {', '.join(unset)}") if unset else ""
 
 
-def _run_without_problems(path: Path) -> ResolvedRun | None:
+def _resolve_without_problems(path: Path) -> ResolvedRun | None:
     """Resolve a file without the entries that have problems; None if the number of steps is one of them."""
-    issues = _issues(path)
+    issues = _read_issues(path)
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
     refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
@@ -154,37 +154,39 @@ def _run_without_problems(path: Path) -> ResolvedRun | None:
     # A section of another trainer is refused as a whole.
     own = {name: value for name, value in values.items() if (name,) not in refused}
     try:
-        return _at(path, json.dumps(own), lambda trial: resolve_run(None, [trial]))
+        return _with_temporary_file(path, json.dumps(own), lambda trial: resolve_run(None, [trial]))
     except ProjectError:
         return None
 
 
-def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
+def _next_problem(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
     """Return the next problem to try: sections that are one word first, because other keys may move there."""
-    candidates = [issue for issue in issues if issue.file == str(path) and _key(issue) not in refused]
+    candidates = [issue for issue in issues if issue.file == str(path) and _problem_key(issue) not in refused]
     return min(candidates, key=lambda issue: issue.path not in AS_TEXT, default=None)
 
 
-def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterator[tuple[Change, Issues]]:
+def _safe_changes(
+    source: str, issue: ConfigIssue, path: Path, before: Issues
+) -> Iterator[tuple[Change, Issues]]:
     """Yield changes that leave fewer problems and no new ones, with the remaining problems."""
-    known = {_key(each) for each in before}
-    root = _at(path, source, load_document).root
-    for change in changes(source, issue, root, is_yaml=path.suffix.lower() in (".yaml", ".yml")):
+    known = {_problem_key(each) for each in before}
+    root = _with_temporary_file(path, source, load_document).root
+    for change in candidate_changes(source, issue, root, is_yaml=path.suffix.lower() in (".yaml", ".yml")):
         after = _issues_of_text(change.source, path)
         if after is None:
             continue
-        new = {key for key in map(_key, after) if key not in known}
+        new = {key for key in map(_problem_key, after) if key not in known}
         # Keys of a misnamed section are checked only once it is renamed, so their problems are new.
         is_new_allowed = change.section and all(key[1].startswith(f"{change.section}.") for key in new)
         if is_new_allowed or (len(after) < len(before) and not new):
             yield change, after
 
 
-def _key(issue: ConfigIssue) -> tuple[str, str]:
+def _problem_key(issue: ConfigIssue) -> tuple[str, str]:
     return issue.code, issue.path
 
 
-def _at(path: Path, source: str, use: Callable[[Path], T]) -> T:
+def _with_temporary_file(path: Path, source: str, use: Callable[[Path], T]) -> T:
     """Call `use` on a temporary file with this text and the name of `path`, which profiles depend on."""
     with tempfile.TemporaryDirectory(prefix="neobert-fix-") as folder:
         trial = Path(folder, path.name)
@@ -196,16 +198,16 @@ def _issues_of_text(source: str, path: Path) -> Issues | None:
     """Return the problems of a text, located in `path`; None if it fails with another kind of error."""
 
     def judge(trial: Path) -> Issues | None:
-        issues = _issues(trial)
+        issues = _read_issues(trial)
         ours = str(trial)
         return issues and tuple(
             each._replace(file=str(path)) if each.file == ours else each for each in issues
         )
 
-    return _at(path, source, judge)
+    return _with_temporary_file(path, source, judge)
 
 
-def _issues(path: Path) -> Issues | None:
+def _read_issues(path: Path) -> Issues | None:
     try:
         resolve_run(None, [path])
     except ConfigError as error:

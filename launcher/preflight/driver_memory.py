@@ -23,13 +23,13 @@ def visible_gpus() -> Sequence[GpuFacts]:
         return ()
 
 
-def names_process(pid: int) -> bool:
+def reports_memory_of_process(pid: int) -> bool:
     """Return whether the driver reports the memory of this process; it does not in some containers."""
     listed = (process for gpu in visible_gpus() for process in gpu.processes or ())
     return any(process.pid == pid and process.memory_mib is not None for process in listed)
 
 
-def leave_out_others(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
+def subtract_earlier_memory(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
     """Subtract the device memory used before the rehearsal from `context_mib` of each rank, in place.
 
     Ranks whose own context was reported by the driver are left unchanged.
@@ -44,7 +44,7 @@ def _used_mib(gpu: GpuFacts | None) -> int:
     return 0 if gpu is None else gpu.memory_used_mib
 
 
-def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
+def externally_reported_memory(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
     """Return the memory of a paused rank in MiB, as reported by the driver and the operating system.
 
     The keys are `system_rss_mib`, `driver_mib` and `driver_reason`, the reason why `driver_mib` is None.
@@ -55,11 +55,11 @@ def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[st
         with suppress(psutil.Error):
             rss_mib = psutil.Process(pid).memory_info().rss / BYTES_PER_MIB
     gpu = next((each for each in (visible_gpus() if uuid else ()) if each.uuid == uuid), None)
-    taken_mib, reason = (None, "") if gpu is None else _taken(gpu, pid, before.get(uuid))
+    taken_mib, reason = (None, "") if gpu is None else _process_memory_mib(gpu, pid, before.get(uuid))
     return {"system_rss_mib": rss_mib, "driver_mib": taken_mib, "driver_reason": reason}
 
 
-def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
+def _process_memory_mib(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
     """Return a process's device memory in MiB and an empty string, or None and the reason.
 
     If the driver does not report memory per process, the increase since `before` is returned.
@@ -67,12 +67,12 @@ def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int
     for process in gpu.processes or ():
         if process.pid == pid and process.memory_mib is not None:
             return process.memory_mib, ""
-    if _others_changed(gpu, pid, before):
+    if _have_others_changed(gpu, pid, before):
         return None, "other processes on the device started, ended or changed their memory since the start"
     return gpu.memory_used_mib - _used_mib(before), ""
 
 
-def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
+def _have_others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
     """Return whether other processes on the GPU started, ended or changed their memory since `before`.
 
     In a container the driver may list no processes, or list processes with other PIDs.

@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.io.files import make_folder, require_writable, write_json, write_text, writing
+from launcher.io.files import convert_write_errors, make_folder, require_writable, write_json, write_text
 from launcher.preflight.levels import TEXT_S, probes_for
 from launcher.preflight.receipts import Examination, make_receipt
 from launcher.preflight.rehearsal_children import warm_up
-from launcher.preflight.reused_checks import reused_in, warnings_of, with_reused
+from launcher.preflight.reused_checks import merge_reused_checks, reused_warnings, select_reused_checks
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
 from launcher.probes.resume import probe_resume
 from launcher.probes.text import probe_text
 from launcher.process.waiting_child import WaitingChild
-from launcher.report.report import Report, report_of_run
+from launcher.report.report import Report, run_report
 from launcher.rundir.directory import run_directory
 from launcher.terminal.activity import activity, announce
 from neobert.config import to_dict
@@ -77,7 +77,7 @@ def examine(
         with activity("checking this machine"):
             facts = collect(
                 probes_for(levels, groups),
-                _subject(run, assumed, folder, trainer),
+                _make_subject(run, assumed, folder, trainer),
                 announce,
                 partial(_warm_up, trainer, run, warm_up_file),
             )
@@ -90,17 +90,17 @@ def examine(
     reused: tuple[CheckResult, ...] = ()
     since = ""
     if receipt is not None:
-        merged = with_reused(checks, receipt, facts)
-        reused, checks = reused_in(checks, merged), merged
+        merged = merge_reused_checks(checks, receipt, facts)
+        reused, checks = select_reused_checks(checks, merged), merged
         since = (receipt.measured_utc or receipt.created_utc) if reused else ""
-        findings = [*findings, *warnings_of(reused, since)]
+        findings = [*findings, *reused_warnings(reused, since)]
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
-    report = report_of_run(run, findings, checks, strict=strict)
+    report = run_report(run, findings, checks, strict=strict)
     codes = tuple(check.id for check in reused)
     return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, codes, since)
 
 
-def _subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None) -> Subject:
+def _make_subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None) -> Subject:
     diff_file = folder / DIFF if folder else None
     return Subject(
         run.config, run_directory(run), Path.cwd(), diff_file, requires_gpu=run.device == "cuda",
@@ -127,7 +127,7 @@ def write_results(examination: Examination, folder: Path) -> None:
     """Write report, facts and receipt."""
     write_report(examination, folder)
     write_text(folder / FACTS, facts_to_json(examination.facts))
-    with writing(folder / RECEIPT):
+    with convert_write_errors(folder / RECEIPT):
         write_receipt(make_receipt(examination), folder / RECEIPT)
 
 
@@ -137,7 +137,7 @@ def load_facts(path: Path) -> Facts:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         hint = "record facts with `neobert-launch preflight --save-facts FILE`"
-        message = f"cannot be read: {error.strerror}"
+        message = f"the facts file cannot be read: {error.strerror}"
         raise ProjectError("unreadable-facts", message, hint, str(path), EXIT_USAGE) from None
     return facts_from_json(text, str(path))
 
@@ -155,15 +155,15 @@ def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
     return folder
 
 
-def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) -> Report:
+def judge_dry_run(run: ResolvedRun, folder: Path, *, owns_run: bool, strict: bool) -> Report:
     """Check a dry run: probe only the run directory, the checkpoint to resume from, and the text.
 
     Args:
-        leads: whether this node owns the run directory; on other nodes only the config is checked.
+        owns_run: whether this node owns the run directory; on other nodes only the config is checked.
     """
 
-    probes = PROBES if leads else ()
+    probes = PROBES if owns_run else ()
     with activity("checking the run directory and the text"):
         facts = collect(probes, Subject(run.config, folder, Path.cwd()), announce)
     findings, checks = judge_available(run, plan_run(run), facts, {probe.group for probe in probes})
-    return report_of_run(run, findings, checks, strict=strict)
+    return run_report(run, findings, checks, strict=strict)

@@ -52,22 +52,25 @@ def download(name: str, revision: str | None) -> Snapshot:
         hint = "pass a branch, a tag or a commit as NAME@REVISION"
         raise ProjectError(CODE, message, hint, name, EXIT_USAGE)
     commit = cached_commit(name, revision)
-    if revision is not None and is_commit(revision) and _is_whole(snapshot_folder(name, commit)):
+    if revision is not None and is_commit(revision) and _is_complete(snapshot_folder(name, commit)):
         return Snapshot(commit, snapshot_folder(name, commit))
-    info = _look_up(name, revision)
+    info = _look_up_revision(name, revision)
     if info is None:
-        return _cached(name, revision, commit)
-    commit, files = str(info.sha), _files_of(name, [str(each.rfilename) for each in info.siblings or ()])
+        return _cached_snapshot(name, revision, commit)
+    commit, files = (
+        str(info.sha),
+        _files_to_download(name, [str(each.rfilename) for each in info.siblings or ()]),
+    )
     if not is_commit(commit):
         raise ProjectError(CODE, "the Hub returned no commit for this revision", "try again later", name)
     folder = snapshot_folder(name, commit)
-    if not _is_whole(folder):
+    if not _is_complete(folder):
         missing = [each for each in files if not (folder / each).is_file()]
         console.log(printable(f"downloading {name}@{commit[:12]}: {counted(len(missing), 'file')}"))
-    with _explaining(name, revision):
+    with _convert_hub_errors(name, revision):
         for file in files:
-            _download(name, commit, file)
-    _remember(name, revision, commit)
+            _download_file(name, commit, file)
+    _record_branch_commit(name, revision, commit)
     return Snapshot(commit, folder)
 
 
@@ -84,22 +87,22 @@ def require_downloaded(config: RunConfig) -> None:
 def newest_commit(name: str, revision: str | None) -> str:
     """Return the commit of a revision on the Hub; empty without a connection, or if it does not exist."""
     try:
-        info = _look_up(name, revision)
+        info = _look_up_revision(name, revision)
     except ProjectError:
         return ""
     return "" if info is None else str(info.sha)
 
 
-def _look_up(name: str, revision: str | None) -> Any:
+def _look_up_revision(name: str, revision: str | None) -> Any:
     """Return commit and file names of a revision; None in offline mode or without a connection."""
     if os.environ.get(OFFLINE, "").lower() in TRUE:
         return None
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    with _explaining(name, revision):
+    with _convert_hub_errors(name, revision):
         try:
-            return HfApi(endpoint=_endpoint()).model_info(name, revision=revision, timeout=TIMEOUT_S)
+            return HfApi(endpoint=_hub_endpoint()).model_info(name, revision=revision, timeout=TIMEOUT_S)
         except HfHubHTTPError:
             raise
         except Exception as error:  # the library's HTTP client has errors of its own
@@ -108,11 +111,11 @@ def _look_up(name: str, revision: str | None) -> Any:
             raise
 
 
-def _endpoint() -> str | None:
+def _hub_endpoint() -> str | None:
     return os.environ.get("HF_ENDPOINT") or None
 
 
-def _files_of(name: str, offered: Collection[str]) -> list[str]:
+def _files_to_download(name: str, offered: Collection[str]) -> list[str]:
     """Return the files to download. Raises `ProjectError` if settings or safetensors weights are missing."""
     files = {file for file in offered if PurePath(file).name == file}
     if CONFIG not in files:
@@ -120,12 +123,12 @@ def _files_of(name: str, offered: Collection[str]) -> list[str]:
         raise ProjectError(CODE, f"the repository has no {CONFIG}", hint, name, EXIT_USAGE)
     weights = {WEIGHTS} & files or {INDEX, *(each for each in files if each.endswith(SAFETENSORS))} & files
     if not any(each.endswith(SAFETENSORS) for each in weights):
-        raise _no_safetensors(name, files)
+        raise _no_safetensors_error(name, files)
     # Weights last: a snapshot that has them has all files.
     return [CONFIG, *sorted(files & {*TOKENIZER_FILES}), *sorted(weights)]
 
 
-def _no_safetensors(name: str, files: Collection[str]) -> ProjectError:
+def _no_safetensors_error(name: str, files: Collection[str]) -> ProjectError:
     pickles = sorted(each for each in files if each.endswith(PICKLES))
     message = f"the repository has no {WEIGHTS}"
     hint = "pass a repository with safetensors weights"
@@ -138,15 +141,15 @@ def _no_safetensors(name: str, files: Collection[str]) -> ProjectError:
     return ProjectError(CODE, message, hint, name, EXIT_USAGE)
 
 
-def _download(name: str, commit: str, file: str) -> None:
+def _download_file(name: str, commit: str, file: str) -> None:
     from huggingface_hub import hf_hub_download
 
     hf_hub_download(
-        name, file, revision=commit, cache_dir=hub_cache(), endpoint=_endpoint(), etag_timeout=TIMEOUT_S
+        name, file, revision=commit, cache_dir=hub_cache(), endpoint=_hub_endpoint(), etag_timeout=TIMEOUT_S
     )
 
 
-def _remember(name: str, revision: str | None, commit: str) -> None:
+def _record_branch_commit(name: str, revision: str | None, commit: str) -> None:
     """Record the commit of a branch in the cache, as the library does."""
     if revision is None or not is_commit(revision):
         branch = hub_cache() / f"models--{name.replace('/', '--')}" / "refs" / (revision or "main")
@@ -154,10 +157,10 @@ def _remember(name: str, revision: str | None, commit: str) -> None:
         branch.write_text(commit, encoding="ascii")
 
 
-def _cached(name: str, revision: str | None, commit: str) -> Snapshot:
+def _cached_snapshot(name: str, revision: str | None, commit: str) -> Snapshot:
     """Return the copy in the cache. Raises `ProjectError` if it is not there, or not whole."""
     folder = snapshot_folder(name, commit)
-    if is_commit(commit) and _is_whole(folder):
+    if is_commit(commit) and _is_complete(folder):
         console.log(printable(f"no connection to the Hub: {name}@{commit[:12]} from the local cache"))
         return Snapshot(commit, folder)
     part = "only partly in the local cache" if folder.is_dir() else "not in the local cache"
@@ -166,7 +169,7 @@ def _cached(name: str, revision: str | None, commit: str) -> Snapshot:
     raise ProjectError(CODE, message, f"connect and run the same command again; or {OTHER_PLACE}", name)
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """Return whether a snapshot has settings, a tokenizer and all files of weights."""
     has_tokenizer = any((folder / name).is_file() for name in TOKENIZER_FILES)
     try:
@@ -177,7 +180,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 @contextmanager
-def _explaining(name: str, revision: str | None) -> Iterator[None]:
+def _convert_hub_errors(name: str, revision: str | None) -> Iterator[None]:
     """Convert errors of the library about a repository to `ProjectError`."""
     from huggingface_hub import errors
 

@@ -38,7 +38,7 @@ LOADED = "loaded files"
 OWN = 0o600
 
 
-def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
+def store_receipt(examination: Examination, inputs: Mapping[str, str]) -> None:
     """Store the receipt of a preflight that passed and included a rehearsal; write errors are ignored.
 
     `inputs`: result of `rehearsal_inputs` before the checks. If the inputs have changed since, the receipt is
@@ -47,7 +47,7 @@ def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
     is_rehearsed = examination.facts.rehearsal is not None and not examination.reused
     if examination.report.verdict != "pass" or examination.unguarded or not is_rehearsed:
         return
-    path, loaded = path_for(examination.run), _loaded(examination)
+    path, loaded = receipt_path(examination.run), _imported_files(examination)
     if path is None or not loaded or not inputs or inputs != rehearsal_inputs(examination.run):
         return
     receipt = replace(
@@ -60,12 +60,12 @@ def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
             path.chmod(OWN)
 
 
-def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
+def find_receipt(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
     """Return the stored receipt of the run if it is still valid on this machine, or None.
 
     `inputs`: current result of `rehearsal_inputs`.
     """
-    path = path_for(run)
+    path = receipt_path(run)
     if path is None or not inputs:
         return None
     try:
@@ -75,7 +75,7 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
         require_readable(receipt, path)
     except (OSError, ProjectError):
         return None
-    if receipt.unguarded or receipt.hostname != socket.gethostname() or not _is_young(receipt, run):
+    if receipt.unguarded or receipt.hostname != socket.gethostname() or not _is_unexpired(receipt, run):
         return None
     if receipt.measured_utc or {**receipt.inputs, LOADED: ""} != {**inputs, LOADED: ""}:
         return None
@@ -84,7 +84,7 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
     return receipt if is_unchanged(receipt, run, facts) else None
 
 
-def measured_again() -> frozenset[str]:
+def remeasured_groups() -> frozenset[str]:
     """Return the groups of facts that are measured despite a stored receipt: imports and data inspection."""
     return frozenset({"imports", "inspection"})
 
@@ -94,12 +94,12 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 
     Rejected data and failed imports count as the same, because rules report them.
     """
-    prepared, loaded = examination.facts.prepared, _loaded(examination)
+    prepared, loaded = examination.facts.prepared, _imported_files(examination)
     is_same_text = prepared is None or prepared.fingerprint == receipt.text
     return is_same_text and loaded in ("", receipt.inputs.get(LOADED))
 
 
-def path_for(run: ResolvedRun) -> Path | None:
+def receipt_path(run: ResolvedRun) -> Path | None:
     """Return the file of the run's stored receipt, or None without a private cache folder.
 
     The file name is a digest of the config and the run directory.
@@ -109,7 +109,7 @@ def path_for(run: ResolvedRun) -> Path | None:
     return None if folder is None else folder / f"{key}.json"
 
 
-def _loaded(examination: Examination) -> str:
+def _imported_files(examination: Examination) -> str:
     return examination.facts.imports.loaded if examination.facts.imports else ""
 
 
@@ -123,7 +123,7 @@ def _is_own_file(path: Path) -> bool:
     return is_own and stat.S_IMODE(status.st_mode) == OWN and not why_not_private(path.parent)
 
 
-def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:
+def _is_unexpired(receipt: Receipt, run: ResolvedRun) -> bool:
     """Return whether the receipt is younger than guard.receipt_ttl_hours, by the time since boot.
 
     Unlike the system clock, the time since boot cannot be set back.

@@ -27,7 +27,7 @@ from launcher.probes.trials import (
     LOAD_S,
     TIMED,
     devices_probe,
-    importing,
+    make_child_starter,
     numerics_probe,
     probe_gpu_load,
     probe_imports,
@@ -46,7 +46,7 @@ JUDGED = levels_with_rules()
 NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
 MARGIN_S = 10.0
 TEXT_S = 60.0
-"""Time limit of listing and opening the files of the text, which may be on a network file system."""
+"""Time limit for listing and opening the files of the text, which may be on a network file system."""
 
 HOST_PROBES = (
     Probe("software", probe_software),
@@ -70,9 +70,9 @@ HEAVY_PROBES = (
     Probe("plugins", probe_plugins, 2 * DATA_S + MARGIN_S, is_heavy=True),
     Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
-    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=importing(LOAD)),
+    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=make_child_starter(LOAD)),
     devices_probe(),
-    numerics_probe(needs_gpu=True, every=False),
+    numerics_probe(needs_gpu=True, all_backends=False),
     ranks_probe(),
     Probe(
         "rehearsal",
@@ -95,10 +95,9 @@ def longest_s() -> float:
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """Return the default levels: all for a production run; static, host and gpu for other runs.
 
-    The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
-    because data with a single class trains to 100 % accuracy, and so are the scores of pairs, and data that
-    stores its targets, because only its preparation shows which tokens these are. Small texts on this machine
-    are prepared for a GPU run while its GPU is measured, so that the trainer finds them ready.
+    A smoke run is not rehearsed, because its rehearsal would take longer than the run. The data of labelled
+    tasks, scored pairs and stored targets is always checked. Small local texts are prepared for a GPU run
+    while its GPU is measured, so that the trainer finds them ready.
     """
     if run.is_production:
         return JUDGED

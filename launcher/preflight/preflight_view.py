@@ -11,11 +11,11 @@ from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
-from launcher.report.text_view import conversation_text, files_rows, left_out
+from launcher.report.text_view import conversation_text, files_rows, left_out_lines
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import cut_end, fold
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
 from neobert.plurals import counted, listed
 from neobert.printable import printable
@@ -39,34 +39,40 @@ COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 def preflight_text(examination: Examination, *, verbose: bool) -> str:
     """Return the report of a preflight as text: a summary, or with `verbose` all checks and reasons."""
-    unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
+    unjudged = [check for check in examination.report.checks if _has_no_result(check)]
     findings = [finding_text(finding) for finding in examination.report.findings]
-    causes = "\n".join([*_unjudged(unjudged, verbose=verbose), *_way_without_gpu(examination, unjudged)])
+    causes = "\n".join(
+        [*_reasons_without_result(unjudged, verbose=verbose), *_hint_without_gpu(examination, unjudged)]
+    )
     if verbose:
-        shown = [_decisions(examination), _conversation(examination)]
-        parts = [_verdict(examination), *shown, *findings, causes, _every_check(examination)]
-        return "\n\n".join([*filter(None, parts), _end(examination)])
-    figures = filter(None, (_verdict(examination), _figures(examination), _conversation(examination)))
+        shown = [_decisions_text(examination), _conversation_text(examination)]
+        parts = [_verdict_text(examination), *shown, *findings, causes, _checks_table(examination)]
+        return "\n\n".join([*filter(None, parts), _closing_text(examination)])
+    figures = filter(
+        None, (_verdict_text(examination), _key_figures(examination), _conversation_text(examination))
+    )
     head = "\n".join(figures)
     if findings:
-        return "\n\n".join(filter(None, [head, *findings, f"{causes}\n{_end(examination)}".lstrip()]))
-    return "\n".join(filter(None, [head, causes, _end(examination)]))
+        return "\n\n".join(
+            filter(None, [head, *findings, f"{causes}\n{_closing_text(examination)}".lstrip()])
+        )
+    return "\n".join(filter(None, [head, causes, _closing_text(examination)]))
 
 
-def _verdict(examination: Examination) -> str:
+def _verdict_text(examination: Examination) -> str:
     colour, meaning = MEANING[examination.report.verdict]
     word = paint(examination.report.verdict.upper(), colour, "bold")
     named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
     text = f"{', '.join(named)} failed" if named else meaning
     code = examination.report.exit_code
-    return fold(f"{word}: {text}{f' (exit {code})' if code else ''}", console.width())
+    return fold(f"{word}: {text}{f' (exit {code})' if code else ''}", console.terminal_width())
 
 
-def _decisions(examination: Examination) -> str:
+def _decisions_text(examination: Examination) -> str:
     facts = examination.facts
     decisions = [*_decision_rows(examination), *text_rows(examination), *measured_rows(facts)]
     rows = [[name, value, reason] for name, value, reason in decisions]
-    return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
+    return f"{plan_head(examination.run, examination.plan)}\n{format_columns(rows, indent='  ')}"
 
 
 def _decision_rows(examination: Examination) -> Iterator[Row]:
@@ -74,7 +80,7 @@ def _decision_rows(examination: Examination) -> Iterator[Row]:
     return decision_rows(examination.plan, left, examination.predicted)
 
 
-def _figures(examination: Examination) -> str:
+def _key_figures(examination: Examination) -> str:
     """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
     rows = [*_decision_rows(examination), *text_rows(examination)]
@@ -83,24 +89,23 @@ def _figures(examination: Examination) -> str:
     shown = (
         f"{name}: {value}" for name, value, _ in rows if not (name == "cost" and plan.cost.value is None)
     )
-    return (
-        f"{head}\n{fold(f'  {BETWEEN.join(map(printable, shown))}', console.width(), BETWEEN, hanging='  ')}"
-    )
+    figures = f"  {BETWEEN.join(map(printable, shown))}"
+    return f"{head}\n{fold(figures, console.terminal_width(), BETWEEN, hanging='  ')}"
 
 
-def _conversation(examination: Examination) -> str:
+def _conversation_text(examination: Examination) -> str:
     """Return the first conversation with its supervised text, and what is left out; empty for other text."""
     found = examination.facts.prepared
     if found is None or not found.sample:
         return ""
-    return "\n".join([conversation_text(found.sample), *left_out(found.conversations)])
+    return "\n".join([conversation_text(found.sample), *left_out_lines(found.conversations)])
 
 
-def _is_unjudged(check: CheckResult) -> bool:
+def _has_no_result(check: CheckResult) -> bool:
     return check.status is Status.UNKNOWN or (check.required and check.status is Status.SKIP)
 
 
-def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
+def _reasons_without_result(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
     """Yield one line per reason for checks that were not run, cut to the terminal width unless `verbose`."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
@@ -109,17 +114,17 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
     largest = sorted(groups.items(), key=lambda item: -len(item[1]))
     shown = largest if verbose or len(largest) <= MAX_REASONS else largest[: MAX_REASONS - 1]
     for (status, reason), group in shown:
-        text = printable(_reason(reason, group, most=len(group) if verbose else MAX_CODES))
-        room = (console.width() or LOG_WIDTH) - len(str(status)) - 1
+        text = printable(_reason_with_codes(reason, group, most=len(group) if verbose else MAX_CODES))
+        room = (console.terminal_width() or LOG_WIDTH) - len(str(status)) - 1
         if not verbose:
             text = cut_end(text, room, CUT)
-        yield fold(f"{paint(str(status), 'yellow', 'bold')} {text}", console.width())
+        yield fold(f"{paint(str(status), 'yellow', 'bold')} {text}", console.terminal_width())
     if rest := largest[len(shown) :]:
         text = f"{counted(sum(len(group) for _, group in rest), 'more check')} not run"
         yield f"{paint(str(Status.UNKNOWN), 'yellow', 'bold')} {text}: {len(rest)} other reasons (--verbose)"
 
 
-def _way_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> Iterator[str]:
+def _hint_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> Iterator[str]:
     """Yield the hint for a development run on a machine without a GPU."""
     profile = examination.run.profile
     is_development = profile is not None and profile.kind == "development"
@@ -127,7 +132,7 @@ def _way_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> I
         yield f"  {paint('= hint:', 'cyan')} set profile to cpu to train on the processor"
 
 
-def _reason(reason: str, checks: list[CheckResult], most: int) -> str:
+def _reason_with_codes(reason: str, checks: list[CheckResult], most: int) -> str:
     """Return a reason with the codes of its checks; for more than `most` checks, the first code and a count.
 
     The codes must leave room for the reason. A missing GPU affects too many checks to list any.
@@ -140,32 +145,32 @@ def _reason(reason: str, checks: list[CheckResult], most: int) -> str:
     return f"{listed(codes, len(codes) if len(codes) <= most else 1, ' ')}: {reason}"
 
 
-def _every_check(examination: Examination) -> str:
+def _checks_table(examination: Examination) -> str:
     rows = [
         [check.id, str(check.status), str(check.level), check.name, check.message]
         for check in examination.report.checks
     ]
-    return columns(rows, indent="  ")
+    return format_columns(rows, indent="  ")
 
 
-def _end(examination: Examination) -> str:
+def _closing_text(examination: Examination) -> str:
     """Return the counts of check results, preceded by the checks reused from an earlier receipt."""
     if not examination.reused:
-        return _summary(examination)
+        return _counts_text(examination)
     time_utc = datetime.fromisoformat(examination.reused_utc).strftime("%Y-%m-%d %H:%M UTC")
     source = f"measured {time_utc}; `neobert-launch preflight` measures them again"
     reused = f"reused {' '.join(examination.reused)}: {source}"
-    return f"{fold(printable(reused), console.width(), hanging=INDENT)}\n{_summary(examination)}"
+    return f"{fold(printable(reused), console.terminal_width(), hanging=INDENT)}\n{_counts_text(examination)}"
 
 
-def _summary(examination: Examination) -> str:
+def _counts_text(examination: Examination) -> str:
     checks = examination.report.checks
     ended = Counter(check.status for check in checks)
     counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
     text = f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
     if Level.HOST in examination.levels and Level.DATA not in examination.levels:
         text += "; the data was not prepared (`neobert-launch preflight --level data` prepares and checks it)"
-    return fold(text, console.width(), hanging=INDENT)
+    return fold(text, console.terminal_width(), hanging=INDENT)
 
 
 def text_rows(examination: Examination) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from launcher.preflight.reused_checks import checks_in
+from launcher.preflight.reused_checks import read_checks
 from launcher.report.report import Report
 from neobert import __version__
 from neobert.config import to_dict
@@ -47,14 +47,16 @@ def make_receipt(examination: Examination) -> Receipt:
         verdict=examination.report.verdict,
         levels=tuple(str(level) for level in examination.levels),
         checks=tuple(report["checks"]),
-        waivers=tuple(_plain(waiver) for waiver in run.config.waivers if _counts(waiver, waived, report)),
+        waivers=tuple(
+            _waiver_json(waiver) for waiver in run.config.waivers if _is_applied(waiver, waived, report)
+        ),
         hostname=facts.host.hostname if facts.host else "",
         unguarded=examination.unguarded,
         measured=asdict(examination.measured) if examination.measured else {},
         start=_verified_start(facts.resume),
         text=facts.prepared.fingerprint if facts.prepared else "",
         measured_utc=examination.reused_utc,
-        **_binding(run, facts),
+        **_bound_values(run, facts),
     )
 
 
@@ -67,7 +69,7 @@ def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
     return None if resume.target else VerifiedStart(0, "")
 
 
-def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
+def _bound_values(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
     """Return the values that invalidate a receipt when they change."""
     gpus = (facts.gpus or ())[: run.config.distributed.nproc_per_node]
     return {
@@ -88,17 +90,17 @@ def code_version(facts: Facts) -> str:
     return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"
 
 
-def _counts(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
+def _is_applied(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
     """Return whether a waiver accepted a finding or an unknown check of this report."""
     accepted = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
     return waiver.code in waived | accepted
 
 
-def _plain(waiver: Waiver) -> dict[str, Any]:
+def _waiver_json(waiver: Waiver) -> dict[str, Any]:
     return {name: str(value) for name, value in asdict(waiver).items()}
 
 
-def read_for(path: Path, run: ResolvedRun) -> Receipt:
+def read_receipt_for_run(path: Path, run: ResolvedRun) -> Receipt:
     """Read the receipt given by --receipt.
 
     Raises ProjectError RCP001 if the receipt is damaged, of an unguarded run, of another config or too old.
@@ -106,29 +108,29 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
     require_readable(receipt, path)
     if receipt.unguarded:
-        raise _refusal(("it was issued for an unguarded run",), path)
-    if has_outlived(receipt, utc_now()):
+        raise _invalid_receipt_error(("it was issued for an unguarded run",), path)
+    if is_reuse_expired(receipt, utc_now()):
         repeated = f"its checks of {receipt.measured_utc} have expired"
-        raise _refusal((repeated,), path)
+        raise _invalid_receipt_error((repeated,), path)
     if receipt.config_digest == run.digest:
         return receipt
     changes = explain_changes(receipt, replace(receipt, config=to_dict(run.config)))
-    raise _refusal(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
+    raise _invalid_receipt_error(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
 
 
 def require_readable(receipt: Receipt, path: Path) -> None:
     """Raise ProjectError RCP001 if the checks or the measurements of a receipt are damaged."""
     try:
-        checks_in(receipt)
-        measured_in(receipt)
+        read_checks(receipt)
+        read_measurements(receipt)
     except (KeyError, TypeError, ValueError, ProjectError) as error:
-        raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
+        raise _invalid_receipt_error((f"its checks cannot be read: {error!r}",), path) from None
 
 
 def require_valid(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
     """Raise ProjectError RCP001 if a receipt is not valid for the run."""
     if reasons := explain_mismatch(receipt, run.digest, utc_now()):
-        raise _refusal(reasons, path)
+        raise _invalid_receipt_error(reasons, path)
 
 
 def require_unchanged(receipt: Receipt, examination: Examination, path: Path) -> None:
@@ -137,16 +139,16 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
     reasons = explain_mismatch(receipt, examination.run.digest, utc_now())
     changes = explain_changes(receipt, present)
     if reasons or changes:
-        raise _refusal((*reasons, *changes), path)
+        raise _invalid_receipt_error((*reasons, *changes), path)
 
 
 def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
     """Return whether a receipt is valid now, and config, code, versions and devices are the same as in it."""
-    present = replace(receipt, code_version=code_version(facts), **_binding(run, facts))
+    present = replace(receipt, code_version=code_version(facts), **_bound_values(run, facts))
     return not explain_mismatch(receipt, run.digest, utc_now()) and not explain_changes(receipt, present)
 
 
-def has_outlived(receipt: Receipt, now: datetime) -> bool:
+def is_reuse_expired(receipt: Receipt, now: datetime) -> bool:
     """Return whether results reused from an earlier receipt are older than a receipt's validity period."""
     if not receipt.measured_utc:
         return False
@@ -154,12 +156,12 @@ def has_outlived(receipt: Receipt, now: datetime) -> bool:
     return now >= datetime.fromisoformat(receipt.measured_utc) + (expires - created)
 
 
-def measured_in(receipt: Receipt | None) -> Measured | None:
+def read_measurements(receipt: Receipt | None) -> Measured | None:
     """Return the rehearsal measurements in a receipt. Raises ProjectError if they cannot be read."""
     return parse_record(Measured, receipt.measured) if receipt and receipt.measured else None
 
 
-def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:
+def _invalid_receipt_error(reasons: Iterable[str], path: Path) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"the receipt does not cover this run: {'; '.join(reasons)}",

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.preflight.rehearsal_children import POLL_S, Stage
+from launcher.preflight.rehearsal_children import POLL_S, RehearsalState
 from launcher.probes.probe import IncompleteError, TimedOutError
-from launcher.process.process_tree import kill_tree, killed_at_exit
-from launcher.process.trainer_process import start
+from launcher.process.process_tree import kill_at_exit, kill_tree
+from launcher.process.trainer_process import start_trainer_process
 from launcher.rundir.records import read_json
 from launcher.terminal.activity import announce
 from neobert.config import to_dict
@@ -37,7 +37,7 @@ Turns = dict[str, list[dict[str, Any]]]
 
 
 def compare_recipe(
-    stage: Stage, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
+    stage: RehearsalState, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
 ) -> LowPrecisionFacts:
     """Train both runs from the same weights on the same text, each in its own process.
 
@@ -55,10 +55,10 @@ def compare_recipe(
         request_time(TIME_S + MARGIN_S, "rehearsal: recipe against bf16")
         turns |= take_turns(stage, group, time.monotonic() + TIME_S)
     return LowPrecisionFacts(
-        recipe_step_s=_median_s(turns[RECIPE]),
-        bf16_step_s=_median_s(turns[BF16]),
-        recipe_loss=_loss(turns[RECIPE][COMPARED]),
-        bf16_loss=_loss(turns[BF16][COMPARED]),
+        recipe_step_s=_median_step_s(turns[RECIPE]),
+        bf16_step_s=_median_step_s(turns[BF16]),
+        recipe_loss=_mean_loss(turns[RECIPE][COMPARED]),
+        bf16_loss=_mean_loss(turns[BF16][COMPARED]),
         recipe_kernels=turns[RECIPE][COMPARED]["kernels"],
         bf16_kernels=turns[BF16][COMPARED]["kernels"],
     )
@@ -70,14 +70,14 @@ def without_recipe(config: RunConfig) -> RunConfig:
     return with_kernels(replace(config, **off), "auto")
 
 
-def take_turns(stage: Stage, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
+def take_turns(stage: RehearsalState, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
     """Start the processes of a group of runs, and return the turns of each.
 
     All compile at once in their first turn, which is not timed. The order of the later ones alternates.
     """
     with ExitStack() as ends:
         runs = [
-            ends.enter_context(taking_turns(stage, name, config, deadline_s))
+            ends.enter_context(start_turn_process(stage, name, config, deadline_s))
             for name, config in group.items()
         ]
         for run in runs:
@@ -91,10 +91,10 @@ def take_turns(stage: Stage, group: Mapping[str, RunConfig], deadline_s: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class TakingTurns:
+class TurnProcess:
     """Process that trains some steps in each turn, with a deadline in monotonic seconds."""
 
-    stage: Stage
+    stage: RehearsalState
     name: str
     child: subprocess.Popen[bytes]
     deadline_s: float
@@ -119,25 +119,27 @@ class TakingTurns:
 
 
 @contextmanager
-def taking_turns(stage: Stage, name: str, config: RunConfig, deadline_s: float) -> Iterator[TakingTurns]:
+def start_turn_process(
+    stage: RehearsalState, name: str, config: RunConfig, deadline_s: float
+) -> Iterator[TurnProcess]:
     """Start a process of a run, and kill it at the end of the block."""
     resolved = stage.folder / f"{name}.json"
     resolved.write_text(json.dumps(to_dict(config)), encoding="utf-8")
     command = [sys.executable, "-P", "-m", MODULE, str(resolved), str(stage.folder), name]
-    with killed_at_exit(lambda: start(command, stage.log, stage.error_file)) as child:
+    with kill_at_exit(lambda: start_trainer_process(command, stage.log, stage.error_file)) as child:
         try:
-            yield TakingTurns(stage, name, child, deadline_s)
+            yield TurnProcess(stage, name, child, deadline_s)
         finally:
             kill_tree(child)
 
 
-def _median_s(turns: list[dict[str, Any]]) -> float:
+def _median_step_s(turns: list[dict[str, Any]]) -> float:
     """Return the median duration of a step, without the first turn."""
     seconds: list[float] = [each for turn in turns[1:] for each in turn["seconds"]]
     return statistics.median(seconds)
 
 
-def _loss(turn: dict[str, Any]) -> float | None:
+def _mean_loss(turn: dict[str, Any]) -> float | None:
     """Return the mean loss of a turn; None if it is not finite."""
     loss = statistics.fmean(turn["losses"])
     return loss if math.isfinite(loss) else None

@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 
 from launcher.preflight.driver_memory import (
-    leave_out_others,
-    names_process,
-    seen_from_outside,
+    externally_reported_memory,
+    reports_memory_of_process,
+    subtract_earlier_memory,
     visible_gpus,
 )
 from launcher.preflight.recipe_comparison import compare_recipe
@@ -35,19 +35,19 @@ from launcher.preflight.rehearsal_children import (
     RESUMED_AGAIN,
     STEP,
     EarlyWarmUp,
-    Stage,
+    RehearsalState,
     StoppedError,
     evaluation_helper,
-    running,
-    wait_for,
+    running_part,
+    wait_for_results,
     warm_up,
 )
-from launcher.preflight.rehearsal_facts import Ranks, facts_of
+from launcher.preflight.rehearsal_facts import Ranks, combine_records
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.host import probe_host
-from launcher.probes.probe import IncompleteError, Subject, UnsupportedError, nearest_existing
+from launcher.probes.probe import IncompleteError, Subject, UnsupportedError, nearest_existing_path
 from launcher.process.process_tree import kill_tree, kill_without_wait
-from launcher.rundir.records import last_beat, read_json
+from launcher.rundir.records import last_heartbeat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
 from neobert.config.schema import WatchdogConfig
@@ -106,7 +106,7 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     try:
         measured = _rehearse(subject, gpus, started_s)
     except StoppedError as error:
-        return _stopped(subject, gpus, error, time.monotonic() - started_s)
+        return _stopped_run_facts(subject, gpus, error, time.monotonic() - started_s)
     return replace(measured, baseline_tokens_per_second=earlier_pace(subject, measured.device_name))
 
 
@@ -117,18 +117,18 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
     """
     ranks, before = subject.config.distributed.nproc_per_node, {gpu.uuid: gpu for gpu in gpus}
     waiting = dict(zip(PARTS, subject.children, strict=False))
-    with scratch(subject) as folder, ThreadPoolExecutor(1) as background:
-        stage = Stage(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
+    with scratch_folder(subject) as folder, ThreadPoolExecutor(1) as background:
+        stage = RehearsalState(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
-        planned = min((num_planned(subject.peak_mib, gpu) for gpu in gpus), default=math.inf)
-        with evaluation_helper(stage, has_room=planned >= 2), running(stage, FRESH) as fresh:
+        planned = min((num_planned_processes(subject.peak_mib, gpu) for gpu in gpus), default=math.inf)
+        with evaluation_helper(stage, has_room=planned >= 2), running_part(stage, FRESH) as fresh:
             if gpus and planned >= AT_ONCE_BEFORE:
                 stage.early = early_warm_up(stage, subject, fresh)
-            measured = wait_for(stage, FRESH, fresh, MEASURED)
-            outside = seen_from_outside(measured[0], before)
-            room = num_processes(measured, outside, before)
-            continue_uninterrupted(stage)
-            rest = background.submit(_end, stage, fresh)
+            measured = wait_for_results(stage, FRESH, fresh, MEASURED)
+            outside = externally_reported_memory(measured[0], before)
+            room = num_fitting_processes(measured, outside, before)
+            continue_uninterrupted_run(stage)
+            rest = background.submit(_finish_uninterrupted_run, stage, fresh)
             if room < 2 or ranks > 1:
                 rest.result()
                 kill_tree(fresh)
@@ -136,9 +136,11 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
                 warm_up(stage.waiting.get(RESUMED_AGAIN), subject.config, stage.resolved, STEP)
                 warm_up(subject.trainer, subject.config, stage.resolved)
             trains_next = subject.trainer is not None
-            resumes = () if is_out_of_memory(rest) else _resume(stage, room=room, trains_next=trains_next)
+            resumes = (
+                () if is_out_of_memory(rest) else _resume_twice(stage, room=room, trains_next=trains_next)
+            )
             end = rest.result()
-        leave_out_others(end.results, before)
+        subtract_earlier_memory(end.results, before)
         if end.is_out_of_memory:
             resumes = ()
         low_precision = None
@@ -147,16 +149,16 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
                 subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
             low_precision = compare_recipe(stage, subject.config, subject.request_time, has_room=room >= 2)
     duration_s = time.monotonic() - started_s
-    found = facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
+    found = combine_records(end.results, resumes, outside, end.watchdog, ranks, duration_s)
     return replace(found, low_precision=low_precision)
 
 
-def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> FreshResults:
+def _finish_uninterrupted_run(stage: RehearsalState, fresh: subprocess.Popen[bytes]) -> FreshResults:
     """Wait for the end of the uninterrupted run, then test that the watchdog detects its deliberate hang.
 
     The test is skipped if a rank ran out of memory.
     """
-    results = wait_for(stage, FRESH, fresh, is_announced=False)
+    results = wait_for_results(stage, FRESH, fresh, is_announced=False)
     end = FreshResults(results, None)
     return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
 
@@ -166,7 +168,7 @@ def is_out_of_memory(rest: Future[FreshResults]) -> bool:
     return rest.done() and rest.result().is_out_of_memory
 
 
-def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
+def _resume_twice(stage: RehearsalState, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
     """Resume from the uninterrupted run's checkpoint, kill that process, and resume from its own checkpoint.
 
     Args:
@@ -177,20 +179,20 @@ def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks
     """
     kill = kill_without_wait if room > 2 else kill_tree
     kill_at_end = kill if trains_next else kill_tree
-    with running(stage, RESUMED, kill_at_end) as child:
-        first = wait_for(stage, RESUMED, child)
+    with running_part(stage, RESUMED, kill_at_end) as child:
+        first = wait_for_results(stage, RESUMED, child)
         kill(child)
-        with running(stage, RESUMED_AGAIN, kill_at_end) as again:
-            return first, wait_for(stage, RESUMED_AGAIN, again)
+        with running_part(stage, RESUMED_AGAIN, kill_at_end) as again:
+            return first, wait_for_results(stage, RESUMED_AGAIN, again)
 
 
-def continue_uninterrupted(stage: Stage) -> None:
+def continue_uninterrupted_run(stage: RehearsalState) -> None:
     """Let the uninterrupted run continue; it waits until its measurement files are removed."""
     for rank in range(stage.ranks):
         stage.result(MEASURED, rank).unlink(missing_ok=True)
 
 
-def num_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[str, GpuFacts]) -> int:
+def num_fitting_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[str, GpuFacts]) -> int:
     """Return how many processes of the measured size fit into device and host memory; 1 if unknown."""
     first = measured[0]
     if first.get("out_of_memory") or not outside["system_rss_mib"]:
@@ -203,30 +205,32 @@ def num_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[s
     return min(fitting)
 
 
-def num_planned(peak_mib: float, gpu: GpuFacts) -> int:
+def num_planned_processes(peak_mib: float, gpu: GpuFacts) -> int:
     """Return how many processes of the planned peak fit on a device; 0 if the peak is unknown."""
     free_mib = gpu.memory_total_mib - gpu.memory_used_mib
     return int(free_mib / (MARGIN * peak_mib)) if peak_mib > 0 else 0
 
 
-def early_warm_up(stage: Stage, subject: Subject, fresh: subprocess.Popen[bytes]) -> EarlyWarmUp | None:
+def early_warm_up(
+    stage: RehearsalState, subject: Subject, fresh: subprocess.Popen[bytes]
+) -> EarlyWarmUp | None:
     """Return the warm-up of the first resume, which runs before the uninterrupted run measures.
 
-    None without a helper: with cached graphs the uninterrupted run does not wait. Memory of the warm-up would
-    count as the uninterrupted run's where the driver does not report it per process; it is then left out.
+    Returns None without a helper, because with cached graphs the uninterrupted run does not wait. Skips the
+    warm-up if the driver does not report memory per process, which would then include that of the warm-up.
     """
     child = stage.waiting.get(RESUMED)
     if stage.helper is None or child is None:
         return None
 
     def start() -> None:
-        if names_process(fresh.pid):
+        if reports_memory_of_process(fresh.pid):
             warm_up(child, subject.config, stage.resolved, STEP)
 
     return EarlyWarmUp(child, start)
 
 
-def _stopped(
+def _stopped_run_facts(
     subject: Subject, gpus: Sequence[GpuFacts], error: StoppedError, duration_s: float
 ) -> RehearsalFacts:
     """Return the facts of a rehearsal whose run stopped itself because it does not learn."""
@@ -241,13 +245,13 @@ def _stopped(
 
 
 @contextmanager
-def scratch(subject: Subject) -> Iterator[Path]:
+def scratch_folder(subject: Subject) -> Iterator[Path]:
     """Create a temporary folder on the file system of the run directory, and remove it afterwards.
 
     Also removes such folders that killed launchers of this host left behind. Raises `IncompleteError` if the
     folder cannot be created.
     """
-    parent = nearest_existing(subject.output_dir.parent)
+    parent = nearest_existing_path(subject.output_dir.parent)
     ours = f".rehearsal-{socket.gethostname()}-"
     remove_abandoned(parent, ours)
     prefix = f"{ours}{os.getpid()}-"
@@ -281,7 +285,7 @@ def earlier_pace(subject: Subject, device_name: str) -> float | None:
     return None
 
 
-def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
+def watch_stall(stage: RehearsalState, child: subprocess.Popen[bytes]) -> WatchdogFacts:
     """Watch a hanging child with the watchdog of the launcher, and kill the child.
 
     `detected_s` of the result is None if the watchdog did not detect the hang in time.
@@ -290,7 +294,7 @@ def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
     watchdog = Watchdog(LIMITS, {rank: {} for rank in ranks}, time.monotonic())
     limit_s = time.monotonic() + STALL_PATIENCE * STALL_S
     while time.monotonic() < limit_s and child.poll() is None:
-        stall = watchdog.look({rank: last_beat(folder, rank) for rank in ranks}, time.monotonic())
+        stall = watchdog.find_stall({rank: last_heartbeat(folder, rank) for rank in ranks}, time.monotonic())
         if stall is not None:
             return WatchdogFacts(
                 budget_s=stall.limit_s, detected_s=round(stall.silence_s, 2), survivors=kill_tree(child)

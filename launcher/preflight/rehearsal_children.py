@@ -14,9 +14,9 @@ from threading import Event
 
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError
 from launcher.process.compile_cache import has_graphs
-from launcher.process.process_tree import kill_tree, killed_at_exit
-from launcher.process.trainer_process import packages_of, start
-from launcher.process.waiting_child import WaitingChild, waiting
+from launcher.process.process_tree import kill_at_exit, kill_tree
+from launcher.process.trainer_process import start_trainer_process, trainer_packages
+from launcher.process.waiting_child import WaitingChild, start_waiting_child
 from launcher.rundir.records import Record, read_json
 from launcher.terminal.activity import announce
 from neobert.config.schema import RunConfig
@@ -73,8 +73,8 @@ class EarlyWarmUp:
 
 
 @dataclass(slots=True)
-class Stage:
-    """Folder and deadline of a rehearsal.
+class RehearsalState:
+    """Folder, deadline and processes of a rehearsal.
 
     Attributes:
         folder: on the file system that the run will write to; removed afterwards.
@@ -106,17 +106,17 @@ class Stage:
                 self.helper_file.unlink()
         if self.early is not None and self.early.is_pending(has_compiled=self.result(COMPILED, 0).exists()):
             return
-        if self.is_alone.is_set() and self.others.exists() and not self.helper_file.exists():
+        if self.is_alone.is_set() and self.others_file.exists() and not self.helper_file.exists():
             self.deadline_s = time.monotonic() + REHEARSAL_S
-            self.others.unlink()
+            self.others_file.unlink()
 
     def announce_others(self) -> None:
         """Make the uninterrupted run wait before its measurements for `release_waiting_run`."""
-        self.others.touch()
+        self.others_file.touch()
         self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
 
     @property
-    def others(self) -> Path:
+    def others_file(self) -> Path:
         """File that exists while other probes are running; it delays the uninterrupted run's measurements."""
         return self.folder / OTHERS
 
@@ -148,7 +148,7 @@ class Stage:
         """Return the result of each rank; empty for a rank that has not written its result."""
         return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
 
-    def step_of(self, name: str) -> str:
+    def reported_stage(self, name: str) -> str:
         """Return the stage that rank 0 of a part reported last, or `starting`."""
         with suppress(OSError):
             return (self.folder / f"{name}_stage_rank0").read_text(encoding="utf-8") or "starting"
@@ -168,7 +168,11 @@ def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
         children = []
         for part in PARTS if is_new else PARTS[:-1] if is_alone else ():
             workers = COMPILE_WORKERS if is_new and part in (FRESH, GRAPHS) else ()
-            children.append(ends.enter_context(waiting(_module(part), (*packages_of(config), *workers))))
+            children.append(
+                ends.enter_context(
+                    start_waiting_child(_part_module(part), (*trainer_packages(config), *workers))
+                )
+            )
         yield children
 
 
@@ -180,16 +184,16 @@ def compiles_static_graphs(config: RunConfig) -> bool:
     return config.trainer.torch_compile and config.datacollator.pack_sequences
 
 
-def _module(part: str) -> str:
+def _part_module(part: str) -> str:
     return WARM_UP if part == GRAPHS else MODULE
 
 
 @contextmanager
-def evaluation_helper(stage: Stage, *, has_room: bool) -> Iterator[None]:
+def evaluation_helper(stage: RehearsalState, *, has_room: bool) -> Iterator[None]:
     """Compile the evaluation in a separate process, if one is waiting for it and `has_room` is true."""
     with ExitStack() as ends:
         if GRAPHS in stage.waiting and has_room:
-            child = ends.enter_context(running(stage, GRAPHS))
+            child = ends.enter_context(running_part(stage, GRAPHS))
             stage.helper = child, time.monotonic() + GRAPHS_S
             stage.helper_file.touch()
         if stage.helper is not None or not stage.is_alone.is_set():
@@ -209,18 +213,18 @@ def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path, *only
 
 
 @contextmanager
-def running(
-    stage: Stage, name: str, kill: Callable[[subprocess.Popen[bytes]], object] = kill_tree
+def running_part(
+    stage: RehearsalState, name: str, kill: Callable[[subprocess.Popen[bytes]], object] = kill_tree
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start the ranks of a part, and kill them at the end of the block."""
-    with killed_at_exit(lambda: start_part(stage, name)) as child:
+    with kill_at_exit(lambda: start_part(stage, name)) as child:
         try:
             yield child
         finally:
             kill(child)
 
 
-def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:
+def start_part(stage: RehearsalState, name: str) -> subprocess.Popen[bytes]:
     """Run a part in the process that waits for it, or in a new process if none is waiting."""
     words = [name, str(stage.resolved), str(stage.folder)]
     if name == GRAPHS:
@@ -228,15 +232,20 @@ def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:
     waits = stage.waiting.get(name)
     if waits and (child := waits.start(words, stage.log, stage.error_file)):
         return child
-    command = [sys.executable, "-P", "-m", _module(name), *words]
+    command = [sys.executable, "-P", "-m", _part_module(name), *words]
     if stage.ranks > 1:
         torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
         command = [*torchrun, "--nproc-per-node", str(stage.ranks), "-m", MODULE, *words]
-    return start(command, stage.log, stage.error_file, ranks=stage.ranks)
+    return start_trainer_process(command, stage.log, stage.error_file, ranks=stage.ranks)
 
 
-def wait_for(
-    stage: Stage, part: str, child: subprocess.Popen[bytes], result: str = "", *, is_announced: bool = True
+def wait_for_results(
+    stage: RehearsalState,
+    part: str,
+    child: subprocess.Popen[bytes],
+    result: str = "",
+    *,
+    is_announced: bool = True,
 ) -> list[Record]:
     """Return the results of a part once all ranks have written theirs or a rank is out of memory.
 
@@ -249,13 +258,13 @@ def wait_for(
     result, announced = result or part, ""
     while not _is_done(stage, part, result):
         if child.poll() is not None and not _is_done(stage, part, result):
-            raise _ended_early(stage, part, child)
+            raise _early_end_error(stage, part, child)
         stage.release_waiting_run()
         if time.monotonic() > stage.deadline_s:
             raise TimedOutError(
-                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {stage.step_of(part)}"
+                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {stage.reported_stage(part)}"
             )
-        step = stage.step_of(part)
+        step = stage.reported_stage(part)
         if is_announced and step != announced:
             announce(f"rehearsal: {step}")
             announced = step
@@ -263,21 +272,23 @@ def wait_for(
     return stage.results(result)
 
 
-def _is_done(stage: Stage, part: str, result: str) -> bool:
+def _is_done(stage: RehearsalState, part: str, result: str) -> bool:
     if all(stage.result(result, rank).exists() for rank in range(stage.ranks)):
         return True
     return any(each.get("out_of_memory") for each in stage.results(part))
 
 
-def _ended_early(stage: Stage, part: str, child: subprocess.Popen[bytes]) -> Exception:
+def _early_end_error(stage: RehearsalState, part: str, child: subprocess.Popen[bytes]) -> Exception:
     """Return the error of a part that ended early: StoppedError if the run does not learn."""
     error = read_error_file(stage.error_file)
     if error is not None and error.code in STOPS:
         return StoppedError(error.code, error.message)
-    return IncompleteError(f"the rehearsal ended at: {stage.step_of(part)}; {_reason_of(stage, child)}")
+    return IncompleteError(
+        f"the rehearsal ended at: {stage.reported_stage(part)}; {_failure_reason(stage, child)}"
+    )
 
 
-def _reason_of(stage: Stage, child: subprocess.Popen[bytes]) -> str:
+def _failure_reason(stage: RehearsalState, child: subprocess.Popen[bytes]) -> str:
     error = read_error_file(stage.error_file)
     if error is not None:
         parts = (f"{error.message} [{error.code}]", error.place, error.hint)

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.probes.probe import IncompleteError
 from launcher.rundir.records import Record
-from launcher.terminal.values import finite
+from launcher.terminal.values import replace_nonfinite
 from neobert.errors import ProjectError
 from validators.facts_io import parse_record
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
@@ -39,7 +39,7 @@ KINDS = {"NoneType": "null"}
 MAX_NAMED = 5
 
 
-def facts_of(
+def combine_records(
     fresh: Ranks,
     resumes: Sequence[Ranks],
     outside: Mapping[str, Any],
@@ -56,10 +56,10 @@ def facts_of(
         "duration_s": round(duration_s, 2),
         "out_of_memory": next((each["out_of_memory"] for each in fresh if each.get("out_of_memory")), ""),
         **{name: first[name] for name in AS_THEY_ARE if name in first},
-        "memory": _fullest([each["memory"] for each in fresh if each.get("memory")]),
-        "schedule": [_schedule(line) for line in first.get("trace", ())],
-        "resumes": list(_trials(fresh, resumes)),
-        "telemetry": _telemetry(first, outside),
+        "memory": _highest_memory([each["memory"] for each in fresh if each.get("memory")]),
+        "schedule": [_schedule_record(line) for line in first.get("trace", ())],
+        "resumes": list(_resume_comparisons(fresh, resumes)),
+        "telemetry": _telemetry_record(first, outside),
         "keys_read": sorted(set(first["keys_read"]).union(*(each[0]["keys_read"] for each in resumes))),
         "keys_replaced": sorted(first.get("keys_replaced", ())),
     }
@@ -70,21 +70,21 @@ def facts_of(
             "survivors": watchdog.survivors,
         }
     try:
-        return parse_record(RehearsalFacts, finite(content))
+        return parse_record(RehearsalFacts, replace_nonfinite(content))
     except ProjectError as error:
         raise IncompleteError(f"the rehearsal's report is invalid: {error.message}") from None
 
 
-def _fullest(memories: Sequence[Record]) -> Record | None:
+def _highest_memory(memories: Sequence[Record]) -> Record | None:
     """Return the memory record with the highest peak reserved memory; None without records."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
 
 
-def _schedule(line: Record) -> Record:
+def _schedule_record(line: Record) -> Record:
     return {name: line[name] for name in ("step", "learning_rate", "schedule_position")}
 
 
-def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
+def _telemetry_record(first: Record, outside: Mapping[str, Any]) -> Record | None:
     if "reading" not in first or not first.get("beats") or outside["system_rss_mib"] is None:
         return None
     (beat,) = first["beats"]
@@ -96,30 +96,34 @@ def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
     }
 
 
-def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
+def _resume_comparisons(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
     """Yield the comparison of each resumed run with the uninterrupted run and with the saved state."""
     saved = [each.get("state", {}) for each in fresh]
     if not resumes:
         return
-    expected = resumed_from(fresh[0], resumes[0][0])
+    expected = first_resumed_step(fresh[0], resumes[0][0])
     for ranks in resumes:
-        yield compare(fresh, ranks, saved, expected)
+        yield compare_with_uninterrupted(fresh, ranks, saved, expected)
         saved = [each.get("state_at_end", {}) for each in ranks]
         expected = ranks[0]["trace"][-1]["step"]
 
 
-def resumed_from(fresh: Record, first: Record) -> int:
+def first_resumed_step(fresh: Record, first: Record) -> int:
     """Return the step of the uninterrupted run's only checkpoint."""
     return int(fresh["trace"][-1]["step"]) - 2 * len(first["trace"])
 
 
-def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start: int) -> Record:
+def compare_with_uninterrupted(
+    fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start: int
+) -> Record:
     """Compare a resumed run's steps with the uninterrupted run's, on every rank."""
     altered = [
-        name for before, each in zip(saved, ranks, strict=True) for name in altered_in(before, each["state"])
+        name
+        for before, each in zip(saved, ranks, strict=True)
+        for name in altered_tensors(before, each["state"])
     ]
-    pairs = [pair for whole, each in zip(fresh, ranks, strict=True) for pair in _same_steps(whole, each)]
-    losses = [_relative(before["loss"], after["loss"]) for before, after in pairs]
+    pairs = [pair for whole, each in zip(fresh, ranks, strict=True) for pair in _pair_steps(whole, each)]
+    losses = [_relative_difference(before["loss"], after["loss"]) for before, after in pairs]
     differing = [
         word
         for field, word in SHARED.items()
@@ -133,27 +137,27 @@ def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start:
         "altered_tensors": sorted(set(altered))[:MAX_NAMED],
         "compared_steps": len({after["step"] for _, after in pairs}),
         "differing": differing,
-        "first_loss_difference": _largest(
+        "first_loss_difference": _largest_difference(
             [loss for loss, first in zip(losses, is_first, strict=True) if first]
         ),
-        "largest_loss_difference": _largest(losses),
+        "largest_loss_difference": _largest_difference(losses),
     }
 
 
-def _largest(differences: Sequence[float]) -> float:
+def _largest_difference(differences: Sequence[float]) -> float:
     """Return the largest difference; NaN if any is not finite, at any position."""
     return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
 
 
-def altered_in(before: Record, after: Record) -> Iterator[str]:
-    """Return the names of tensors that were changed, removed or added."""
+def altered_tensors(before: Record, after: Record) -> Iterator[str]:
+    """Yield the names of tensors that were changed, removed or added."""
     return (name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
 
-def _same_steps(whole: Record, resumed: Record) -> Iterator[tuple[Record, Record]]:
+def _pair_steps(whole: Record, resumed: Record) -> Iterator[tuple[Record, Record]]:
     before = {line["step"]: line for line in whole["trace"]}
     return ((before[line["step"]], line) for line in resumed["trace"] if line["step"] in before)
 
 
-def _relative(before: float, after: float) -> float:
+def _relative_difference(before: float, after: float) -> float:
     return abs(after - before) / max(abs(before), 1e-30)

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from launcher.io.shadowed_modules import OWN_MODULES, PROJECT_ROOT
 from launcher.probes.host import CGROUP
-from launcher.probes.probe import nearest_existing
+from launcher.probes.probe import nearest_existing_path
 from launcher.probes.software import PROJECT
 from launcher.rundir.directory import run_directory
 from neobert.clock import boot_id
@@ -52,20 +52,22 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
     try:
         inputs = {
             "profile": run.profile.digest if run.profile else "",
-            "environment": environment(os.environ),
-            "code": [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in _own_code()],
-            "packages": [*_packages()],
-            "process": _process(),
+            "environment": compared_environment(os.environ),
+            "code": [
+                [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in _own_code_files()
+            ],
+            "packages": [*_package_digests()],
+            "process": _process_properties(),
             "machine": [boot_id(), *os.uname()],
-            "file system": nearest_existing(run_directory(run).parent).stat().st_dev,
-            "weights": [*_weights(run)],
+            "file system": nearest_existing_path(run_directory(run).parent).stat().st_dev,
+            "weights": [*_initial_weights(run)],
         }
     except (OSError, UnicodeError):
         return {}
     return {name: sha256(value) for name, value in inputs.items()}
 
 
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
+def compared_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables without those that only describe the terminal or the batch job."""
     return {
         name: value
@@ -74,13 +76,13 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _own_code() -> Iterator[Path]:
+def _own_code_files() -> Iterator[Path]:
     """Yield the project's Python files; git does not track the files of an installed copy."""
     for package in OWN_MODULES:
         yield from sorted((PROJECT_ROOT / package).rglob("*.py"))
 
 
-def _packages() -> Iterator[Any]:
+def _package_digests() -> Iterator[Any]:
     """Yield a digest of each distribution's metadata, which contains the digests of its installed files.
 
     For an editable installation, also yield the identities of its files. The metadata is not parsed, because
@@ -91,7 +93,7 @@ def _packages() -> Iterator[Any]:
         yield hashlib.sha256(texts.encode()).hexdigest()
         folder = _editable_folder(each)
         if folder is not None and each.name != PROJECT:
-            yield [*_identities(folder)]
+            yield [*_file_identities(folder)]
 
 
 def _editable_folder(distribution: metadata.Distribution) -> Path | None:
@@ -103,7 +105,7 @@ def _editable_folder(distribution: metadata.Distribution) -> Path | None:
     return Path(unquote(urlparse(url).path)) if is_editable else None
 
 
-def _process() -> list[Any]:
+def _process_properties() -> list[Any]:
     """Return inherited process properties besides variables: interpreter, user, folder, CPUs, limits."""
     limits = [resource.getrlimit(getattr(resource, name)) for name in LIMITS]
     group = [
@@ -113,16 +115,16 @@ def _process() -> list[Any]:
     return [*who, len(os.sched_getaffinity(0)), limits, group]
 
 
-def _weights(run: ResolvedRun) -> Iterator[Any]:
+def _initial_weights(run: ResolvedRun) -> Iterator[Any]:
     """Yield each checkpoint that the run starts from, with the identities of its files."""
     for place in (initial_weights(run.config), run.config.trainer.continue_from):
         if place is not None:
-            yield place, [*_identities(Path(os.path.expanduser(place)))]
+            yield place, [*_file_identities(Path(os.path.expanduser(place)))]
 
 
-def _identities(place: Path) -> Iterator[Any]:
+def _file_identities(root: Path) -> Iterator[Any]:
     """Yield path, inode, size and times of each file. Every edit changes ctime, which programs cannot set."""
-    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+    for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
         if path.is_symlink():
             yield str(path), os.readlink(path)
         if path.is_file() and "__pycache__" not in path.parts:

@@ -14,17 +14,17 @@ JUDGED = (Status.PASS, Status.WARN)
 WAIVED = "waived: "
 
 
-def checks_in(receipt: Receipt) -> list[CheckResult]:
+def read_checks(receipt: Receipt) -> list[CheckResult]:
     """Return the checks of a receipt. Raises KeyError, TypeError or ValueError if a check is damaged."""
-    return list(map(_check, receipt.checks))
+    return list(map(_parse_check, receipt.checks))
 
 
-def with_reused(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
+def merge_reused_checks(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
     """Return the checks, with a receipt's results for checks that were not measured or not requested now."""
-    earlier = {check.id: check for check in checks_in(receipt)}
+    earlier = {check.id: check for check in read_checks(receipt)}
     now = {check.id: check for check in checks}
     kept = [
-        earlier[code] if _stands_for(earlier.get(code), check, facts) else check
+        earlier[code] if _replaces_current(earlier.get(code), check, facts) else check
         for code, check in now.items()
     ]
     return sorted(
@@ -32,13 +32,15 @@ def with_reused(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -
     )
 
 
-def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
-    """Return the checks whose result `with_reused` took from the receipt."""
+def select_reused_checks(
+    checks: Iterable[CheckResult], merged: Iterable[CheckResult]
+) -> tuple[CheckResult, ...]:
+    """Return the checks whose result `merge_reused_checks` took from the receipt."""
     now = {check.id: check for check in checks}
     return tuple(check for check in merged if check.status in JUDGED and check is not now.get(check.id))
 
 
-def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Finding]:
+def reused_warnings(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Finding]:
     """Yield a finding for each reused check that is a warning.
 
     A receipt stores checks but no findings, and --strict blocks on findings.
@@ -49,7 +51,7 @@ def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Findi
             yield Finding(check.id, check.name, Severity.WARN, "", check.message, hint)
 
 
-def _stands_for(earlier: CheckResult | None, now: CheckResult, facts: Facts) -> bool:
+def _replaces_current(earlier: CheckResult | None, now: CheckResult, facts: Facts) -> bool:
     """Return whether an earlier result replaces the current one.
 
     Only an unknown result is replaced, and only if its facts are missing because no probe ran. A probe that
@@ -62,6 +64,6 @@ def _stands_for(earlier: CheckResult | None, now: CheckResult, facts: Facts) -> 
     return bool(missing) and not any(map(facts.was_probed, missing))
 
 
-def _check(content: Mapping[str, Any]) -> CheckResult:
+def _parse_check(content: Mapping[str, Any]) -> CheckResult:
     typed = {"level": Level(content["level"]), "status": Status(content["status"])}
     return CheckResult(**{**content, **typed})

@@ -34,7 +34,7 @@ def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -
     Without `needs_data`, parquet and `.zst` files, which need pyarrow, are not opened, and text that does not
     exist on this machine, as in CI, is unknown and not required.
     """
-    texts, note = _texts_of(run.config, needs_data=needs_data)
+    texts, note = _preview_texts(run.config, needs_data=needs_data)
     record = (ProbeRecord(name=GROUP, status="incomplete", reason=note),) if note else ()
     facts = Facts(text=None if note else texts, probes=record)
     findings, checks = judge_available(run, plan, facts, (GROUP,))
@@ -43,7 +43,7 @@ def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -
     return TextChecks(findings, checks, texts, note)
 
 
-def _texts_of(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFacts, ...], str]:
+def _preview_texts(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFacts, ...], str]:
     if not any(corpus.path for corpus in list_corpora(config.dataset)):
         return (), ""
     from launcher.probes.text import text_facts

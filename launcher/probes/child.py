@@ -15,7 +15,7 @@ from typing import Any
 
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
-from launcher.process.process_tree import kill_tree, killed_at_exit
+from launcher.process.process_tree import kill_at_exit, kill_tree
 from launcher.process.waiting_child import WaitingChild
 from neobert.progress import MARK
 
@@ -25,7 +25,7 @@ LAST_LINES_S = 2.0
 OnProgress = Callable[[str], None]
 
 
-def output_of(
+def run_for_text(
     command: Sequence[str],
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
@@ -36,19 +36,19 @@ def output_of(
     Raises UnsupportedError if the command does not exist, IncompleteError if it fails, and TimedOutError if
     it exceeds `timeout_s` and is killed.
     """
-    ended = run(command, timeout_s, environment, on_progress)
+    ended = run_command(command, timeout_s, environment, on_progress)
     if ended.returncode:
-        raise error_of(command, ended)
+        raise failure_error(command, ended)
     return ended.stdout.decode(errors="replace")
 
 
-def error_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> IncompleteError:
+def failure_error(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> IncompleteError:
     """Return the error of a command that failed, with the end of its output."""
     words = _last_output(ended.stderr or ended.stdout, ended.returncode)
-    return IncompleteError(f"{_short(command)}: {words}")
+    return IncompleteError(f"{_module_or_program(command)}: {words}")
 
 
-def run(
+def run_command(
     command: Sequence[str],
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
@@ -71,23 +71,23 @@ def run(
         )
 
     try:
-        with _reading(on_progress) as (errors, lines), killed_at_exit(start) as child:
+        with _stderr_pipe(on_progress) as (errors, lines), kill_at_exit(start) as child:
             try:
                 out, _ = child.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 kill_tree(child)
-                raise _timed_out(command, timeout_s) from None
+                raise _timeout_error(command, timeout_s) from None
     except FileNotFoundError:
         raise UnsupportedError(f"{command[0]} is not installed") from None
     return subprocess.CompletedProcess(command, child.returncode, out, b"".join(lines))
 
 
 @contextmanager
-def _reading(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]]]:
+def _stderr_pipe(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]]]:
     """Yield a pipe for the standard error of a child, and the last lines written to the pipe."""
     reading, writing = os.pipe()
     lines: deque[bytes] = deque(maxlen=MAX_LINES)
-    reader = Thread(target=_read, args=(reading, lines, on_progress), daemon=True)
+    reader = Thread(target=_read_lines, args=(reading, lines, on_progress), daemon=True)
     reader.start()
     try:
         yield writing, lines
@@ -96,7 +96,7 @@ def _reading(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]
         reader.join(LAST_LINES_S)  # a descendant of the command may keep the pipe open forever
 
 
-def _read(descriptor: int, lines: deque[bytes], on_progress: OnProgress | None) -> None:
+def _read_lines(descriptor: int, lines: deque[bytes], on_progress: OnProgress | None) -> None:
     with os.fdopen(descriptor, "rb") as output:
         while line := output.readline(LONGEST_LINE_BYTES):
             text = line.decode(errors="replace").rstrip("\n")
@@ -106,20 +106,22 @@ def _read(descriptor: int, lines: deque[bytes], on_progress: OnProgress | None) 
                 on_progress(text.removeprefix(MARK))
 
 
-def json_of(
+def run_for_json(
     command: Sequence[str],
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object on the last output line of a command. Raises `IncompleteError` without one."""
-    return _object_of(command, run(command, timeout_s, environment, on_progress))
+    return _parse_json_object(command, run_command(command, timeout_s, environment, on_progress))
 
 
-def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: float) -> dict[str, Any] | None:
+def run_waiting_for_json(
+    child: WaitingChild, arguments: Sequence[str], timeout_s: float
+) -> dict[str, Any] | None:
     """Return the JSON object on the last output line of a waiting child; None if the child has ended.
 
-    Raises as `json_of` does.
+    Raises as `run_for_json` does.
     """
     command = ("python", "-m", child.module)
     with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
@@ -130,31 +132,33 @@ def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: fl
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise _timed_out(command, timeout_s) from None
+            raise _timeout_error(command, timeout_s) from None
         finally:
             kill_tree(process)
         ended = subprocess.CompletedProcess(command, process.returncode, log.read_bytes(), b"")
-    return _object_of(command, ended)
+    return _parse_json_object(command, ended)
 
 
-def _object_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+def _parse_json_object(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     if ended.returncode:
-        raise error_of(command, ended)
+        raise failure_error(command, ended)
     lines = ended.stdout.decode(errors="replace").strip().splitlines()
     try:
         answer = json.loads(lines[-1])
     except (IndexError, ValueError):
-        raise IncompleteError(f"{_short(command)} printed no result") from None
+        raise IncompleteError(f"{_module_or_program(command)} printed no result") from None
     if not isinstance(answer, dict):
-        raise IncompleteError(f"{_short(command)} printed no object")
+        raise IncompleteError(f"{_module_or_program(command)} printed no object")
     return answer
 
 
-def _timed_out(command: Sequence[str], timeout_s: float) -> TimedOutError:
-    return TimedOutError(f"{_short(command)} did not respond within {timeout_s:g} s and was killed")
+def _timeout_error(command: Sequence[str], timeout_s: float) -> TimedOutError:
+    return TimedOutError(
+        f"{_module_or_program(command)} did not respond within {timeout_s:g} s and was killed"
+    )
 
 
-def _short(command: Sequence[str]) -> str:
+def _module_or_program(command: Sequence[str]) -> str:
     """Return the module that a command runs with `-m`, or else its program."""
     words = [word for word in command if word not in RUN_MODULE[1:]]
     return words[words.index("-m") + 1] if "-m" in words else words[0]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
-from launcher.process.process_tree import kill_waited_for
+from launcher.process.process_tree import kill_registered_children
 from launcher.process.waiting_child import WaitingChild
 from validators.facts import Facts, ProbeRecord
 from validators.facts_config import measured_for
@@ -25,7 +25,7 @@ Status = Literal["ok", "unsupported", "incomplete", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RunningProbe:
     """Start and deadline of a probe (monotonic seconds), its time limit, and its current activity."""
 
     probe: Probe
@@ -35,7 +35,7 @@ class Wait:
     doing: str = ""
 
 
-Results = queue.SimpleQueue[Ended | Wait]
+Results = queue.SimpleQueue[Ended | RunningProbe]
 STATUS_OF: dict[type[Exception], Status] = {
     UnsupportedError: "unsupported",
     IncompleteError: "incomplete",
@@ -55,7 +55,7 @@ def collect(
         announce: called when a heavy probe starts, and when a probe requests more time.
         before_heavy: called after the light probes, which would measure its effects otherwise.
     """
-    all_ended = _all(probes, subject, announce, before_heavy)
+    all_ended = _run_all(probes, subject, announce, before_heavy)
     ended = {probe.group: (record, measured) for probe, record, measured in all_ended}
     records = [ended[probe.group][0] for probe in probes]
     groups = {group: measured for group, (_, measured) in ended.items()}
@@ -64,7 +64,7 @@ def collect(
     return replace(facts, **groups)
 
 
-def _all(
+def _run_all(
     probes: Sequence[Probe],
     subject: Subject,
     announce: Callable[[str], None] | None,
@@ -110,15 +110,15 @@ class ConcurrentProbes:
         self._children = children or {}
         self._results: Results = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._waits: dict[str, Wait] = {}
+        self._waits: dict[str, RunningProbe] = {}
 
     def run(self) -> Iterator[Ended]:
         """Run the probes, and yield the result of each when it ends or exceeds its time limit."""
         try:
             while self._start_ready():
-                yield from self._next()
+                yield from self._next_results()
         except BaseException:
-            self._abandon()
+            self._kill_abandoned_children()
             raise
 
     def _start_ready(self) -> bool:
@@ -135,28 +135,28 @@ class ConcurrentProbes:
                 f"measuring {names} ({self._num_probes - len(unfinished)} of {self._num_probes} done)"
             )
         for probe in ready:
-            self._start(probe)
+            self._start_probe(probe)
         return bool(running)
 
-    def _start(self, probe: Probe) -> None:
+    def _start_probe(self, probe: Probe) -> None:
         now_s = time.monotonic()
-        self._waits[probe.group] = Wait(probe, now_s, now_s + probe.deadline_s, probe.deadline_s)
+        self._waits[probe.group] = RunningProbe(probe, now_s, now_s + probe.deadline_s, probe.deadline_s)
         # A daemon: a thread stuck in a dead file system must not keep the process alive.
-        self._threads.append(threading.Thread(target=self._work, args=(probe, now_s), daemon=True))
+        self._threads.append(threading.Thread(target=self._run_probe, args=(probe, now_s), daemon=True))
         self._threads[-1].start()
 
-    def _work(self, probe: Probe, started_s: float) -> None:
+    def _run_probe(self, probe: Probe, started_s: float) -> None:
         """Run one probe; put its requests for more time, and then its result, into the queue."""
 
         def request_time(limit_s: float, what: str) -> None:
-            self._results.put(Wait(probe, started_s, time.monotonic() + limit_s, limit_s, what))
+            self._results.put(RunningProbe(probe, started_s, time.monotonic() + limit_s, limit_s, what))
 
         children = self._children.get(probe.group, ())
         self._results.put(
-            _measure(probe, replace(self._subject, request_time=request_time, children=children))
+            _measure_and_record(probe, replace(self._subject, request_time=request_time, children=children))
         )
 
-    def _next(self) -> Iterator[Ended]:
+    def _next_results(self) -> Iterator[Ended]:
         """Wait for the next result, request or time limit; yield the results."""
         first_s = min(wait.until_s for wait in self._waits.values())
         try:
@@ -164,36 +164,36 @@ class ConcurrentProbes:
         except queue.Empty:
             for wait in [wait for wait in self._waits.values() if wait.until_s <= first_s]:
                 del self._waits[wait.probe.group]
-                yield wait.probe, _late(wait), None
+                yield wait.probe, _timeout_record(wait), None
             return
-        if isinstance(reported, Wait):
-            self._prolong(reported)
+        if isinstance(reported, RunningProbe):
+            self._extend_deadline(reported)
         elif self._waits.pop(reported[0].group, None):
             yield reported
 
-    def _prolong(self, wait: Wait) -> None:
+    def _extend_deadline(self, wait: RunningProbe) -> None:
         """Extend the deadline of a probe that is still running, and announce its activity."""
         if wait.probe.group in self._waits:
             self._waits[wait.probe.group] = wait
             if self._announce:
                 self._announce(wait.doing)
 
-    def _abandon(self) -> None:
+    def _kill_abandoned_children(self) -> None:
         """Kill the child processes of abandoned probes until their threads end, for at most `CLEANUP_S`."""
         until_s = time.monotonic() + CLEANUP_S
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until_s:
-            kill_waited_for()
+            kill_registered_children()
             time.sleep(POLL_S)
 
 
-def _late(wait: Wait) -> ProbeRecord:
+def _timeout_record(wait: RunningProbe) -> ProbeRecord:
     what = f": {wait.doing}" if wait.doing else ""
     reason = f"no answer within {round(wait.limit_s, 1):g} s{what}"
     duration_s = round(wait.until_s - wait.started_s, 4)
     return ProbeRecord(name=wait.probe.group, status="timeout", reason=reason, duration_s=duration_s)
 
 
-def _measure(probe: Probe, subject: Subject) -> Ended:
+def _measure_and_record(probe: Probe, subject: Subject) -> Ended:
     started = time.monotonic()
     status: Status = "ok"
     measured, reason = None, ""

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from launcher.io.files import expanded, why_unreadable
+from launcher.io.files import expand_user, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
-from launcher.probes.weights import facts_of_weights
+from launcher.probes.weights import weights_facts
 from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import places_of
@@ -30,7 +30,7 @@ SMALL_TEXT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextLocation:
     """Data at the configured location; fields as in `DataFacts`."""
 
     source: str
@@ -43,8 +43,8 @@ class Text:
 
 def probe_data(subject: Subject) -> DataFacts:
     """Check whether local files are readable and whether names on the Hub are available."""
-    text = _all_of([_text(each) for each in list_corpora(subject.config.dataset)])
-    name, has_tokenizer = _tokenizer(subject.config.tokenizer)
+    text = _combine_texts([_locate_text(each) for each in list_corpora(subject.config.dataset)])
+    name, has_tokenizer = _locate_tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
     return DataFacts(
         **asdict(text),
@@ -53,7 +53,7 @@ def probe_data(subject: Subject) -> DataFacts:
         cache_reason=_why_no_cache(subject.config.dataset),
         source_reason=_why_no_source(subject.config.trainer.eval_source_path),
         **_unjoined_parts(subject.config.dataset),
-        **({} if weights is None else facts_of_weights(subject, weights)),
+        **({} if weights is None else weights_facts(subject, weights)),
     )
 
 
@@ -61,34 +61,38 @@ def is_small_text(dataset: DatasetConfig) -> bool:
     """Return whether the whole text is on this machine, and prepared in about a minute."""
     if is_remote(dataset):
         return False
-    texts = [_text(each) for each in list_corpora(dataset) if not is_on_hub(each)]
+    texts = [_locate_text(each) for each in list_corpora(dataset) if not is_on_hub(each)]
     is_local = len(texts) == len(list_corpora(dataset)) and not dataset.streaming
     return is_local and sum(text.size_bytes for text in texts) <= SMALL_TEXT_BYTES
 
 
-def _text(dataset: DatasetConfig) -> Text:
+def _locate_text(dataset: DatasetConfig) -> TextLocation:
     if is_remote(dataset):
-        return _named(str(dataset.path), is_there=True, otherwise="")
+        return _hub_text(str(dataset.path), is_available=True, reason="")
     if dataset.path is not None:
-        return _local_text(corpus_paths(dataset))
+        return _check_local_text(corpus_paths(dataset))
     name = dataset.name or ""
     if not is_on_hub(dataset):
-        return _named(name, is_there=bool(name), otherwise="")
+        return _hub_text(name, is_available=bool(name), reason="")
     is_there = is_available("datasets", name, os.environ)
-    return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the Hub")
+    return _hub_text(
+        name, is_available=is_there, reason="neither in the local cache nor available from the Hub"
+    )
 
 
-def _named(name: str, *, is_there: bool, otherwise: str) -> Text:
-    return Text(name, exists=is_there, is_readable=is_there, reason="" if is_there else otherwise)
+def _hub_text(name: str, *, is_available: bool, reason: str) -> TextLocation:
+    return TextLocation(
+        name, exists=is_available, is_readable=is_available, reason="" if is_available else reason
+    )
 
 
-def _all_of(texts: Sequence[Text]) -> Text:
+def _combine_texts(texts: Sequence[TextLocation]) -> TextLocation:
     """Combine the corpora of a mixture; if a corpus is unreadable or empty, return that corpus instead."""
     for text in texts:
         has_nothing = text.num_files > 0 and not text.size_bytes
         if not text.is_readable or has_nothing or text.reason:
             return text
-    return Text(
+    return TextLocation(
         ", ".join(text.source for text in texts),
         exists=True,
         is_readable=True,
@@ -109,7 +113,7 @@ def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
     """Return the facts about parts in the folder of prepared data, if they are not joined."""
     if dataset.cache_dir is None:
         return {}
-    folder = expanded(dataset.cache_dir)
+    folder = expand_user(dataset.cache_dir)
     found = None if (folder / MANIFEST).exists() else found_parts(folder)
     if found is None:
         return {}
@@ -121,38 +125,38 @@ def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
 
 
 def _why_no_source(path: str | None) -> str:
-    text = None if path is None else _local_text((path,))
+    text = None if path is None else _check_local_text((path,))
     if text is None or (text.is_readable and text.size_bytes):
         return ""
     return f"{text.source}: {text.reason or 'holds no text'}"
 
 
-def _local_text(paths: Sequence[str]) -> Text:
+def _check_local_text(paths: Sequence[str]) -> TextLocation:
     """Check the files and folders of `dataset.path`."""
     try:
         places = places_of(paths)
     except ProjectError as error:
-        return Text(error.place, exists=False, is_readable=False, reason=error.message)
-    texts = [_local(place.path) for place in places]
+        return TextLocation(error.place, exists=False, is_readable=False, reason=error.message)
+    texts = [_check_local_path(place.path) for place in places]
     # Empty files that a pattern matches are not read; a path that is named must hold text.
     needed = [
         text
         for place, text in zip(places, texts, strict=True)
         if place.is_named or text.size_bytes or not text.is_readable
     ]
-    return _all_of(needed or texts)
+    return _combine_texts(needed or texts)
 
 
-def _local(path: Path) -> Text:
+def _check_local_path(path: Path) -> TextLocation:
     if path.exists() and not (path.is_file() or path.is_dir()):  # not empty: DAT032 says what it is
-        return Text(str(path), exists=True, is_readable=True, reason="not a regular file")
+        return TextLocation(str(path), exists=True, is_readable=True, reason="not a regular file")
     num_files, size_bytes, unreadable = 0, 0, ""
-    for file in _files(path):
+    for file in _files_below(path):
         num_files += 1
         size_bytes += file.stat().st_size
         unreadable = unreadable or why_unreadable(file)
     is_readable = num_files > 0 and not unreadable
-    return Text(
+    return TextLocation(
         str(path),
         exists=True,
         is_readable=is_readable,
@@ -162,7 +166,7 @@ def _local(path: Path) -> Text:
     )
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files_below(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
@@ -174,10 +178,10 @@ def _files(path: Path) -> Iterator[Path]:
                 yield file
 
 
-def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
+def _locate_tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Return the path or name of the tokenizer and its availability; ("", True) if it will be trained."""
     if tokenizer.path is not None:
-        path = expanded(tokenizer.path)
+        path = expand_user(tokenizer.path)
         return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)
@@ -189,17 +193,17 @@ def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
 
     Raises IncompleteError if the Hub did not respond or offline mode is on.
     """
-    if any(folder.is_dir() for folder in _cached(kind, name, environment)):
+    if any(folder.is_dir() for folder in _cached_snapshots(kind, name, environment)):
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):
         raise IncompleteError(f"{name} is not in the local cache, and offline mode is on")
     from huggingface_hub.constants import ENDPOINT
 
     endpoint = environment.get("HF_ENDPOINT", ENDPOINT).rstrip("/")
-    return _answers(f"{endpoint}/api/{kind}/{name}", environment.get("HF_TOKEN", ""))
+    return _is_on_hub_server(f"{endpoint}/api/{kind}/{name}", environment.get("HF_TOKEN", ""))
 
 
-def _cached(kind: Kind, name: str, environment: Mapping[str, str]) -> Iterator[Path]:
+def _cached_snapshots(kind: Kind, name: str, environment: Mapping[str, str]) -> Iterator[Path]:
     home = Path(environment.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"))
     hub = Path(environment.get("HF_HUB_CACHE") or home / "hub")
     yield hub / f"{kind}--{name.replace('/', '--')}" / "snapshots"
@@ -208,7 +212,7 @@ def _cached(kind: Kind, name: str, environment: Mapping[str, str]) -> Iterator[P
         yield prepared / name.replace("/", "___")
 
 
-def _answers(url: str, token: str) -> bool:
+def _is_on_hub_server(url: str, token: str) -> bool:
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 

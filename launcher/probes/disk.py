@@ -13,7 +13,7 @@ from typing import Literal
 
 import psutil
 
-from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
+from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing_path
 from launcher.rundir.records import read_json
 from neobert.atomic_write import NO_ROOM
 from neobert.config.canonical import sha256
@@ -38,18 +38,18 @@ def probe_disk(subject: Subject) -> DiskFacts:
     """
     output = subject.output_dir
     # `probe_output` reports a file in the place of the folder; the disk may still be usable.
-    folder = nearest_existing(output.parent if output.exists() and not output.is_dir() else output)
-    written, synced, renamed, error = _try(folder)
+    folder = nearest_existing_path(output.parent if output.exists() and not output.is_dir() else output)
+    written, synced, renamed, error = _try_to_write(folder)
     checkpoints = output / CHECKPOINTS
     if not error and checkpoints.is_dir():
         folder = checkpoints
-        written, synced, renamed, error = _try(folder)
-    filesystem, inodes = filesystem_of(folder), os.statvfs(folder)
+        written, synced, renamed, error = _try_to_write(folder)
+    filesystem, inodes = filesystem_type(folder), os.statvfs(folder)
     reserved = NOT_TRIED if error else _reserve(folder, filesystem, subject)
     return DiskFacts(
         path=str(folder),
         filesystem=filesystem,
-        free_mib=free_mib_of(folder),
+        free_mib=free_space_mib(folder),
         free_inodes=inodes.f_favail if inodes.f_files else NO_INODE_LIMIT,
         is_writable=written,
         rename_works=renamed,
@@ -57,7 +57,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
         error=error,
         reservation=reserved.status,
         reservation_error=reserved.error,
-        temporary_folder=temporary_folder_of(output),
+        temporary_folder=enclosing_temporary_folder(output),
     )
 
 
@@ -70,7 +70,7 @@ def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
     return reserve(folder, size_mib, filesystem)
 
 
-def _try(folder: Path) -> tuple[bool, bool, bool, str]:
+def _try_to_write(folder: Path) -> tuple[bool, bool, bool, str]:
     """Write, sync and rename a file in the folder; return (written, synced, renamed, error)."""
     done: list[str] = []
     try:
@@ -95,20 +95,20 @@ def _write_and_rename(trial: Path, done: list[str]) -> None:
         done.append("rename")
 
 
-def temporary_folder_of(path: Path) -> str:
+def enclosing_temporary_folder(path: Path) -> str:
     """Return the temporary folder (of the system, or $TMPDIR) that contains a path; empty if none does."""
     places = (*TEMPORARY, os.environ.get("TMPDIR", ""))
     parents = path.resolve().parents
     return next((place for place in places if place and Path(place).resolve() in parents), "")
 
 
-def free_mib_of(folder: Path) -> int:
+def free_space_mib(folder: Path) -> int:
     """Return the space available to this user on the file system of a folder, in MiB."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize // BYTES_PER_MIB
 
 
-def filesystem_of(folder: Path) -> str:
+def filesystem_type(folder: Path) -> str:
     """Return a folder's file system type (ext4, tmpfs, overlay); empty if unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
@@ -134,7 +134,7 @@ def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
     """
     if size_mib <= 0 or filesystem in IN_MEMORY:
         return NOT_TRIED
-    free_mib = free_mib_of(folder)
+    free_mib = free_space_mib(folder)
     if size_mib > free_mib:
         return Reservation("refused", os.strerror(errno.ENOSPC))
     if size_mib > free_mib / 2:
@@ -145,12 +145,12 @@ def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
             allocate(file.fileno(), int(size_mib * BYTES_PER_MIB))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        is_refused = error.errno in NO_ROOM or (error.errno == errno.EFBIG and _is_limited())
+        is_refused = error.errno in NO_ROOM or (error.errno == errno.EFBIG and _has_file_size_limit())
         return Reservation("refused" if is_refused else "unsupported", reason)
     return Reservation("done")
 
 
-def _is_limited() -> bool:
+def _has_file_size_limit() -> bool:
     """Return whether a file size limit (`ulimit -f`) applies to this process, and so to the trainer.
 
     Without a limit, EFBIG means that the file system cannot store one file of that size; the smaller files of
@@ -188,11 +188,11 @@ def probe_output(subject: Subject) -> OutputFacts:
         checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
         num_set_aside=len(set_aside_in(checkpoints)),
         foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
-        obstacle=_obstacle(nearest_existing(folder)),
+        obstacle=_why_not_writable(nearest_existing_path(folder)),
     )
 
 
-def _obstacle(folder: Path) -> str:
+def _why_not_writable(folder: Path) -> str:
     """Return why no file can be created in the folder, on a disk with space; empty if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder):  # without a name: a dry run leaves no trace
@@ -207,10 +207,12 @@ def _foreign_checkpoint(tree: Path) -> str:
     if not os.path.isdir(tree):  # `Path.is_dir` raises without permission
         return ""
     steps = {
-        int(path.parent.name): path.parent for path in tree.glob(f"*/{WEIGHTS}") if _is_step(path.parent)
+        int(path.parent.name): path.parent
+        for path in tree.glob(f"*/{WEIGHTS}")
+        if _is_step_folder(path.parent)
     }
     return str(steps[max(steps)]) if steps else ""
 
 
-def _is_step(folder: Path) -> bool:
+def _is_step_folder(folder: Path) -> bool:
     return folder.name.isascii() and folder.name.isdecimal()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launcher.probes.child import run
+from launcher.probes.child import run_command
 from launcher.probes.probe import IncompleteError, Subject
 from neobert.atomic_write import write_atomically
 from validators.facts_host import GitFacts
@@ -39,24 +39,24 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 def probe_git(subject: Subject) -> GitFacts:
     """Return commit and state of the working tree; write the diff to `subject.diff_file`, if set."""
-    tree = _tree_of(subject)
+    tree = _working_tree(subject)
     if tree is None:
         return NO_REPOSITORY
     status = _git(tree, *STATUS)
     sha = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip()
     if not status.strip():
         return GitFacts(is_repository=True, sha=sha, is_dirty=False, diff_sha256="", diff_saved=False)
-    diff = _difference(tree, sha)
+    diff = _uncommitted_diff(tree, sha)
     return GitFacts(
         is_repository=True,
         sha=sha,
         is_dirty=True,
         diff_sha256=hashlib.sha256(diff).hexdigest(),
-        diff_saved=_save(diff, subject.diff_file),
+        diff_saved=_save_diff(diff, subject.diff_file),
     )
 
 
-def _tree_of(subject: Subject) -> Path | None:
+def _working_tree(subject: Subject) -> Path | None:
     if _is_tracked(subject.code):
         return subject.code
     return subject.folder if _is_repository(subject.folder) else None
@@ -67,16 +67,16 @@ def _is_tracked(code: Path) -> bool:
     return _is_repository(code) and bool(_git(code, "ls-files", "neobert/__init__.py").strip())
 
 
-def _difference(tree: Path, sha: str) -> bytes:
+def _uncommitted_diff(tree: Path, sha: str) -> bytes:
     """Return the changes as a patch with untracked Python files; other untracked files are only listed."""
     commit = [sha] if sha else []
     names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
     sources = [name for name in names if name.endswith((b".py", b'.py"'))]
-    patch = _with_new(tree, sources, *commit) if sources else _git(tree, *DIFF, *commit)
+    patch = _diff_with_new_files(tree, sources, *commit) if sources else _git(tree, *DIFF, *commit)
     return patch + b"".join(UNTRACKED + name + b"\n" for name in names if name not in sources)
 
 
-def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
+def _diff_with_new_files(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
     """Return the patch that also adds these files, without changing the index of the tree."""
     index = tree / os.fsdecode(_git(tree, "rev-parse", "--git-path", "index").rstrip(b"\n"))
     with TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
         return _git(tree, *DIFF, *commit, index=copy)
 
 
-def _save(diff: bytes, target: Path | None) -> bool:
+def _save_diff(diff: bytes, target: Path | None) -> bool:
     if target is None or len(diff) > MAX_DIFF_BYTES:
         return False
     write_atomically(target, diff)
@@ -97,28 +97,30 @@ def _save(diff: bytes, target: Path | None) -> bool:
 
 
 def _is_repository(folder: Path) -> bool:
-    answer = _run(folder, "rev-parse", "--is-inside-work-tree")
+    answer = _run_git(folder, "rev-parse", "--is-inside-work-tree")
     if answer.returncode and b"not a git repository" not in answer.stderr:
         raise IncompleteError(answer.stderr.decode(errors="replace").strip())
     return answer.stdout.strip() == b"true"
 
 
 def _git(folder: Path, *arguments: str, may_fail: bool = False, index: Path | None = None) -> bytes:
-    answer = _run(folder, *arguments, index=index)
+    answer = _run_git(folder, *arguments, index=index)
     if answer.returncode and not may_fail:
         raise IncompleteError(answer.stderr.decode(errors="replace").strip())
     return answer.stdout
 
 
-def _run(folder: Path, *arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     # Take no lock, because another git may be running; `_is_repository` parses an untranslated message.
-    environment = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    environment = {name: value for name, value in os.environ.items() if _is_passed_to_git(name)}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
     settings = [word for setting in SETTINGS for word in ("-c", setting)]
-    return run(["git", "--no-pager", *settings, "-C", str(folder), *arguments], TIMEOUT_S, environment)
+    return run_command(
+        ["git", "--no-pager", *settings, "-C", str(folder), *arguments], TIMEOUT_S, environment
+    )
 
 
-def _is_kept(variable: str) -> bool:
+def _is_passed_to_git(variable: str) -> bool:
     return not variable.startswith("GIT_") or variable.startswith(KEPT_VARIABLES)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from launcher.probes.child import json_of, output_of
+from launcher.probes.child import run_for_json, run_for_text
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLogFacts, GpuProcessFacts, XidFacts
 
@@ -34,39 +34,39 @@ Device = TypeVar("Device", GpuFacts, GpuHealthFacts)
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
     """Return the visible GPUs."""
-    return visible([_device(each) for each in _from_nvml("devices")], os.environ)
+    return visible_devices([_gpu_facts(each) for each in _query_nvml("devices")], os.environ)
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
     """Return the health of the visible GPUs."""
-    return visible([_health(each) for each in _from_nvml("health")], os.environ)
+    return visible_devices([_gpu_health_facts(each) for each in _query_nvml("health")], os.environ)
 
 
-def _from_nvml(what: str) -> list[dict[str, Any]]:
+def _query_nvml(what: str) -> list[dict[str, Any]]:
     """Return one mapping per device."""
-    answer = json_of((*NVML, what), TIMEOUT_S)
+    answer = run_for_json((*NVML, what), TIMEOUT_S)
     if answer["error"]:
         raise UnsupportedError(f"{NO_GPU} ({answer['error']})")
     return list(answer["devices"])
 
 
-def _device(answer: dict[str, Any]) -> GpuFacts:
-    processes = answer["processes"]
+def _gpu_facts(record: dict[str, Any]) -> GpuFacts:
+    processes = record["processes"]
     return GpuFacts(
         **{
-            **answer,
-            "compute_capability": tuple(answer["compute_capability"]),
+            **record,
+            "compute_capability": tuple(record["compute_capability"]),
             "processes": None if processes is None else tuple(GpuProcessFacts(**one) for one in processes),
         }
     )
 
 
-def _health(answer: dict[str, Any]) -> GpuHealthFacts:
-    reasons = answer["throttle_reasons"]
-    return GpuHealthFacts(**{**answer, "throttle_reasons": None if reasons is None else tuple(reasons)})
+def _gpu_health_facts(record: dict[str, Any]) -> GpuHealthFacts:
+    reasons = record["throttle_reasons"]
+    return GpuHealthFacts(**{**record, "throttle_reasons": None if reasons is None else tuple(reasons)})
 
 
-def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:
+def visible_devices(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:
     """Return devices in CUDA_VISIBLE_DEVICES, in its order; an unknown entry ends the list, as in CUDA."""
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -89,7 +89,7 @@ def probe_gpu_log() -> GpuLogFacts:
     reasons: list[str] = []
     for command in READERS:
         try:
-            text = output_of(command, LOG_TIMEOUT_S)
+            text = run_for_text(command, LOG_TIMEOUT_S)
         except (UnsupportedError, IncompleteError, TimedOutError) as error:
             reasons.append(str(error))
             continue
@@ -108,12 +108,12 @@ def parse_xids(log: str, now_s: float) -> tuple[XidFacts, ...]:
     """Return the Xid errors in the order of the log. A line without a time counts as new."""
     lines = ((line, XID.search(line)) for line in log.splitlines())
     return tuple(
-        XidFacts(code=int(match[2]), pci_bus_id=match[1], age_s=_age(line, now_s))
+        XidFacts(code=int(match[2]), pci_bus_id=match[1], age_s=_age_s(line, now_s))
         for line, match in lines
         if match
     )
 
 
-def _age(line: str, now_s: float) -> float:
+def _age_s(line: str, now_s: float) -> float:
     stamp = STAMP.search(line)
     return max(0.0, round(now_s - float(stamp[1]), 1)) if stamp else 0.0

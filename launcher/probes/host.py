@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import yaml
 
-from launcher.io.files import expanded
+from launcher.io.files import expand_user
 from launcher.probes.probe import IncompleteError
 from neobert.units import BYTES_PER_MIB
 from validators.facts_host import AccelerateFileFacts, HostFacts
@@ -136,34 +136,34 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
     """Read the file set in ACCELERATE_CONFIG_FILE, or else the default file; None if there is none."""
     named = environment.get(NAMED_BY, "")
     if named:
-        return _read(expanded(named), is_named=True)
+        return _read_accelerate_file(expand_user(named), is_named=True)
     # `Path.is_file` raises without permission.
-    default = next((path for path in _default_files(environment) if os.path.isfile(path)), None)
-    return None if default is None else _read(default, is_named=False)
+    default = next((path for path in _default_config_files(environment) if os.path.isfile(path)), None)
+    return None if default is None else _read_accelerate_file(default, is_named=False)
 
 
-def _default_files(environment: Mapping[str, str]) -> list[Path]:
+def _default_config_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the possible paths of the default file that `accelerate config` writes."""
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    home = expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
+    home = expand_user(environment.get("HF_HOME") or f"{cache}/huggingface")
     return [home / "accelerate" / name for name in DEFAULT_NAMES]
 
 
-def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:
+def _read_accelerate_file(path: Path, *, is_named: bool) -> AccelerateFileFacts:
     try:
-        content = _parse(path)
+        content = _parse_accelerate_file(path)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        return AccelerateFileFacts(path=str(path), is_named=is_named, error=_reason(error))
+        return AccelerateFileFacts(path=str(path), is_named=is_named, error=_error_text(error))
     fsdp = content.get("fsdp_config")
     return AccelerateFileFacts(
         path=str(path),
         is_named=is_named,
-        distributed_type=_text(content, "distributed_type"),
-        fsdp_version=_text(fsdp, "fsdp_version") if isinstance(fsdp, dict) else "",
+        distributed_type=_setting_text(content, "distributed_type"),
+        fsdp_version=_setting_text(fsdp, "fsdp_version") if isinstance(fsdp, dict) else "",
     )
 
 
-def _parse(path: Path) -> dict[Any, Any]:
+def _parse_accelerate_file(path: Path) -> dict[Any, Any]:
     """Parse the file as YAML, a superset of JSON. Raises ValueError for large files and for pipes."""
     if not path.is_file():
         raise ValueError("not a regular file" if path.exists() else "no such file")
@@ -177,12 +177,12 @@ def _parse(path: Path) -> dict[Any, Any]:
     return content
 
 
-def _text(content: dict[Any, Any], key: str) -> str:
+def _setting_text(content: dict[Any, Any], key: str) -> str:
     value = content.get(key)
     return str(value)[:MAX_VALUE_LENGTH] if isinstance(value, str | int) else ""
 
 
-def _reason(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error) if isinstance(error, ValueError) else "not YAML"

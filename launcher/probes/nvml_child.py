@@ -22,10 +22,10 @@ RECOVERY_ACTIONS = (
 )  # fmt: skip
 
 
-def read(what: str) -> dict[str, Any]:
-    """Return the readings as JSON values: `error`, that of NVML, and `devices`, one mapping each."""
+def read_devices(what: str) -> dict[str, Any]:
+    """Return `devices`, one mapping per device, and `error`, the error of NVML; empty without one."""
     nvml = importlib.import_module("pynvml")
-    describe = {"devices": device_of, "health": health_of}[what]
+    describe = {"devices": device_record, "health": health_record}[what]
     try:
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -35,81 +35,85 @@ def read(what: str) -> dict[str, Any]:
     return {"error": "", "devices": devices}
 
 
-def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
+def device_record(nvml: Any, handle: Any) -> dict[str, Any]:
     """Return model, memory and processes of a device."""
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "uuid": _decode(nvml.nvmlDeviceGetUUID(handle)),
+        "name": _decode(nvml.nvmlDeviceGetName(handle)),
         "compute_capability": nvml.nvmlDeviceGetCudaComputeCapability(handle),
         "memory_total_mib": memory.total // BYTES_PER_MIB,
         "memory_used_mib": memory.used // BYTES_PER_MIB,
-        "driver_version": _text(nvml.nvmlSystemGetDriverVersion()),
-        "pci_bus_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-        "is_mig_enabled": _reported(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
-        "processes": _reported(nvml, lambda: _processes(nvml, handle)),
+        "driver_version": _decode(nvml.nvmlSystemGetDriverVersion()),
+        "pci_bus_id": _decode(nvml.nvmlDeviceGetPciInfo(handle).busId),
+        "is_mig_enabled": _query_if_reported(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
+        "processes": _query_if_reported(nvml, lambda: _process_records(nvml, handle)),
     }
 
 
-def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
+def health_record(nvml: Any, handle: Any) -> dict[str, Any]:
     """Return the health of a device; null for values that this model does not report."""
-    remapped = _supported(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
+    remapped = _query_if_supported(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     return {
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "is_ecc_enabled": _supported(nvml, lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0])),
-        "uncorrected_errors": _supported(nvml, lambda: _uncorrected(nvml, handle)),
-        "retired_pages": _supported(nvml, lambda: _retired(nvml, handle)),
-        "is_retirement_pending": _supported(
+        "uuid": _decode(nvml.nvmlDeviceGetUUID(handle)),
+        "is_ecc_enabled": _query_if_supported(nvml, lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0])),
+        "uncorrected_errors": _query_if_supported(nvml, lambda: _num_uncorrected_errors(nvml, handle)),
+        "retired_pages": _query_if_supported(nvml, lambda: _num_retired_pages(nvml, handle)),
+        "is_retirement_pending": _query_if_supported(
             nvml, lambda: bool(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
         ),
         "is_remap_pending": None if remapped is None else bool(remapped[2]),
         "has_remap_failed": None if remapped is None else bool(remapped[3]),
-        "recovery_action": _supported(nvml, lambda: _recovery_action(nvml, handle)),
-        "throttle_reasons": _supported(nvml, lambda: throttle_reasons(nvml, handle)),
-        "pcie_generation": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
-        "pcie_generation_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-        "pcie_width": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
-        "pcie_width_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
-        "num_nvlinks": _supported(nvml, lambda: _nvlinks(nvml, handle)),
+        "recovery_action": _query_if_supported(nvml, lambda: _recovery_action(nvml, handle)),
+        "throttle_reasons": _query_if_supported(nvml, lambda: throttle_reasons(nvml, handle)),
+        "pcie_generation": _query_if_supported(
+            nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
+        ),
+        "pcie_generation_max": _query_if_supported(
+            nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        ),
+        "pcie_width": _query_if_supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+        "pcie_width_max": _query_if_supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        "num_nvlinks": _query_if_supported(nvml, lambda: _num_active_nvlinks(nvml, handle)),
     }
 
 
-def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
+def _query_if_supported(nvml: Any, query: Callable[[], Any]) -> Any:
     """Return the result of a query; None if the GPU or its driver does not support the query."""
     try:
-        return question()
+        return query()
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
         return None
 
 
-def _reported(nvml: Any, question: Callable[[], Any]) -> Any:
+def _query_if_reported(nvml: Any, query: Callable[[], Any]) -> Any:
     """Return the result of a query; None if the driver does not report it, as in some containers."""
     try:
-        return question()
+        return query()
     except nvml.NVMLError:
         return None
 
 
-def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
+def _process_records(nvml: Any, handle: Any) -> list[dict[str, Any]]:
     return [
         {
             "pid": process.pid,
-            "name": _name(nvml, process.pid),
+            "name": _process_name(nvml, process.pid),
             "memory_mib": None if process.usedGpuMemory is None else process.usedGpuMemory // BYTES_PER_MIB,
         }
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     ]
 
 
-def _name(nvml: Any, pid: int) -> str:
+def _process_name(nvml: Any, pid: int) -> str:
     """Return the name of a process; empty if the process is in another container."""
     try:
-        return _text(nvml.nvmlSystemGetProcessName(pid))
+        return _decode(nvml.nvmlSystemGetProcessName(pid))
     except nvml.NVMLError:
         return ""
 
 
-def _uncorrected(nvml: Any, handle: Any) -> int:
+def _num_uncorrected_errors(nvml: Any, handle: Any) -> int:
     return int(
         nvml.nvmlDeviceGetTotalEccErrors(
             handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
@@ -117,7 +121,7 @@ def _uncorrected(nvml: Any, handle: Any) -> int:
     )
 
 
-def _retired(nvml: Any, handle: Any) -> int:
+def _num_retired_pages(nvml: Any, handle: Any) -> int:
     causes = (getattr(nvml, f"NVML_PAGE_RETIREMENT_CAUSE_{cause}") for cause in RETIREMENT_CAUSES)
     return sum(len(nvml.nvmlDeviceGetRetiredPages(handle, cause)) for cause in causes)
 
@@ -134,28 +138,28 @@ def _recovery_action(nvml: Any, handle: Any) -> str | None:
     return RECOVERY_ACTIONS[number] if number < len(RECOVERY_ACTIONS) else f"action_{number}"
 
 
-def _nvlinks(nvml: Any, handle: Any) -> int:
+def _num_active_nvlinks(nvml: Any, handle: Any) -> int:
     """Return the number of active NVLinks. Raises NVMLError_NotSupported for a GPU without NVLink."""
     count = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
     for link in range(1, nvml.NVML_NVLINK_MAX_LINKS):
-        count += int(_supported_link(nvml, handle, link))
+        count += int(_is_link_active(nvml, handle, link))
     return count
 
 
-def _supported_link(nvml: Any, handle: Any, link: int) -> int:
+def _is_link_active(nvml: Any, handle: Any, link: int) -> int:
     try:
         return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
         return 0
 
 
-def _text(value: str | bytes) -> str:
+def _decode(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print the requested readings as JSON."""
-    print(json.dumps(read(arguments[0])))
+    print(json.dumps(read_devices(arguments[0])))
 
 
 if __name__ == "__main__":

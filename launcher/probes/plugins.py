@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.probes import trials
-from launcher.probes.child import json_of
+from launcher.probes.child import run_for_json
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.process.trainer_process import child_environment
-from launcher.terminal.activity import long_waits_noted
+from launcher.terminal.activity import log_long_waits
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.plugins.kinds import DATASET, MASKING, requested
@@ -27,18 +27,18 @@ HASH_SEEDS = ("1", "2")
 
 def probe_plugins(subject: Subject) -> PluginFacts:
     """Test a run's plug-ins, and compare results from two processes."""
-    first = _examined(subject, HASH_SEEDS[0], is_again=False)
+    first = _examine_plugins(subject, HASH_SEEDS[0], is_again=False)
     compared = [each.key for each in requested(subject.config.plugins) if each.kind in (MASKING, DATASET)]
     if compared and not first["failures"]:
-        second = _examined(subject, HASH_SEEDS[1], is_again=True)
-        first["failures"] = [*second["failures"], *_differing(first["digests"], second["digests"])]
+        second = _examine_plugins(subject, HASH_SEEDS[1], is_again=True)
+        first["failures"] = [*second["failures"], *_differing_results(first["digests"], second["digests"])]
     try:
         return parse_record(PluginFacts, {name: each for name, each in first.items() if name != "digests"})
     except ProjectError as error:
         raise IncompleteError(f"the child process's report is invalid: {error.message}") from None
 
 
-def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[str, str]]:
+def _differing_results(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[str, str]]:
     for key, digest in first.items():
         if second.get(key) != digest:
             message = f"{key} returns different results in another process"
@@ -46,10 +46,10 @@ def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[s
             yield {"key": key, "message": message, "hint": hint}
 
 
-def _examined(subject: Subject, hash_seed: str, *, is_again: bool) -> dict[str, Any]:
+def _examine_plugins(subject: Subject, hash_seed: str, *, is_again: bool) -> dict[str, Any]:
     request = {"config": to_dict(subject.config), "again": is_again}
-    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder, long_waits_noted() as show_progress:
+    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder, log_long_waits() as show_progress:
         path = Path(folder, "request.json")
         path.write_text(json.dumps(request), encoding="utf-8")
         environment = child_environment(Path(os.devnull), more={"PYTHONHASHSEED": hash_seed})
-        return json_of((*trials.PYTHON, MODULE, str(path)), trials.DATA_S, environment, show_progress)
+        return run_for_json((*trials.PYTHON, MODULE, str(path)), trials.DATA_S, environment, show_progress)

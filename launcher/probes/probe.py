@@ -22,13 +22,13 @@ SLOWEST_MIB_PER_S = 50
 GRACE_S = 30.0
 
 
-def _happened() -> Event:
+def _make_set_event() -> Event:
     event = Event()
     event.set()
     return event
 
 
-def _nobody_waits(limit_s: float, what: str) -> None:
+def _ignore_time_request(limit_s: float, what: str) -> None:
     """Ignore a request for more time, because this caller has no deadline."""
 
 
@@ -70,14 +70,14 @@ class Subject:
     folder: Path
     diff_file: Path | None = None
     requires_gpu: bool = False
-    request_time: Callable[[float, str], None] = _nobody_waits
+    request_time: Callable[[float, str], None] = _ignore_time_request
     code: Path = PROJECT_ROOT
     checkpoint_mib: float = 0.0
     peak_mib: float = 0.0
     children: Sequence[WaitingChild] = ()
     trainer: WaitingChild | None = None
     gpus: Sequence[GpuFacts] | None = None
-    is_alone: Event = field(default_factory=_happened)
+    is_alone: Event = field(default_factory=_make_set_event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Probe:
     children: Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]] | None = None
 
 
-def nearest_existing(path: Path) -> Path:
+def nearest_existing_path(path: Path) -> Path:
     """Return the path itself, or its closest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from launcher.probes.child import error_of, run
+from launcher.probes.child import failure_error, run_command
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.probes.trials import PYTHON, TIMED, resolved_file
 from launcher.process.trainer_process import child_environment
@@ -38,18 +38,20 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
     """
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
-        failure = _start(resolved, count)
-        answers = {rank: answer for rank in range(count) if (answer := read_json(_answer(resolved, rank)))}
-        stages = {rank: _stage(resolved, rank) for rank in range(count)}
+        failure = _run_torchrun(resolved, count)
+        answers = {
+            rank: answer for rank in range(count) if (answer := read_json(_report_file(resolved, rank)))
+        }
+        stages = {rank: _last_stage(resolved, rank) for rank in range(count)}
     if isinstance(failure, TimedOutError):
-        raise TimedOutError(f"{failure}; {_last_seen(stages)}")
+        raise TimedOutError(f"{failure}; {_stages_text(stages)}")
     absent = absent_ranks(answers, count)
     if not answers or (not absent and len(answers) < count):
-        raise IncompleteError(f"{failure}; {_last_seen(stages)}")
-    return merge(answers, count, absent)
+        raise IncompleteError(f"{failure}; {_stages_text(stages)}")
+    return merge_reports(answers, count, absent)
 
 
-def _start(resolved: Path, count: int) -> Exception | None:
+def _run_torchrun(resolved: Path, count: int) -> Exception | None:
     """Run torchrun until it ends; return its error, or None.
 
     The reports of the ranks are more specific than this error.
@@ -59,26 +61,26 @@ def _start(resolved: Path, count: int) -> Exception | None:
     torchrun = (*PYTHON, "torch.distributed.run", *here)
     command = (*torchrun, "-m", MODULE, str(resolved), str(resolved.parent))
     try:
-        ended = run(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
+        ended = run_command(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
     except TimedOutError as failure:
         return failure
     if not ended.returncode:
         return None
     # torchrun ends with a table that does not name the error of the rank.
     error = FIRST_ERROR.search(ended.stderr.decode(errors="replace"))
-    return IncompleteError(f"torchrun: {error[1]}") if error else error_of(command, ended)
+    return IncompleteError(f"torchrun: {error[1]}") if error else failure_error(command, ended)
 
 
-def _answer(resolved: Path, rank: int) -> Path:
+def _report_file(resolved: Path, rank: int) -> Path:
     return resolved.with_name(f"rank_{rank}.json")
 
 
-def _stage(resolved: Path, rank: int) -> str:
+def _last_stage(resolved: Path, rank: int) -> str:
     path = resolved.with_name(f"rank_{rank}.stage")
     return path.read_text(encoding="utf-8") if path.exists() else "not started"
 
 
-def _last_seen(stages: Mapping[int, str]) -> str:
+def _stages_text(stages: Mapping[int, str]) -> str:
     return ", ".join(f"rank {rank} at: {stage}" for rank, stage in stages.items())
 
 
@@ -88,7 +90,7 @@ def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
     return tuple(rank for rank in range(count) if rank in missed)
 
 
-def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
+def merge_reports(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
     """Combine the reports of the ranks; if ranks are absent, only identities and durations of the others."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
     roll = DistributedFacts(
@@ -97,7 +99,7 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
         patience_s=TIMEOUT_S,
         absent=tuple(absent),
         ranks=ranks,
-        durations_s=_slowest([answer["durations_s"] for answer in answers.values()]),
+        durations_s=_longest_durations([answer["durations_s"] for answer in answers.values()]),
     )
     if absent:
         return roll
@@ -106,32 +108,32 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
     return replace(
         roll,
         backend=first["backend"],
-        drill_absent=_named_by_all([answer["drill_absent"] for answer in ordered[:-1]]),
+        drill_absent=_absent_in_all_reports([answer["drill_absent"] for answer in ordered[:-1]]),
         drill_s=round(max(answer["drill_s"] for answer in ordered), 3),
-        collectives=_collectives(ordered),
+        collectives=_merge_collectives(ordered),
         bus_bytes_per_s=min(answer["bus_bytes_per_s"] for answer in ordered),
         has_peer_access=first["has_peer_access"],
-        parameters=_parameters([answer["model"]["digests"] for answer in ordered]),
+        parameters=_merge_parameters([answer["model"]["digests"] for answer in ordered]),
         loss=_worst_loss([answer["model"]["loss"] for answer in ordered]),
     )
 
 
-def _slowest(durations: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _longest_durations(durations: Sequence[Mapping[str, float]]) -> dict[str, float]:
     stages = dict.fromkeys(stage for each in durations for stage in each)
     return {stage: max(each.get(stage, 0.0) for each in durations) for stage in stages}
 
 
-def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _absent_in_all_reports(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the ranks that all ranks reported as absent."""
     return tuple(sorted(set(named[0]).intersection(*named[1:]))) if named else ()
 
 
-def _collectives(ordered: Sequence[Mapping[str, Any]]) -> tuple[CollectiveFacts, ...]:
+def _merge_collectives(ordered: Sequence[Mapping[str, Any]]) -> tuple[CollectiveFacts, ...]:
     cases = zip(*(answer["collectives"] for answer in ordered), strict=True)
-    return tuple(_collective(case) for case in cases)
+    return tuple(_merge_collective(case) for case in cases)
 
 
-def _collective(case: Sequence[Mapping[str, Any]]) -> CollectiveFacts:
+def _merge_collective(case: Sequence[Mapping[str, Any]]) -> CollectiveFacts:
     senders = {sender for seen in case for sender in seen["wrong_from"]}
     return CollectiveFacts(
         operation=case[0]["operation"],
@@ -142,7 +144,7 @@ def _collective(case: Sequence[Mapping[str, Any]]) -> CollectiveFacts:
     )
 
 
-def _parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, ...]:
+def _merge_parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, ...]:
     return tuple(
         ParameterFacts(moment=moment, digests=tuple(each[moment] for each in digests))
         for moment in digests[0]
@@ -151,11 +153,11 @@ def _parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, .
 
 def _worst_loss(losses: Sequence[Mapping[str, float]]) -> LossFacts:
     """Return the losses of the rank with the largest difference; a non-finite loss counts as largest."""
-    worst = max(losses, key=_distance)
+    worst = max(losses, key=_loss_difference)
     return LossFacts(**{name: value if isfinite(value) else None for name, value in worst.items()})
 
 
-def _distance(loss: Mapping[str, float]) -> float:
+def _loss_difference(loss: Mapping[str, float]) -> float:
     if not all(map(isfinite, loss.values())):
         return inf
     return max(

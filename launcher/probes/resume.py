@@ -49,11 +49,11 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         if found is None and (continued := subject.config.trainer.continue_from) is not None:
             found = find_source(continued, check)
     except ProjectError as error:
-        alternative = _alternative((*holders(Path(error.place)), root), subject)
+        alternative = _newest_other_checkpoint((*holders(Path(error.place)), root), subject)
         return replace(
             nothing,
             target=error.place,
-            exists=_is_there(error.place),
+            exists=_file_exists(error.place),
             reason=error.message,
             alternative=alternative,
             way_out=error.hint if isinstance(error, IntactCheckpointError) else "",
@@ -63,33 +63,33 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         return nothing
     folder, manifest = found
     saved, current = read_json(folder / SAVED_CONFIG), to_dict(subject.config)
-    state, source = read_json(folder / SAVED_STATE), _config_of(saved)
+    state, source = read_json(folder / SAVED_STATE), _parse_saved_config(saved)
     return replace(
         nothing,
         target=str(folder),
         exists=True,
         is_verified=True,
         step=manifest.step,
-        structural_differences=_differences(
+        structural_differences=_difference_texts(
             saved, current, continuation_differences if continued else structural_differences
         ),
         passed_by=tuple(map(str, passed_by)),
-        learning_rate=_learning_rate(state),
+        learning_rate=_saved_learning_rate(state),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         lacks_line=state.get("row") is not None,
-        stable_steps=None if source is None else _stable_steps(source),
+        stable_steps=None if source is None else _plateau_steps(source),
         **_source_facts(source if continued else None),
-        tokenizer_digest=_identity(state, TOKENIZER_DIGEST),
-        data_fingerprint=_identity(state, DATA_FINGERPRINT),
-        tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
-        numeric_differences=() if continued else _differences(saved, current, numeric_differences),
-        plugin_differences=() if continued else _differences(saved, current, plugin_differences),
-        schedule_differences=_differences(saved, current, schedule_differences) if saved else None,
+        tokenizer_digest=_input_digest(state, TOKENIZER_DIGEST),
+        data_fingerprint=_input_digest(state, DATA_FINGERPRINT),
+        tokenizer_differences=_difference_texts(saved, current, tokenizer_differences) if continued else (),
+        numeric_differences=() if continued else _difference_texts(saved, current, numeric_differences),
+        plugin_differences=() if continued else _difference_texts(saved, current, plugin_differences),
+        schedule_differences=_difference_texts(saved, current, schedule_differences) if saved else None,
     )
 
 
-def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
+def _newest_other_checkpoint(roots: tuple[Path, ...], subject: Subject) -> str:
     """Return the newest verified checkpoint of the first folder that has one, or an empty string."""
     for root in roots:
         with suppress(PermissionError):
@@ -98,10 +98,10 @@ def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
     return ""
 
 
-def _is_there(place: str) -> bool:
+def _file_exists(path: str) -> bool:
     """Return whether a file exists, even in a folder that this user cannot read."""
     try:
-        return Path(place).exists()
+        return Path(path).exists()
     except PermissionError:
         return True
 
@@ -112,11 +112,13 @@ def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     return verify(folder)
 
 
-def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], compare: Compare) -> tuple[str, ...]:
+def _difference_texts(
+    saved: Mapping[str, Any], current: Mapping[str, Any], compare: Compare
+) -> tuple[str, ...]:
     return tuple(map(str, compare(saved, current))) if saved else ()
 
 
-def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
+def _parse_saved_config(saved: Mapping[str, Any]) -> RunConfig | None:
     """Return a saved config; None if it is of another version."""
     try:
         return from_dict(without_removed(saved, keep_set=False))
@@ -124,7 +126,7 @@ def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
         return None
 
 
-def _stable_steps(config: RunConfig) -> tuple[int, int]:
+def _plateau_steps(config: RunConfig) -> tuple[int, int]:
     """Return a schedule's first and last plateau steps."""
     schedule = build_schedule(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
@@ -135,12 +137,12 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
     if config is None:
         return {}
     return {
-        "missing_source_text": _missing_text(config),
+        "missing_source_text": _first_missing_path(config),
         "muon_peak": config.optimizer.muon_lr or config.optimizer.lr,
     }
 
 
-def _missing_text(config: RunConfig) -> str:
+def _first_missing_path(config: RunConfig) -> str:
     """Return the first path of a run's text that does not exist in the working directory, or empty."""
     try:
         for corpus in list_corpora(config.dataset):
@@ -153,13 +155,13 @@ def _missing_text(config: RunConfig) -> str:
     return ""
 
 
-def _identity(state: Mapping[str, Any], name: str) -> str:
+def _input_digest(state: Mapping[str, Any], name: str) -> str:
     """Return a digest of the text or the tokenizer that the checkpoint was trained on; empty if unknown."""
     identity = state.get("identity")
     digest = identity.get(name) if isinstance(identity, dict) else None
     return digest if isinstance(digest, str) else ""
 
 
-def _learning_rate(state: Mapping[str, Any]) -> float | None:
+def _saved_learning_rate(state: Mapping[str, Any]) -> float | None:
     rate = state.get("learning_rate")
     return rate if isinstance(rate, float) and math.isfinite(rate) else None

@@ -29,15 +29,15 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
     return SchedulerFacts(
         name="slurm",
         job_id=job,
-        walltime_left_s=_ask_time_left(job) if end_s is None else end_s - time.time(),
-        signal_lead_s=_signal_lead(environment),
+        walltime_left_s=_query_time_left_s(job) if end_s is None else end_s - time.time(),
+        signal_lead_s=_signal_lead_s(environment),
         end_is_known=end_s is not None,
-        preempt_lead_s=_ask_preempt_lead(environment),
-        is_step=_is_step(environment),
+        preempt_lead_s=_query_preempt_lead_s(environment),
+        is_step=_is_slurm_step(environment),
     )
 
 
-def _signal_lead(environment: Mapping[str, str]) -> float:
+def _signal_lead_s(environment: Mapping[str, str]) -> float:
     """Return the seconds between the warning signal and the kill, from variables; 0 if none is requested.
 
     Slurm does not pass this value on to the job.
@@ -49,31 +49,31 @@ def _signal_lead(environment: Mapping[str, str]) -> float:
     return float(text)
 
 
-def _ask_time_left(job: str) -> float | None:
-    return parse_time_left(_ask("squeue", "--noheader", "--job", job, "--format", "%L"))
+def _query_time_left_s(job: str) -> float | None:
+    return parse_time_left(_run_slurm_command("squeue", "--noheader", "--job", job, "--format", "%L"))
 
 
-def _ask_preempt_lead(environment: Mapping[str, str]) -> float | None:
-    """Ask Slurm for the seconds between the warning and the kill at a preemption; None if there is none."""
+def _query_preempt_lead_s(environment: Mapping[str, str]) -> float | None:
+    """Return the seconds from Slurm's warning to the kill at a preemption; None without a warning."""
     partition = environment.get("SLURM_JOB_PARTITION", "")
-    config = _ask("scontrol", "show", "config") if partition else ""
+    config = _run_slurm_command("scontrol", "show", "config") if partition else ""
     kill_wait = KILL_WAIT.search(config)
     if kill_wait is None or not BY_PARTITION.search(config):
         return None
-    settings = _ask("scontrol", "show", "partition", partition, "--oneliner")
+    settings = _run_slurm_command("scontrol", "show", "partition", partition, "--oneliner")
     grace = GRACE.search(settings)
     if grace is None or NEVER_PREEMPTED in settings:
         return None
-    return float(kill_wait[1]) + (float(grace[1]) if _is_step(environment) else 0.0)
+    return float(kill_wait[1]) + (float(grace[1]) if _is_slurm_step(environment) else 0.0)
 
 
-def _is_step(environment: Mapping[str, str]) -> bool:
-    """Return whether srun has started this process: a batch script is warned after the grace time only."""
+def _is_slurm_step(environment: Mapping[str, str]) -> bool:
+    """Return whether srun started this process: Slurm warns a batch script only after the grace time."""
     return bool(environment.get("SLURM_STEP_ID"))
 
 
-def _ask(*command: str) -> str:
-    """Return a Slurm command's output; empty if it is missing or does not answer."""
+def _run_slurm_command(*command: str) -> str:
+    """Return the output of a Slurm command; empty if the command is missing or does not respond."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -97,12 +97,12 @@ def job_id(environment: Mapping[str, str]) -> str:
 
 def job_start_s(environment: Mapping[str, str]) -> float | None:
     """Return the start of the job; None if unknown."""
-    return _time_s(environment, "SLURM_JOB_START_TIME")
+    return _epoch_time_s(environment, "SLURM_JOB_START_TIME")
 
 
 def job_end_s(environment: Mapping[str, str]) -> float | None:
     """Return the time at which the job is killed; None if unknown."""
-    return _time_s(environment, "SLURM_JOB_END_TIME")
+    return _epoch_time_s(environment, "SLURM_JOB_END_TIME")
 
 
 def node_number(environment: Mapping[str, str]) -> str:
@@ -110,6 +110,6 @@ def node_number(environment: Mapping[str, str]) -> str:
     return environment.get("SLURM_NODEID", "")
 
 
-def _time_s(environment: Mapping[str, str], name: str) -> float | None:
+def _epoch_time_s(environment: Mapping[str, str], name: str) -> float | None:
     text = environment.get(name, "")
     return float(text) if text.isdecimal() else None

@@ -35,17 +35,17 @@ def probe_software(subject: Subject) -> SoftwareFacts:
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
         pinned=read_pins(find_constraints(PROJECT_ROOT)),
-        shadowed=find_shadowed(child_path(subject.folder)),
-        torch_cuda=cuda_of_torch(),
+        shadowed=find_shadowed(child_module_path(subject.folder)),
+        torch_cuda=torch_cuda_version(),
     )
 
 
 def installed_versions(names: Sequence[str]) -> dict[str, str]:
     """Return the versions of the distributions that are installed."""
-    return dict(_versions(names))
+    return dict(_iterate_versions(names))
 
 
-def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _iterate_versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         try:
             yield name, metadata.version(name)
@@ -53,7 +53,7 @@ def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
 
 
-def cuda_of_torch() -> str:
+def torch_cuda_version() -> str:
     """Return the CUDA version that the installed torch was built with; empty if there is none."""
     try:
         files = metadata.files(TORCH) or ()
@@ -95,7 +95,7 @@ def read_pins(constraints: Path) -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, version in PIN.findall(text)}
 
 
-def child_path(folder: Path) -> list[str]:
+def child_module_path(folder: Path) -> list[str]:
     """Return the module search path of a child: `sys.path` without `folder`, unless PYTHONPATH has it."""
     asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]

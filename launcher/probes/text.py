@@ -31,13 +31,13 @@ def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[T
     rows = spec_of(config).rows(config)
     normalization = read_normalization(config.tokenizer)
     return tuple(
-        _facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open), normalization)
+        _text_facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open), normalization)
         for corpus in list_corpora(config.dataset)
         if corpus.path
     )
 
 
-def _facts(preview: Preview, normalization: Normalization | None) -> TextFacts:
+def _text_facts(preview: Preview, normalization: Normalization | None) -> TextFacts:
     error = preview.error
     return TextFacts(
         source=preview.label,
@@ -50,24 +50,24 @@ def _facts(preview: Preview, normalization: Normalization | None) -> TextFacts:
         documents=preview.documents,
         eval_characters=preview.eval_characters,
         shared_characters=preview.shared_characters,
-        **({} if normalization is None else _words(preview.sample, normalization)),
+        **({} if normalization is None else _changed_word_facts(preview.sample, normalization)),
         place="" if error is None else error.place,
         message="" if error is None else error.message,
         hint="" if error is None else error.hint,
     )
 
 
-class _Spaced(dict[int, int]):
+class _PunctuationToSpace(dict[int, int]):
     """Table for `str.translate`: a space for punctuation. A character is looked up once."""
 
     def __missing__(self, code: int) -> int:
         return self.setdefault(code, ord(" ") if category(chr(code)).startswith("P") else code)
 
 
-SPACED = _Spaced()
+SPACED = _PunctuationToSpace()
 
 
-def _words(sample: Sequence[str], normalization: Normalization) -> dict[str, Any]:
+def _changed_word_facts(sample: Sequence[str], normalization: Normalization) -> dict[str, Any]:
     """Return the fields of `TextFacts` about the words that the tokenizer changes."""
     texts = (normalize("NFC", text).translate(SPACED) for text in sample)
     words = Counter(word for text in texts for word in text.split())

@@ -8,7 +8,7 @@ import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from launcher.probes.probe import Subject, nearest_existing
+from launcher.probes.probe import Subject, nearest_existing_path
 from neobert.config import to_dict
 from neobert.trackers.table import TRACKERS, requested
 from neobert.trackers.wandb import WANDB, mode_of
@@ -29,16 +29,17 @@ def probe_tracker(subject: Subject) -> TrackerFacts:
         is_installed=WANDB.is_installed,
         is_offline=offline,
         has_credentials=bool(os.environ.get("WANDB_API_KEY")) or _is_logged_in(server),
-        is_reachable=_takes_connections(server) if is_online else None,
+        is_reachable=_accepts_connections(server) if is_online else None,
         packages={name: tracker.is_installed for name, tracker in TRACKERS.items()},
-        unwritable=_unwritable(subject),
+        unwritable=_unwritable_folders(subject),
     )
 
 
-def _unwritable(subject: Subject) -> dict[str, str]:
+def _unwritable_folders(subject: Subject) -> dict[str, str]:
     settings = to_dict(subject.config)
     folders = {
-        name: nearest_existing(each.folder(subject.output_dir, settings)) for name, each in TRACKERS.items()
+        name: nearest_existing_path(each.folder(subject.output_dir, settings))
+        for name, each in TRACKERS.items()
     }
     return {
         name: str(folder)
@@ -55,7 +56,7 @@ def _is_logged_in(server: str) -> bool:
         return False
 
 
-def _takes_connections(server: str) -> bool | None:
+def _accepts_connections(server: str) -> bool | None:
     """Return whether a server accepts connections; None if a proxy is configured for its scheme."""
     place = urlsplit(server)
     if place.scheme in getproxies():

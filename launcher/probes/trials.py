@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from launcher.probes.child import json_of, json_of_waiting
+from launcher.probes.child import run_for_json, run_waiting_for_json
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import child_environment
-from launcher.process.waiting_child import WaitingChild, waiting
+from launcher.process.waiting_child import WaitingChild, start_waiting_child
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
 from neobert.config.corpora import is_on_hub, list_corpora
@@ -44,15 +44,15 @@ T = TypeVar("T")
 
 def probe_imports(subject: Subject) -> ImportFacts:
     """Import the trainer's packages, including installed optional ones."""
-    device, count = _devices(subject)
+    device, count = _device_and_count(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
     modules += ["datasets"] if any(map(is_on_hub, list_corpora(subject.config.dataset))) else []
     return ImportFacts(
-        **_measure(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S)
+        **_run_probe_module(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S)
     )
 
 
-def _devices(subject: Subject) -> tuple[str, int]:
+def _device_and_count(subject: Subject) -> tuple[str, int]:
     """Return the kind of device that the run would use here, and the number of devices."""
     try:
         gpus = len(probe_gpus())
@@ -64,18 +64,18 @@ def _devices(subject: Subject) -> tuple[str, int]:
 def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     """Load the devices of the run together and watch their clocks."""
     _require_gpus()
-    _, count = _devices(subject)
-    answer = _measure((LOAD, str(count)), LOAD_S, subject.children)
+    _, count = _device_and_count(subject)
+    answer = _run_probe_module((LOAD, str(count)), LOAD_S, subject.children)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
-    return tuple(_read(GpuLoadFacts, each) for each in answer["devices"])
+    return tuple(_parse_facts(GpuLoadFacts, each) for each in answer["devices"])
 
 
 def probe_inspection(subject: Subject) -> InspectionFacts:
     """Prepare the text as the trainer would, and read it; a rejected text is reported as a fact."""
     with resolved_file(subject) as path:
-        answer = _measure(("neobert.data.store.inspection", str(path)), DATA_S)
-    return _read(InspectionFacts, answer)
+        answer = _run_probe_module(("neobert.data.store.inspection", str(path)), DATA_S)
+    return _parse_facts(InspectionFacts, answer)
 
 
 @contextmanager
@@ -87,18 +87,18 @@ def resolved_file(subject: Subject) -> Iterator[Path]:
         yield path
 
 
-def _measure(
+def _run_probe_module(
     module: tuple[str, ...], timeout_s: float, waiting: Sequence[WaitingChild] = ()
 ) -> dict[str, Any]:
     """Return the JSON result of a module: in a child that has imported torch, if one is waiting for it."""
     for child in waiting:
-        answer = json_of_waiting(child, module[1:], timeout_s)
+        answer = run_waiting_for_json(child, module[1:], timeout_s)
         if answer is not None:
             return answer
-    return json_of((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)), show_progress)
+    return run_for_json((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)), show_progress)
 
 
-def importing(
+def make_child_starter(
     module: str, package: str = "torch"
 ) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
     """Return a function that starts the child of a GPU probe early, for `Probe.children`."""
@@ -106,16 +106,18 @@ def importing(
     @contextmanager
     def children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
         with ExitStack() as ends:
-            yield [ends.enter_context(waiting(module, (package,)))] if subject.requires_gpu else []
+            yield (
+                [ends.enter_context(start_waiting_child(module, (package,)))] if subject.requires_gpu else []
+            )
 
     return children
 
 
-def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
+def numerics_probe(*, needs_gpu: bool, all_backends: bool) -> Probe:
     """Return the probe of the run's backend, or of all installed ones, on a GPU if there is one."""
 
     def measure(subject: Subject) -> NumericsFacts:
-        return _probe_numerics(subject, needs_gpu=needs_gpu, every=every)
+        return _probe_numerics(subject, needs_gpu=needs_gpu, all_backends=all_backends)
 
     return Probe(
         "numerics",
@@ -123,7 +125,7 @@ def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
         NUMERICS_S + MARGIN_S,
         is_heavy=True,
         after=TIMED,
-        children=importing(SUITE, f"{SUITE}.numerics.suite"),
+        children=make_child_starter(SUITE, f"{SUITE}.numerics.suite"),
     )
 
 
@@ -135,26 +137,26 @@ def devices_probe() -> Probe:
         DEVICES_S + MARGIN_S,
         is_heavy=True,
         after=TIMED[:1],
-        children=importing(RATES),
+        children=make_child_starter(RATES),
     )
 
 
-def _probe_numerics(subject: Subject, *, needs_gpu: bool, every: bool) -> NumericsFacts:
+def _probe_numerics(subject: Subject, *, needs_gpu: bool, all_backends: bool) -> NumericsFacts:
     if needs_gpu:
         _require_gpus()
-    options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if every else ())]
+    options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if all_backends else ())]
     with resolved_file(subject) as path:
-        answer = _measure((SUITE, str(path), *options), NUMERICS_S, subject.children)
+        answer = _run_probe_module((SUITE, str(path), *options), NUMERICS_S, subject.children)
     if answer["unsupported"]:
         raise UnsupportedError(answer["unsupported"])
-    return _read(NumericsFacts, answer["numerics"])
+    return _parse_facts(NumericsFacts, answer["numerics"])
 
 
 def probe_devices(subject: Subject) -> tuple[DeviceFacts, ...]:
     """Time a computation with a known result on every visible GPU."""
     _require_gpus()
-    answer = _measure((RATES,), DEVICES_S, subject.children)
-    return tuple(_read(DeviceFacts, each) for each in answer["devices"])
+    answer = _run_probe_module((RATES,), DEVICES_S, subject.children)
+    return tuple(_parse_facts(DeviceFacts, each) for each in answer["devices"])
 
 
 def _require_gpus() -> None:
@@ -163,8 +165,8 @@ def _require_gpus() -> None:
         raise UnsupportedError(NONE_VISIBLE)
 
 
-def _read(kind: type[T], answer: dict[str, Any]) -> T:
+def _parse_facts(kind: type[T], record: dict[str, Any]) -> T:
     try:
-        return parse_record(kind, answer)
+        return parse_record(kind, record)
     except ProjectError as error:
         raise IncompleteError(f"the child process's report is invalid: {error.message}") from None

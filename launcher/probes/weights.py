@@ -29,24 +29,24 @@ from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS, tensor_shap
 from neobert.tasks.specs import spec_of
 
 
-def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
+def weights_facts(subject: Subject, path_or_name: str) -> dict[str, Any]:
     """Return the fields of `DataFacts` about the initial weights."""
-    config, path = subject.config, Path(place)
-    damage = _damage_of_weights(subject, folder_of_weights(path))
+    config, path = subject.config, Path(path_or_name)
+    damage = _weights_damage(subject, folder_of_weights(path))
     if damage is not None:
-        return {"weights": place, "weights_damage": damage.message, "weights_hint": damage.hint}
-    problem = _problem_of_weights(config, path)
+        return {"weights": path_or_name, "weights_damage": damage.message, "weights_hint": damage.hint}
+    problem = _weights_error(config, path)
     return {
-        "weights": place,
+        "weights": path_or_name,
         "weights_reason": "" if problem is None else problem.message,
         "weights_key": "" if problem is None else problem.place,
         "weights_hint": "" if problem is None else problem.hint,
-        **_other_tokenizer(config, folder_of_weights(path)),
-        **({} if problem is not None else _of_folder(config, folder_of_weights(path))),
+        **_tokenizer_facts(config, folder_of_weights(path)),
+        **({} if problem is not None else _folder_facts(config, folder_of_weights(path))),
     }
 
 
-def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
+def _folder_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Return the fields of `DataFacts` about positions, special tokens, head and pooling of the weights."""
     tokenizer = tokenizer_file(config.tokenizer)
     family, is_known = family_of(config), (folder / MODEL_CONFIG).is_file()
@@ -60,7 +60,7 @@ def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
     }
 
 
-def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
+def _weights_error(config: RunConfig, path: Path) -> ProjectError | None:
     """Return the error with which the trainer would reject the initial weights, or None.
 
     Checks that the files exist and their headers can be read, that config.json has the sizes of the section
@@ -71,7 +71,7 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
     try:
         refuse_other_model(config, path)
         refuse_other_weights(config, path)
-        _refuse_other_keys(config, folder_of_weights(path))
+        _refuse_different_keys(config, folder_of_weights(path))
         tensor_shapes(path)
     except ProjectError as error:
         if error.hint and error.place in all_keys():  # the edits of the section
@@ -80,7 +80,7 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
     return None
 
 
-def _refuse_other_keys(config: RunConfig, folder: Path) -> None:
+def _refuse_different_keys(config: RunConfig, folder: Path) -> None:
     """Raise `ProjectError` EXP005 for a key of the model whose value differs from the weights' own."""
     for key, value in spec_of(config).declared(folder).items():
         section, _, name = key.partition(".")
@@ -90,7 +90,7 @@ def _refuse_other_keys(config: RunConfig, folder: Path) -> None:
             raise ProjectError("EXP005", message, f"set {key} to {value}", key)
 
 
-def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:
+def _weights_damage(subject: Subject, folder: Path) -> ProjectError | None:
     """Return the error CKP007 for a checkpoint whose model files differ from its manifest, or None."""
     try:
         if size_bytes := model_size_bytes(folder):
@@ -101,7 +101,7 @@ def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:
     return None
 
 
-def _other_tokenizer(config: RunConfig, weights: Path) -> dict[str, Any]:
+def _tokenizer_facts(config: RunConfig, weights: Path) -> dict[str, Any]:
     """Return the fields of `DataFacts` about the tokenizer of the weights, as far as files show them."""
     if not (weights / TOKENIZER).is_file():
         return {}

@@ -33,7 +33,7 @@ READY = b"1"
 STDOUT = 1
 
 
-def dying_with_parent(number: int, parent: int | None = None) -> Callable[[], None]:
+def signal_at_parent_death(number: int, parent: int | None = None) -> Callable[[], None]:
     """Return a function that makes the kernel send this signal when the parent ends.
 
     A parent that is killed with SIGKILL cannot forward a signal to its child. With the process id of the
@@ -58,7 +58,7 @@ def run_module(module: str, arguments: list[str]) -> None:
     """Run a module as `__main__`; Ctrl-C also works while the module imports its packages."""
     # A background job of a shell inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    dying_with_parent(signal.SIGINT)()
+    signal_at_parent_death(signal.SIGINT)()
     if is_abandoned():
         sys.exit(EXIT_INTERRUPTED)
     collect_rarely()
@@ -70,7 +70,7 @@ def run_module(module: str, arguments: list[str]) -> None:
 
 
 def is_abandoned() -> bool:
-    """Return whether nothing reads standard output, a pipe: the parent ended while this process started."""
+    """Return whether the parent has ended: nothing reads the pipe on standard output any more."""
     output = select.poll()
     output.register(STDOUT, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -81,7 +81,7 @@ def run_rank(folder: Path, command: list[str]) -> None:
 
     If torchrun is killed, the kernel sends SIGTERM to the ranks, which then save and stop.
     """
-    dying_with_parent(signal.SIGTERM)()
+    signal_at_parent_death(signal.SIGTERM)()
     path = log_path(folder, int(os.environ.get("RANK", "0")))
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, sys.stdout.fileno())
@@ -96,23 +96,23 @@ def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
     keep open. A warm-up message may come first: this process then calls `main` of another module and waits
     again.
     """
-    dying_with_parent(signal.SIGTERM)()
+    signal_at_parent_death(signal.SIGTERM)()
     collect_rarely()
     for package in packages:
         import_module(package)
     with socket.socket(fileno=channel) as parent:
-        order = receive_order(parent)
+        order = receive_message(parent)
         while order is not None and "warm_up" in order:
             import_module(order["warm_up"]).main(order["arguments"])
             parent.send(READY)
-            order = receive_order(parent)
+            order = receive_message(parent)
     if order is None:
         return
     sys.argv = [module, *order["arguments"]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def receive_order(parent: socket.socket) -> dict[str, Any] | None:
+def receive_message(parent: socket.socket) -> dict[str, Any] | None:
     """Wait for a message, and apply its environment variables and log; None once the socket is closed."""
     message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
     if not message:

@@ -40,7 +40,7 @@ def compile_cache_environment() -> dict[str, str]:
         return {}
     require_private(folder)
     with suppress(OSError):  # full, or read-only: torch reports what it cannot write
-        _keep_only_used(folder)
+        _remove_unused_folders(folder)
     return {FOLDER_ENV: str(folder / code_digest()), ALLOW_OWN_GRADIENTS_ENV: "1"}
 
 
@@ -50,7 +50,7 @@ def has_graphs() -> bool:
     return folder is not None and Path(folder).is_dir() and any(Path(folder).iterdir())
 
 
-def _keep_only_used(folder: Path) -> None:
+def _remove_unused_folders(folder: Path) -> None:
     """Mark this version's folder as used now, and remove folders that were not used for `UNUSED_S`."""
     current = folder / code_digest()
     current.mkdir(mode=0o700, exist_ok=True)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from launcher.io.files import write_json
 from launcher.process.child_start import RUN_MODULE
-from launcher.process.process_tree import kill_all, tree_of
+from launcher.process.process_tree import kill_all, process_tree
 from launcher.process.termination import TerminatedError, signal_name
 from launcher.process.trainer_process import child_environment
 from launcher.terminal import console
@@ -30,7 +30,7 @@ STOPPING_S = 10.0
 LAST_LINES_S = 2.0
 
 
-def report_of(
+def run_json_child(
     module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, doing: str, hint: str
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report.
@@ -42,7 +42,7 @@ def report_of(
     Args:
         doing: activity to show on a terminal until the child reports progress.
     """
-    with activity(doing), started(module, content, arguments) as (child, error_file):
+    with activity(doing), running_json_child(module, content, arguments) as (child, error_file):
         output = child.stdout.read()  # type: ignore[union-attr]
         child.wait()
         error = read_error_file(error_file)
@@ -51,12 +51,12 @@ def report_of(
     if child.returncode == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     if child.returncode:
-        raise _failure(module, child.returncode, hint)
+        raise _child_error(module, child.returncode, hint)
     return dict(json.loads(output))
 
 
 @contextmanager
-def started(
+def running_json_child(
     module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Start `python -m MODULE CONTENT.json ...`, and yield it and the file for its error.
@@ -76,16 +76,16 @@ def started(
         )
         assert child.stdout is not None
         assert child.stderr is not None
-        with stopped_with_us(child), child.stdout, passed_on(child.stderr):
+        with stop_on_exception(child), child.stdout, forward_stderr(child.stderr):
             yield child, error_file
 
 
 @contextmanager
-def passed_on(output: IO[bytes]) -> Iterator[None]:
+def forward_stderr(output: IO[bytes]) -> Iterator[None]:
     """Print a child's standard error while the `with` block runs, and the remaining lines afterwards.
 
-    After an exception, such as Ctrl-C, nothing is awaited: the child still runs, and its last lines are
-    dropped, which are tracebacks of its stop.
+    After an exception, such as Ctrl-C, the remaining lines are dropped: they are tracebacks of the child's
+    stop.
     """
     is_stopping = Event()
     reader = Thread(target=_print_lines, args=(output, is_stopping), daemon=True)
@@ -113,7 +113,7 @@ def _print_lines(output: IO[bytes], is_stopping: Event) -> None:
 
 
 @contextmanager
-def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def stop_on_exception(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """If the `with` block raises an exception, send SIGINT to the child, then kill its process tree.
 
     The child is in its own session: otherwise a terminal would deliver Ctrl-C twice, and a scheduler never.
@@ -122,7 +122,7 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     except BaseException as error:
         _announce_stop(error)
-        family = tree_of(child)
+        family = process_tree(child)
         try:
             child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -140,7 +140,7 @@ def _announce_stop(error: BaseException) -> None:
         console.log(f"{signal_name(error.number)}: stopping")
 
 
-def _failure(module: str, code: int, hint: str) -> ProjectError:
+def _child_error(module: str, code: int, hint: str) -> ProjectError:
     end = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     if code == -signal.SIGABRT:
         end = "aborted (SIGABRT), as libraries do when they cannot allocate memory"

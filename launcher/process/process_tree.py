@@ -35,7 +35,7 @@ def kill_tree(child: subprocess.Popen[bytes]) -> int:
 
     A process that hangs in the driver survives even SIGKILL, and is not waited for.
     """
-    family = tree_of(child)
+    family = process_tree(child)
     kill_all(family)
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
@@ -47,12 +47,12 @@ def kill_without_wait(child: subprocess.Popen[bytes]) -> None:
 
     A driver takes seconds to free the memory of a killed process.
     """
-    kill_all(tree_of(child))
+    kill_all(process_tree(child))
     Thread(target=child.wait, daemon=True).start()
 
 
 @contextmanager
-def killed_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
+def kill_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a child process, and kill it if the launcher exits inside the `with` block.
 
     Ctrl-C does not reach the child, because it runs in its own session.
@@ -66,17 +66,17 @@ def killed_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[sub
         _living.discard(child)
 
 
-def kill_waited_for() -> None:
-    """Kill all children that were started with `killed_at_exit` and are still in use."""
+def kill_registered_children() -> None:
+    """Kill all children that were started with `kill_at_exit` and are still in use."""
     for child in tuple(_living):
-        kill_all(tree_of(child))
+        kill_all(process_tree(child))
 
 
 @atexit.register
-def _kill_the_last() -> None:
+def _block_and_kill_children() -> None:
     """Wait for a child that a thread is just starting, block further starts, and kill all children."""
     _starting.acquire(timeout=STARTING_S)  # never released
-    kill_waited_for()
+    kill_registered_children()
 
 
 def kill_all(family: Sequence[psutil.Process]) -> None:
@@ -86,7 +86,7 @@ def kill_all(family: Sequence[psutil.Process]) -> None:
             process.kill()
 
 
-def tree_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def process_tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Return a child and all its descendants, in any session."""
     try:
         parent = psutil.Process(child.pid)
@@ -95,10 +95,10 @@ def tree_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def workers_of(child: subprocess.Popen[bytes], *, has_agent: bool) -> dict[int, psutil.Process]:
+def find_workers(child: subprocess.Popen[bytes], *, has_agent: bool) -> dict[int, psutil.Process]:
     """Return the running training processes by rank."""
     workers: dict[int, psutil.Process] = {}
-    for each in tree_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
+    for each in process_tree(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
         with suppress(psutil.Error, ValueError):
             if trainer_process.TRAINER_MODULE in each.cmdline():
                 workers.setdefault(int(each.environ().get("RANK", "0")), each)
@@ -129,7 +129,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
         unfinished = {
             rank
             for rank, path in files.items()
-            if sizes[rank] == before[rank] or sizes[rank] > earlier[rank] or not _ends_a_line(path)
+            if sizes[rank] == before[rank] or sizes[rank] > earlier[rank] or not _ends_with_newline(path)
         }
     for rank in files:
         if sizes[rank] <= before[rank]:
@@ -137,7 +137,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     return list(files.values())
 
 
-def _ends_a_line(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)  # a file of stacks has a heading at least
         return file.read() == b"\n"
@@ -154,13 +154,15 @@ def _append(path: Path, text: str) -> int:
         return file.tell()
 
 
-def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float) -> None:
+def stop_then_kill(
+    child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float
+) -> None:
     """Ask the workers to stop, wait up to `grace_s`, then kill all descendants of the child.
 
     The process tree is looked up first, because torchrun ends its other ranks once one is killed.
     """
 
-    family = [each for each in tree_of(child) if each.pid != child.pid]
+    family = [each for each in process_tree(child) if each.pid != child.pid]
     for each in workers.values():
         with suppress(psutil.Error):
             each.terminate()

@@ -49,20 +49,20 @@ class Forwarder:
         """Forward signals to this child, including those from before its start."""
         self.child = child
         if self.seen:
-            self._pass_on(self.seen[-1])
+            self._handle_signal(self.seen[-1])
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Forward one signal; every signal that asks to save and stop reaches the trainer as SIGTERM."""
         if not self._is_in_charge:
-            self._end_early(number, frame)
+            self._stop_before_start(number, frame)
             return
         # Appended first: printing happens later, in print_new, because handlers may interrupt a print.
         self.seen.append(number)
-        self._pass_on(number)
+        self._handle_signal(number)
 
     def stop(self) -> None:
         """Ask the trainer to save and stop at the launcher's request; no signal is recorded."""
-        self._send(signal.SIGTERM)
+        self._send_to_workers(signal.SIGTERM)
 
     def print_new(self) -> None:
         """Print the effect of new signals; the signal handler must not print, as it may interrupt a print."""
@@ -70,17 +70,17 @@ class Forwarder:
             self._num_reported += 1
             console.log(effect_text(self.seen[: self._num_reported]))
 
-    def _end_early(self, number: int, frame: FrameType | None) -> None:
+    def _stop_before_start(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
             raise StoppedEarlyError
         if callable(self._interrupt):
             self._interrupt(number, frame)
 
-    def _pass_on(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         forwarded = signal.SIGTERM if number in STOPS else number
-        self._send(forwarded if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
+        self._send_to_workers(forwarded if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
 
-    def _send(self, number: int) -> None:
+    def _send_to_workers(self, number: int) -> None:
         if self.child is None:
             return
         if self.has_agent:
@@ -123,14 +123,14 @@ def _is_worker(candidate: psutil.Process) -> bool:
 
 
 @contextmanager
-def forwarding() -> Iterator[Forwarder]:
+def forward_signals() -> Iterator[Forwarder]:
     """Forward signals to the trainer inside the `with` block."""
-    with handling(forwarder := Forwarder()):
+    with handle_signals(forwarder := Forwarder()):
         yield forwarder
 
 
 @contextmanager
-def handling(forwarder: Forwarder) -> Iterator[None]:
+def handle_signals(forwarder: Forwarder) -> Iterator[None]:
     """Handle signals inside the `with` block; an ignored SIGHUP (`nohup`) stays ignored."""
     has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     handled = [number for number in (signal.SIGINT, *STOPS) if number != signal.SIGHUP or has_terminal]

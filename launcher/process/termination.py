@@ -19,16 +19,16 @@ class TerminatedError(BaseException):
         self.exit_code = EXIT_BY_SIGNAL + number
 
 
-def unwind_when_stopped() -> None:
+def raise_on_signals() -> None:
     """Make SIGTERM, SIGHUP and Ctrl-C raise an exception, each once; ignored ones (`nohup`) stay ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         interrupt_once()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _terminate)
+            signal.signal(number, _raise_terminated)
 
 
-def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+def _raise_terminated(number: int, _frame: FrameType | None) -> NoReturn:
     """Raise TerminatedError, and ignore the same signal from now on: it must not interrupt the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise TerminatedError(number)

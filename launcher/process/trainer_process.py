@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.process.child_start import RUN_RANK, dying_with_parent, log_path
+from launcher.process.child_start import RUN_RANK, log_path, signal_at_parent_death
 from launcher.process.compile_cache import compile_cache_environment
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV
@@ -57,7 +57,7 @@ class Topology:
     @property
     def is_numbered(self) -> bool:
         """Return whether torchrun uses the given node ranks, which is the default."""
-        return passed_option(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
+        return last_option_value(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
 
     @property
     def ranks(self) -> range:
@@ -68,14 +68,14 @@ class Topology:
         return range(first, first + self.nproc_per_node)
 
 
-def packages_of(config: RunConfig) -> tuple[str, ...]:
+def trainer_packages(config: RunConfig) -> tuple[str, ...]:
     """Return the packages that the trainer of a run imports before its first step."""
     compilers = COMPILER_PACKAGES if config.trainer.torch_compile else ()
     graphs = CUDA_GRAPH_PACKAGES if config.trainer.cuda_graphs else ()
     return (*TRAINER_PACKAGES, *compilers, *graphs)
 
 
-def passed_option(arguments: Sequence[str], name: str) -> str:
+def last_option_value(arguments: Sequence[str], name: str) -> str:
     """Return the last value of an option in torchrun's arguments; empty if there is none."""
     value = ""
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
@@ -130,7 +130,7 @@ def child_environment(
     return {**POLITE, **shared, **compile_cache_environment(), **inherited, **ours, **(more or {})}
 
 
-def start(
+def start_trainer_process(
     command: Sequence[str],
     log: Path,
     error_file: Path,
@@ -148,18 +148,18 @@ def start(
             env=child_environment(error_file, ranks, environment),
             start_new_session=True,
             pass_fds=tuple(keep_open),
-            preexec_fn=dying_with_parent(signal.SIGTERM, os.getpid()),
+            preexec_fn=signal_at_parent_death(signal.SIGTERM, os.getpid()),
         )
 
 
-def log_of(topology: Topology, logs: Path) -> Path:
+def process_log(topology: Topology, logs: Path) -> Path:
     """Return the log of the started process; ranks under torchrun have their own logs."""
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
 
 
-def wait(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:
+def wait_for_child(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:
     """Wait for the child's end, calling `on_tick` meanwhile. Returns its exit code, negative for a signal."""
     while True:
         try:

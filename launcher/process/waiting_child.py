@@ -124,7 +124,7 @@ class WaitingChild:
 
 
 @contextmanager
-def waiting(module: str, packages: Sequence[str]) -> Iterator[WaitingChild]:
+def start_waiting_child(module: str, packages: Sequence[str]) -> Iterator[WaitingChild]:
     """Start an idle process that will run `module`; kill the process after the `with` block if unused."""
     child = WaitingChild(module, packages)
     try:

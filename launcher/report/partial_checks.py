@@ -31,7 +31,7 @@ class JudgedConfigError(ConfigError):
         self.findings = tuple(findings)
 
 
-def judged_as_read(
+def with_partial_findings(
     error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
 ) -> ConfigError:
     """Return the error, with findings on the known keys if the run can be resolved from them alone."""
@@ -40,14 +40,14 @@ def judged_as_read(
     if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
         return error
     try:
-        findings = _findings(profile, files, overrides)
+        findings = _partial_findings(profile, files, overrides)
     except ProjectError:
         return error
     known = [finding for finding in findings if finding.path not in refused]
     return JudgedConfigError(error, known) if known else error
 
 
-def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[Finding]:
+def _partial_findings(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[Finding]:
     from profiles.registry import resolve_readable
 
     run = resolve_readable(profile, files, overrides)
@@ -55,11 +55,11 @@ def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[st
         return []
     return [
         replace(one, message=f"{one.message} (partial check: the file has unknown keys)")
-        for one in _independent_of_defaults(run)
+        for one in _findings_independent_of_defaults(run)
     ]
 
 
-def _independent_of_defaults(run: ResolvedRun) -> list[Finding]:
+def _findings_independent_of_defaults(run: ResolvedRun) -> list[Finding]:
     """Return the findings that depend neither on defaults nor on the device of a run without a profile.
 
     An unknown key may stand for any key that is not set, so the run is judged twice, with the defaults and
@@ -67,12 +67,12 @@ def _independent_of_defaults(run: ResolvedRun) -> list[Finding]:
     production profile decides on every key.
     """
     if run.profile is not None and run.is_production:
-        return _judged(run)
-    hints = {_identity(one): one.hint for one in _judged(_with_other_defaults(run))}
+        return _static_findings(run)
+    hints = {_finding_identity(one): one.hint for one in _static_findings(_with_other_defaults(run))}
     return [
-        one if one.hint == hints.get(_identity(one), one.hint) else replace(one, hint="")
-        for one in _judged(run)
-        if one.path == PROFILE or (_identity(one) in hints and run.origin(one.path).kind != "default")
+        one if one.hint == hints.get(_finding_identity(one), one.hint) else replace(one, hint="")
+        for one in _static_findings(run)
+        if one.path == PROFILE or (_finding_identity(one) in hints and run.origin(one.path).kind != "default")
     ]
 
 
@@ -84,14 +84,14 @@ def _with_other_defaults(run: ResolvedRun) -> ResolvedRun:
     return replace(run, config=config, profile=run.profile or load_profile(ANY_GPU))
 
 
-def _judged(run: ResolvedRun) -> list[Finding]:
+def _static_findings(run: ResolvedRun) -> list[Finding]:
     from validators.core import judge
     from validators.planning import plan_run
 
     return judge(run, plan_run(run))[0]
 
 
-def _identity(finding: Finding) -> tuple[str, str, str]:
+def _finding_identity(finding: Finding) -> tuple[str, str, str]:
     return finding.code, finding.path, finding.message
 
 
@@ -105,13 +105,13 @@ def _with_other_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
         section, _, name = key.rpartition(".")
         held = getattr(config, section, None)
         if name != TAG and hasattr(held, name):
-            other = _other(annotation_at((section, name)), getattr(held, name))
+            other = _different_value(annotation_at((section, name)), getattr(held, name))
             changes.setdefault(section, {})[name] = other
     sections = {section: replace(getattr(config, section), **values) for section, values in changes.items()}
     return replace(config, **sections)
 
 
-def _other(annotation: Any, value: Any) -> Any:
+def _different_value(annotation: Any, value: Any) -> Any:
     """Return a value that differs from `value`, if the type of the key is a simple one."""
     bare, _ = unwrap(annotation)
     if value is None:
@@ -125,5 +125,5 @@ def _other(annotation: Any, value: Any) -> Any:
     if isinstance(value, float):
         return value / 2 or IN_PLACE_OF_NULL[float]
     if isinstance(value, tuple):
-        return tuple(_other(None, each) for each in value)
+        return tuple(_different_value(None, each) for each in value)
     return f"{value}-other" if isinstance(value, str) else value

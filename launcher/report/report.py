@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from launcher.report.partial_checks import JudgedConfigError
-from launcher.terminal.values import versioned
+from launcher.terminal.values import add_schema_version
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, ProjectError
 from validators.finding import CheckResult, Finding, Severity
@@ -52,10 +52,10 @@ class Report(NamedTuple):
             "findings": [asdict(finding) for finding in self.findings],
             "checks": [{**asdict(check), "duration_s": round(check.duration_s, 4)} for check in self.checks],
         }
-        return versioned(content)
+        return add_schema_version(content)
 
 
-def report_of_run(
+def run_report(
     run: ResolvedRun, findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Report:
     """Return the report on one resolved run; with `strict`, warnings count as failures."""
@@ -67,12 +67,12 @@ def report_of_run(
     return Report(exit_code, profile, run.digest, reported, checked)
 
 
-def report_of_error(error: ProjectError) -> Report:
+def error_report(error: ProjectError) -> Report:
     """Return the report of a command that ended with an error, which becomes its findings."""
-    return Report(error.exit_code, "", "", tuple(findings_of_error(error)), ())
+    return Report(error.exit_code, "", "", tuple(error_findings(error)), ())
 
 
-def findings_of_error(error: ProjectError) -> list[Finding]:
+def error_findings(error: ProjectError) -> list[Finding]:
     """Convert an error to findings: one per problem of a ConfigError, a single one for any other error."""
     if isinstance(error, ConfigError):
         from validators.core import findings_from_config_error

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from functools import partial
 from statistics import quantiles
 
-from launcher.rundir.live_state import gates_of, memory_mib, phase_of
+from launcher.rundir.live_state import gates_text, memory_mib, phase_text
 from launcher.rundir.records import Record
 from launcher.rundir.run_history import Series
 from launcher.rundir.run_reader import RankView, Snapshot
-from launcher.rundir.run_status import STATE_COLOURS, selecting_metric, show_best
+from launcher.rundir.run_status import STATE_COLOURS, best_text, selecting_metric
 from launcher.rundir.stalls import MISSED_BEATS
 from launcher.terminal.console import paint
 from launcher.terminal.fold import ELLIPSIS, cut_end, cut_start, fold, shown_width
-from launcher.terminal.metric_text import is_share, label_of, short_value_text
+from launcher.terminal.metric_text import is_share, metric_label, short_value_text
 from launcher.terminal.values import UNKNOWN, show_age, show_count, show_duration, show_mib, show_number
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.plurals import counted
@@ -56,24 +56,24 @@ class Chart:
     series: Series
 
 
-def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
+def page_lines(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     """Return the lines of the page, cut to the width and height of the terminal."""
-    top = [*_head(snapshot, terminal), ""]
+    top = [*_head_lines(snapshot, terminal), ""]
     below = [
         "",
-        *_facts(snapshot, terminal.width),
-        *_guesses(snapshot, terminal.width),
+        *_fact_lines(snapshot, terminal.width),
+        *_guess_lines(snapshot, terminal.width),
         "",
-        *_ranks(snapshot, terminal),
+        *_rank_lines(snapshot, terminal),
     ]
-    alerts = _folded(_alerts(snapshot), terminal.width)
+    alerts = _fold_alerts(_alerts(snapshot), terminal.width)
     room = terminal.height - len(top) - len(below) - (min(ALERT_ROWS, len(alerts) + 2) if alerts else 0)
     charts = _charts(snapshot)
-    heights = _heights(len(charts), min(room, max(CHART_ROWS, terminal.height // 2)))
+    heights = _chart_heights(len(charts), min(room, max(CHART_ROWS, terminal.height // 2)))
     drawn = [
         line
         for chart, height in zip(charts, heights, strict=True)
-        for line in _drawn(chart, height, terminal, snapshot.history.last)
+        for line in _draw_chart(chart, height, terminal, snapshot.history.last)
     ]
     lines = [*top, *drawn, *below]
     left = terminal.height - len(lines) - 1
@@ -83,7 +83,7 @@ def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     return [line.replace(ELLIPSIS, mark) for line in lines[: terminal.height]]
 
 
-def _heights(number: int, room: int) -> list[int]:
+def _chart_heights(number: int, room: int) -> list[int]:
     """Divide `room` rows between charts; the first, the loss, gets the most, and each at least one."""
     if not number:
         return []
@@ -92,9 +92,9 @@ def _heights(number: int, room: int) -> list[int]:
     return [1 + first, *([1 + second] if number > 1 else []), *[1] * (number - 2)]
 
 
-def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+def _head_lines(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     status = snapshot.status
-    state = status.state if status.state != "running" else f"running: {phase_of(snapshot.beat)}"
+    state = status.state if status.state != "running" else f"running: {phase_text(snapshot.beat)}"
     if status.state == "died":
         state = status.phase
     colour = STATE_COLOURS.get(status.state, "yellow")
@@ -102,10 +102,10 @@ def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     name = cut_start(printable(status.run), terminal.width - shown_width(state) - len(BETWEEN))
     gap = " " * (terminal.width - shown_width(name) - shown_width(state))
     yield f"{paint(name, 'bold')}{gap}{paint(state, colour, 'bold')}"
-    yield _progress(snapshot, terminal)
+    yield _progress_bar(snapshot, terminal)
 
 
-def _progress(snapshot: Snapshot, terminal: Terminal) -> str:
+def _progress_bar(snapshot: Snapshot, terminal: Terminal) -> str:
     status = snapshot.status
     most = status.max_steps
     share = min(1.0, status.step / most) if most else 0.0
@@ -152,25 +152,27 @@ def _charts(snapshot: Snapshot) -> list[Chart]:
     for name in list(dict.fromkeys(names))[:3]:
         series = history.metric(name)
         if series.values:
-            charts.append(Chart(label_of(name), partial(short_value_text, name), series))
+            charts.append(Chart(metric_label(name), partial(short_value_text, name), series))
     return charts
 
 
-def _last(series: Series) -> float | None:
+def _last_value(series: Series) -> float | None:
     return series.values[-1] if series.values else None
 
 
-def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
+def _draw_chart(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
     """Yield the rows of a chart over steps 0 to `last`: label and newest value, curve, range of values."""
     room = terminal.width - LABEL_WIDTH - VALUE_WIDTH
     has_range = room >= NARROWEST_CURVE + RANGE_WIDTH
     width = max(0, room - RANGE_WIDTH if has_range else room)
     series = chart.series
-    values = bucketed(series.positions, series.values, width, 0, last)
-    rows = spark(values, height, is_unicode=terminal.is_unicode)
-    newest = _short(chart, series.values[-1]) if series.values else UNKNOWN
+    values = bucket_means(series.positions, series.values, width, 0, last)
+    rows = draw_columns(values, height, is_unicode=terminal.is_unicode)
+    newest = _short_value(chart, series.values[-1]) if series.values else UNKNOWN
     text = f"{cut_end(chart.label, LABEL_WIDTH):<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
-    ends = [_short(chart, end(series.values)) for end in (min, max)] if series.values and has_range else []
+    ends = (
+        [_short_value(chart, end(series.values)) for end in (min, max)] if series.values and has_range else []
+    )
     spread = " to ".join(ends) if len(set(ends)) == 2 else ""
     for number, row in enumerate(rows):
         is_last = number == len(rows) - 1
@@ -179,15 +181,15 @@ def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator
         yield cut_end(left, terminal.width) + paint(row.ljust(width), "cyan") + right
 
 
-def _short(chart: Chart, value: float) -> str:
+def _short_value(chart: Chart, value: float) -> str:
     """Format a value in the width of its column: 5.123, 0.0023, 4.0e-04."""
     text = chart.show(value)
     return text if len(text) <= VALUE_WIDTH - 2 else f"{value:.1e}"
 
 
-def _facts(snapshot: Snapshot, width: int) -> list[str]:
+def _fact_lines(snapshot: Snapshot, width: int) -> list[str]:
     beat, status = snapshot.beat, snapshot.status
-    wait_ms, rate = beat.get("data_wait_ms"), _last(snapshot.history.metric(PACE))
+    wait_ms, rate = beat.get("data_wait_ms"), _last_value(snapshot.history.metric(PACE))
     mfu = beat.get("mfu")
     fields = [
         f"learning rate {show_number(beat.get('learning_rate'), 3)}",
@@ -197,20 +199,20 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
     ]
     saved = beat.get("last_checkpoint_step")
     minutes = status.minutes_at_risk
-    since = "" if minutes is None else f", {show_duration(60 * minutes)} {_ago(snapshot)}"
+    since = "" if minutes is None else f", {show_duration(60 * minutes)} {_heartbeat_age_text(snapshot)}"
     checkpoint = "none yet" if saved is None else f"step {saved:,}{since}"
     more = [
         f"checkpoint {checkpoint}",
-        f"best {show_best(status.best)}",
+        f"best {best_text(status.best)}",
         f"tokens {show_count(status.tokens_total)}",
         *([] if rate is None or not status.restarts else [f"restarts {status.restarts}"]),
-        *([gates] if (gates := gates_of(beat)) else []),
+        *([gates] if (gates := gates_text(beat)) else []),
     ]
     lines = "\n".join(printable(BETWEEN.join(each)) for each in (fields, more))
     return [cut_end(line, width) for line in fold(lines, width, BETWEEN).split("\n")]
 
 
-def _guesses(snapshot: Snapshot, width: int) -> Iterator[str]:
+def _guess_lines(snapshot: Snapshot, width: int) -> Iterator[str]:
     """Yield a line with the newest guesses at a masked word, and as much of its text as fits."""
     samples = snapshot.samples
     if not samples.evaluations:
@@ -223,13 +225,13 @@ def _guesses(snapshot: Snapshot, width: int) -> Iterator[str]:
     yield cut_end(f"{'masked':<{LABEL_WIDTH}}{around}{end}", width)
 
 
-def _ago(snapshot: Snapshot) -> str:
+def _heartbeat_age_text(snapshot: Snapshot) -> str:
     return "before the end" if snapshot.status.is_alive is False and snapshot.is_over else "ago"
 
 
-def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+def _rank_lines(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     """Yield one line per rank; with many ranks, only the slowest and silent ones, and a summary."""
-    shown = sorted(snapshot.ranks.items(), key=_behind)
+    shown = sorted(snapshot.ranks.items(), key=_slowest_first)
     most = max(1, min(MAX_RANKS, terminal.height - 16))
     listed = sorted(shown if len(shown) <= most else shown[: most - 1])
     for rank, view in listed:
@@ -240,7 +242,7 @@ def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
         yield cut_end(f"{counted(len(shown) - len(listed), 'more rank')}{spread}", terminal.width)
 
 
-def _behind(item: tuple[int, RankView]) -> tuple[float, float, int]:
+def _slowest_first(item: tuple[int, RankView]) -> tuple[float, float, int]:
     rank, view = item
     return view.beat.get("step") or 0, -(view.age_s or 0.0), rank
 
@@ -256,7 +258,7 @@ def _rank_text(rank: int, view: RankView, width: int) -> str:
     place = "" if beat.get("gpu_mem_reserved_mib") is not None else " (process)"
     age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"
     doing = beat.get("phase_doing") or f"step {UNKNOWN if step is None else f'{step:,}'}"
-    start = printable(f"rank {rank:<3} {phase_of(beat):<10}{BETWEEN}{doing}")
+    start = printable(f"rank {rank:<3} {phase_text(beat):<10}{BETWEEN}{doing}")
     choices = ((f"{text}{share or place}", age), (text, age), (age,)) if text else ((age,),)
     lines = (BETWEEN.join([start, *fields]) for fields in choices)
     return next((line for line in lines if shown_width(line) <= width), cut_end(start, width))
@@ -266,28 +268,28 @@ def _alerts(snapshot: Snapshot) -> list[str]:
     """Return the alerts: final error, silent ranks, restarts and warnings of the trainer, in this order."""
     hint = f"hint: {snapshot.hint}" if snapshot.hint else ""
     alerts = [text for text in (snapshot.message, hint) if text]
-    alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
-    alerts += _restarts(snapshot.restarts)
+    alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent_ranks(snapshot)]
+    alerts += _restart_lines(snapshot.restarts)
     messages = snapshot.beat.get("warning_messages") or {}
     counts = snapshot.beat.get("warnings") or {}
-    alerts += [f"{message}{_times(counts.get(name, 1))}" for name, message in messages.items()]
+    alerts += [f"{message}{_repetition_text(counts.get(name, 1))}" for name, message in messages.items()]
     return [printable(alert) for alert in alerts]
 
 
-def _restarts(entries: Sequence[Record]) -> Iterator[str]:
+def _restart_lines(entries: Sequence[Record]) -> Iterator[str]:
     """Yield one line per distinct restart, newest first, with its newest time and its count."""
     texts = [f"restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}" for entry in entries]
     newest = dict(zip(texts, entries, strict=True))
     for text in dict.fromkeys(reversed(texts)):
         time = str(newest[text].get("ts_utc", ""))[11:16]
-        yield f"{time} {text}{_times(texts.count(text))}"
+        yield f"{time} {text}{_repetition_text(texts.count(text))}"
 
 
-def _times(number: float) -> str:
+def _repetition_text(number: float) -> str:
     return f" ({number:g} times)" if number > 1 else ""
 
 
-def _silent(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
+def _silent_ranks(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
     if snapshot.status.state not in ("running", "silent"):
         return
     section = snapshot.config.get("watchdog")
@@ -298,7 +300,7 @@ def _silent(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
             yield rank, view.age_s
 
 
-def _folded(alerts: Sequence[str], width: int) -> list[str]:
+def _fold_alerts(alerts: Sequence[str], width: int) -> list[str]:
     return [line for alert in alerts for line in fold(f"! {alert}", width).splitlines()]
 
 
@@ -309,29 +311,29 @@ def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:
     return [paint(cut_end(line, width), "yellow") for line in alerts]
 
 
-def spark(values: Sequence[float | None], height: int, *, is_unicode: bool) -> list[str]:
+def draw_columns(values: Sequence[float | None], height: int, *, is_unicode: bool) -> list[str]:
     """Draw one column per value, `height` rows from top to bottom; a column without a value stays blank."""
     levels = BLOCKS if is_unicode else ASCII
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return [" " * len(values)] * height
-    low, high = _range(finite)
+    low, high = _value_range(finite)
     most = 8 * height - 1
-    filled = [None if value is None else _level(value, low, high, most) for value in values]
+    filled = [None if value is None else _column_height(value, low, high, most) for value in values]
     return [
         "".join(" " if level is None else levels[min(8, max(0, level - 8 * row))] for level in filled)
         for row in reversed(range(height))
     ]
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def _value_range(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < CLIPPED_SHARE:
         return min(values), max(values)
     cuts = quantiles(values, n=CLIPPED_SHARE)
     return cuts[0], cuts[-1]
 
 
-def _level(value: float, low: float, high: float, most: int) -> int:
+def _column_height(value: float, low: float, high: float, most: int) -> int:
     """Return the height of a value, from 1 to most + 1 eighths of a row; the maximum for NaN and infinity."""
     if not math.isfinite(value):
         return most + 1
@@ -339,7 +341,7 @@ def _level(value: float, low: float, high: float, most: int) -> int:
     return 1 + round(min(1.0, max(0.0, share)) * most)
 
 
-def bucketed(
+def bucket_means(
     positions: Sequence[int], values: Sequence[float], width: int, first: int, last: int
 ) -> list[float | None]:
     """Return the mean of the values in each of `width` equal ranges of [first, last]; positions ascend.

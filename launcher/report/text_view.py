@@ -61,7 +61,7 @@ def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join([*shown, *([f"{more:,} more"] if more else [])])
 
 
-def left_out(counts: Mapping[str, int]) -> Iterator[str]:
+def left_out_lines(counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each count of turns, tokens and conversations that are left out or changed."""
     for name, (unit, meaning) in COUNTS.items():
         if counts.get(name):
@@ -70,11 +70,11 @@ def left_out(counts: Mapping[str, int]) -> Iterator[str]:
 
 def conversation_text(pieces: Sequence[tuple[str, bool]]) -> str:
     """Return the lines of a conversation; on a terminal, supervised parts are also colored."""
-    text = "".join(_marked(*piece) for piece in pieces)
+    text = "".join(_mark_supervised(*piece) for piece in pieces)
     return "\n".join([HEAD, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
 
 
-def _marked(text: str, is_supervised: bool) -> str:
+def _mark_supervised(text: str, is_supervised: bool) -> str:
     lines = (printable(line, KEPT) for line in text.split("\n"))
     if not is_supervised:
         return "\n".join(lines)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.probes.scheduler import job_end_s
-from launcher.process.trainer_process import Topology, log_of
+from launcher.process.trainer_process import Topology, process_log
 from launcher.process.waiting_child import WaitingChild
 from launcher.run.stages import Stages
-from launcher.rundir.records import Record, last_beat
+from launcher.rundir.records import Record, last_heartbeat
 from neobert.clock import seconds_since_boot
 from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.attempt import is_replaced
@@ -63,11 +63,11 @@ class Launch:
     @property
     def log(self) -> Path:
         """Log file of the process that this launch starts: the trainer or torchrun."""
-        return log_of(self.topology, self.folder / LOGS)
+        return process_log(self.topology, self.folder / LOGS)
 
-    def beats(self) -> dict[int, Record]:
+    def newest_heartbeats(self) -> dict[int, Record]:
         """Return the newest heartbeat of every rank of this node."""
-        return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
+        return {rank: last_heartbeat(self.folder, rank) for rank in self.topology.ranks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,23 @@ class Deadline:
         return self.at_s - (time.time() if self.is_time_of_day else seconds_since_boot())
 
 
-def deadlines_of(run: ResolvedRun, environment: Mapping[str, str], started_s: float) -> tuple[Deadline, ...]:
+def find_deadlines(
+    run: ResolvedRun, environment: Mapping[str, str], started_s: float
+) -> tuple[Deadline, ...]:
     """Return the known deadlines: limits of the config and the profile, the end of a Slurm job.
 
     Args:
         started_s: start of the launch in seconds since boot, from which limits count.
     """
-    return tuple(_deadlines(run, environment, started_s))
+    return tuple(_iterate_deadlines(run, environment, started_s))
 
 
-def nearest(deadlines: Sequence[Deadline]) -> Deadline | None:
+def earliest_deadline(deadlines: Sequence[Deadline]) -> Deadline | None:
     """Return the earliest deadline; None without any."""
     return min(deadlines, key=lambda each: each.left_s, default=None)
 
 
-def environment_of(deadlines: Sequence[Deadline]) -> dict[str, str]:
+def deadline_environment(deadlines: Sequence[Deadline]) -> dict[str, str]:
     """Return the environment variables that pass the earliest deadline of each clock to the trainer."""
     first: dict[str, float] = {}
     for each in deadlines:
@@ -113,7 +115,9 @@ def environment_of(deadlines: Sequence[Deadline]) -> dict[str, str]:
     return {name: f"{at_s:.0f}" for name, at_s in first.items()}
 
 
-def _deadlines(run: ResolvedRun, environment: Mapping[str, str], started_s: float) -> Iterator[Deadline]:
+def _iterate_deadlines(
+    run: ResolvedRun, environment: Mapping[str, str], started_s: float
+) -> Iterator[Deadline]:
     hours = run.config.guard.walltime_limit_hours
     if hours is not None:
         yield Deadline(started_s + hours * SECONDS_PER_HOUR)

@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 
-from launcher.io.files import make_folder, write_bytes, write_json, write_text, writing
+from launcher.io.files import convert_write_errors, make_folder, write_bytes, write_json, write_text
 from launcher.preflight.examination import DIFF, write_results
 from launcher.preflight.receipts import Examination, code_version
-from launcher.rundir.directory import after_boot_s, is_run_directory
-from launcher.rundir.records import list_in, read_json
+from launcher.rundir.directory import is_run_directory, start_since_boot_s
+from launcher.rundir.records import get_list, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.runfiles.attempt import FILE as ATTEMPT
@@ -36,7 +36,7 @@ WRITTEN = (
 )  # fmt: skip
 
 
-def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
+def move_aside(folder: Path, *, is_resumed: bool) -> Path | None:
     """Move the run in `folder` aside, unless it is resumed.
 
     For a symlink, the target folder is moved and replaced by an empty one, so that the new run is written to
@@ -57,7 +57,7 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
         return None
     target = folder.resolve()
     old = target.with_name(f"{target.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-    with writing(folder):
+    with convert_write_errors(folder):
         target.rename(old)
         if folder.is_symlink():
             target.mkdir()
@@ -79,23 +79,23 @@ def write_run(
         launch: further entries of the manifest for this launch.
     """
     run, earlier_outcome = examination.run, read_json(folder / OUTCOME)
-    with writing(folder / OUTCOME):
+    with convert_write_errors(folder / OUTCOME):
         (folder / OUTCOME).unlink(missing_ok=True)
     write_json(folder / RESOLVED, to_dict(run.config))
     make_folder(folder / LOGS)
-    _write_given(run, files, folder)
-    write_json(folder / PROVENANCE, provenance(run))
+    _write_run_files(run, files, folder)
+    write_json(folder / PROVENANCE, origins_json(run))
     diff = _keep_diff(staging / DIFF, folder, examination)
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff}, earlier_outcome)
     write_results(examination, folder)
 
 
-def provenance(run: ResolvedRun) -> dict[str, Any]:
+def origins_json(run: ResolvedRun) -> dict[str, Any]:
     """Return the origin of every config value as JSON values, by key."""
     return {path: origin._asdict() for path, origin in run.origins.items()}
 
 
-def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
+def _write_run_files(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
     """Copy the run files under a heading, or write one that names the profile if none is given.
 
     The last file, whose values win, becomes config.yaml or config.toml. Overrides are in the manifest.
@@ -104,7 +104,7 @@ def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
         write_text(folder / GIVEN, f"{AS_GIVEN}profile: {run.profile.name}\n" if run.profile else "{}\n")
     for number, file in enumerate(reversed(files)):
         suffix = ".toml" if file.suffix.lower() == ".toml" else ".yaml"
-        with writing(file):
+        with convert_write_errors(file):
             content = AS_GIVEN.encode() + file.read_bytes().removeprefix(codecs.BOM_UTF8)
         write_bytes(folder / f"config{f'_{len(files) - number}' if number else ''}{suffix}", content)
 
@@ -117,7 +117,7 @@ def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
     if not diff.is_file() or examination.facts.git is None:
         return ""
     name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
-    with writing(folder / name):
+    with convert_write_errors(folder / name):
         shutil.copyfile(diff, folder / name)
     return name
 
@@ -127,7 +127,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 
     facts = examination.facts
     return {
-        "started_utc": _now(),
+        "started_utc": _now_utc(),
         "argv": sys.argv,
         "working_directory": str(Path.cwd()),
         "code_version": code_version(facts),
@@ -146,7 +146,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Mapping[str, Any]) -> None:
     """Write entries for this launch and earlier launches, the newest with `earlier_outcome`."""
     before = read_json(folder / MANIFEST)
-    earlier = list_in(before, "earlier")
+    earlier = get_list(before, "earlier")
     before.pop("earlier", None)
     if before:
         earlier = [*earlier, {**before, "outcome": earlier_outcome}]
@@ -157,7 +157,7 @@ def record_trainer(folder: Path, pid: int) -> None:
     """Record the trainer's process, so that `status` can check whether it is alive."""
     manifest = read_json(folder / MANIFEST)
     try:
-        started = after_boot_s(psutil.Process(pid))
+        started = start_since_boot_s(psutil.Process(pid))
     except psutil.Error:
         return
     write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started_after_boot_s": started})
@@ -166,9 +166,9 @@ def record_trainer(folder: Path, pid: int) -> None:
 def record_restart(folder: Path, entry: Mapping[str, Any]) -> None:
     """Add a restart of this launch to the manifest, with its reason."""
     manifest = read_json(folder / MANIFEST)
-    restarts = [*list_in(manifest, "restarts"), {"ts_utc": _now(), **entry}]
+    restarts = [*get_list(manifest, "restarts"), {"ts_utc": _now_utc(), **entry}]
     write_json(folder / MANIFEST, {**manifest, "restarts": restarts})
 
 
-def _now() -> str:
+def _now_utc() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -12,12 +12,19 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from launcher.rundir.live_state import Watch, describe, describe_evaluation, memory_mib, phase_of, since_save
+from launcher.rundir.live_state import (
+    LiveReader,
+    evaluation_text,
+    memory_mib,
+    metrics_text,
+    phase_text,
+    time_since_save,
+)
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.fold import cut_end, fold
-from launcher.terminal.metric_text import label_of, short_value_text
+from launcher.terminal.metric_text import metric_label, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.printable import printable
@@ -58,7 +65,7 @@ class View(Protocol):
 class PlainView:
     """View that passes one text line per metrics line to `write`."""
 
-    def __init__(self, watch: Watch, write: Callable[[str], None]) -> None:
+    def __init__(self, watch: LiveReader, write: Callable[[str], None]) -> None:
         self.watch = watch
         self.write = write
         self._shown_s = -math.inf
@@ -70,7 +77,7 @@ class PlainView:
             console.log(message)
         self._show_progress(beat.get("phase_doing"))
         for row in self.watch.metrics.read_new():
-            self.write(describe(row, beat, self.watch.max_steps))
+            self.write(metrics_text(row, beat, self.watch.max_steps))
 
     def _show_progress(self, doing: str | None) -> None:
         """Print the progress of a long start, at most once every `LOG_INTERVAL_S` seconds."""
@@ -93,13 +100,13 @@ class SteadyView:
 
     def refresh(self) -> None:
         """Refresh the view, unless it has failed before."""
-        self._try(self.view.refresh)
+        self._call_unless_failed(self.view.refresh)
 
     def close(self) -> None:
         """Close the view, unless it has failed before."""
-        self._try(self.view.close)
+        self._call_unless_failed(self.view.close)
 
-    def _try(self, act: Callable[[], None]) -> None:
+    def _call_unless_failed(self, act: Callable[[], None]) -> None:
         if self.has_failed:
             return
         try:
@@ -109,7 +116,7 @@ class SteadyView:
             console.log(printable(f"live view disabled, training continues: {error}"))
 
 
-def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> View:
+def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) -> View:
     """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr.
 
     A quiet view prints warnings only.
@@ -126,7 +133,7 @@ def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> Vi
 class ProgressView:
     """View with steps, losses, throughput and times in one updated line, and evaluations printed above."""
 
-    def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, watch: LiveReader, clock: Callable[[], float] = time.monotonic) -> None:
         self.watch = watch
         self._clock, self._begun_s = clock, clock()
         selecting = selecting_metric(read_json(watch.folder / RESOLVED))
@@ -142,7 +149,7 @@ class ProgressView:
         self._beat: Record = {
             "phase": STARTING, "step": max(0, watch.after_step), "max_steps": watch.max_steps,
         }  # fmt: skip
-        self._show(self._beat)
+        self._update_bar(self._beat)
         self.progress.start()
 
     def refresh(self) -> None:
@@ -151,23 +158,23 @@ class ProgressView:
         for message in self.watch.new_warnings(beat):
             console.log(message)
         for row in self.watch.metrics.read_new():
-            if line := describe_evaluation(row, beat, self.watch.max_steps):
+            if line := evaluation_text(row, beat, self.watch.max_steps):
                 text = fold(line, self.progress.console.width, BETWEEN)
                 self.progress.console.print(text, highlight=False, markup=False)
             if row.get(TRAIN_LOSS) is not None:
                 self.values["loss"] = show_number(row[TRAIN_LOSS])
                 self.values["speed"] = show_count(row.get(PACE))
             if row.get(self._metric) is not None:
-                self.values["eval"] = self._evaluation(row[self._metric])
+                self.values["eval"] = self._evaluation_text(row[self._metric])
         self._beat = beat or {**self._beat, "phase": STARTING, "phase_doing": None}
-        self._show(self._beat)
+        self._update_bar(self._beat)
 
-    def _evaluation(self, value: float) -> str:
+    def _evaluation_text(self, value: float) -> str:
         """Format the metric that selects checkpoints, with a short label."""
-        label = EVAL_LABELS.get(self._metric, label_of(self._metric))
+        label = EVAL_LABELS.get(self._metric, metric_label(self._metric))
         return f"{label} {short_value_text(self._metric, value)}"
 
-    def _show(self, beat: Record) -> None:
+    def _update_bar(self, beat: Record) -> None:
         step, most = beat.get("step"), beat.get("max_steps")
         is_stepping = beat.get("phase") not in WITHOUT_ETA
         self.values |= {
@@ -175,9 +182,9 @@ class ProgressView:
             "eta": show_duration(beat.get("eta_s")) if is_stepping else UNKNOWN,
             "elapsed": show_duration(self._clock() - self._begun_s),
             "memory": show_mib(memory_mib(beat)),
-            "save": since_save(beat),
+            "save": time_since_save(beat),
         }
-        phase = printable(phase_of(beat)).ljust(PHASE_WIDTH)
+        phase = printable(phase_text(beat)).ljust(PHASE_WIDTH)
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
         room = self.progress.console.width - taken
         doing = cut_end(printable(beat.get("phase_doing") or ""), room, mark="")

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from launcher.rundir.directory import remove_halt
+from launcher.rundir.directory import halt_removal_command
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
 from neobert.families.table import family_of_type
@@ -20,7 +20,7 @@ MODELING_CODE = "modeling_neobert.py"
 
 
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
-    """Return the use of a finished run's model, else the command that resumes the run.
+    """Return the command that uses the model of a finished run, or resumes an unfinished run.
 
     The task of the model decides: predict labels, chat, continue prompts or encode texts; otherwise Python
     code that loads the model. Uses `checkpoints/best` if the run has one.
@@ -43,7 +43,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
         auto_class = family.model_class or ("AutoModel" if spec is None else spec.auto_class)
         return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)
-    return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
+    return f"{halt_removal_command(folder)} && {again}" if (folder / HALT).exists() else again
 
 
 def resume_command(*, has_checkpoint: bool) -> str:

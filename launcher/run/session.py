@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launcher.process import trainer_process
-from launcher.process.process_tree import dump_stacks, end, end_orphans, workers_of
+from launcher.process.process_tree import dump_stacks, end_orphans, find_workers, stop_then_kill
 from launcher.process.signal_forwarding import Forwarder
-from launcher.process.trainer_process import AGAIN, start, wait
-from launcher.run.launch_context import Launch, environment_of
+from launcher.process.trainer_process import AGAIN, start_trainer_process, wait_for_child
+from launcher.run.launch_context import Launch, deadline_environment
 from launcher.run.launch_records import record_trainer
 from launcher.run.summary import saved_step
-from launcher.rundir.records import Record, stamp
+from launcher.rundir.records import Record, file_stamp
 from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
 from launcher.terminal import console
 from neobert.errors import ProjectError
@@ -48,7 +48,7 @@ class EndedRank(NamedTuple):
 
     rank: int
     code: int
-    was_asked: bool
+    was_stopped_by_torchrun: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Session:
     earlier_outcome: tuple[int, int] | None = None
 
     @property
-    def ended(self) -> list[EndedRank]:
+    def ended_ranks(self) -> list[EndedRank]:
         """Ended ranks in torchrun's report, in its order: the rank that failed first comes last."""
         stopped = set(ASKED_TO_END.findall(self.output))
         return [
@@ -84,7 +84,7 @@ class Session:
     @property
     def trainer_code(self) -> int:
         """Exit code of the trainer itself: torchrun exits with 1 for any code of its ranks."""
-        return self.ended[-1].code if self.code > 0 and self.ended else self.code
+        return self.ended_ranks[-1].code if self.code > 0 and self.ended_ranks else self.code
 
 
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
@@ -95,7 +95,9 @@ def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | 
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code
-    lost = (each for each in reversed(session.ended) if each.code < 0 and not each.was_asked)
+    lost = (
+        each for each in reversed(session.ended_ranks) if each.code < 0 and not each.was_stopped_by_torchrun
+    )
     return next(((each.rank, -each.code) for each in lost), None)
 
 
@@ -111,30 +113,34 @@ def run_session(
     if is_again:
         (launch.folder / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
     # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
-    before, first_step = launch.beats(), saved_step(launch.folder)
-    earlier_outcome = None if launch.owns_run else stamp(launch.folder / OUTCOME)
+    before, first_step = launch.newest_heartbeats(), saved_step(launch.folder)
+    earlier_outcome = None if launch.owns_run else file_stamp(launch.folder / OUTCOME)
     log_start = launch.log.stat().st_size if launch.log.exists() else 0
     child = start_trainer(launch, is_again=is_again)
     forwarder.adopt(child)
     if launch.owns_run:
-        with tolerating_full_disk("the trainer's process to manifest.json"):
+        with tolerate_full_disk("the trainer's process to manifest.json"):
             record_trainer(launch.folder, child.pid)
-    code, stall = watch(launch, child, on_tick, before)
+    code, stall = watch_trainer(launch, child, on_tick, before)
     num_stuck = stop_orphans(launch) + (child.poll() is None)
-    has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
+    has_begun = any(
+        beat.get("seq") != before[rank].get("seq") for rank, beat in launch.newest_heartbeats().items()
+    )
     output = _read_from(launch.log, log_start) if launch.has_agent else ""
     return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome)
 
 
 def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
     """Start the trainer in the waiting process, or in a new one for a restart or if there is none."""
-    environment, child = {TOKEN_ENV: launch.attempt, **environment_of(launch.deadlines)}, None
+    environment, child = {TOKEN_ENV: launch.attempt, **deadline_environment(launch.deadlines)}, None
     if launch.waiting is not None and not is_again:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
         child = launch.waiting.start(arguments, launch.log, launch.error_file, launch.held, environment)
     command = [*launch.command, AGAIN] if is_again else launch.command
     ranks = launch.topology.nproc_per_node
-    return child or start(command, launch.log, launch.error_file, launch.held, ranks, environment)
+    return child or start_trainer_process(
+        command, launch.log, launch.error_file, launch.held, ranks, environment
+    )
 
 
 def _read_from(log: Path, offset: int) -> str:
@@ -153,7 +159,7 @@ def stop_orphans(launch: Launch) -> int:
     return num_stuck
 
 
-def watch(
+def watch_trainer(
     launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
 ) -> tuple[int, Stall | None]:
     """Wait for the trainer to end, and stop it if it hangs.
@@ -167,25 +173,25 @@ def watch(
     watchdog = Watchdog(launch.limits, before, clock())
     pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
 
-    def look() -> None:
+    def check_progress() -> None:
         nonlocal looked_at_s
         on_tick()
         now_s = clock()
         # Check several times per heartbeat interval, so that a hang is reported soon after its limit.
         if now_s - looked_at_s >= pause_s:
             looked_at_s = now_s
-            stall = watchdog.look(launch.beats(), now_s)
+            stall = watchdog.find_stall(launch.newest_heartbeats(), now_s)
             if stall is not None:
                 raise StalledError(stall)
 
     try:
-        return wait(child, look), None
+        return wait_for_child(child, check_progress), None
     except StalledError as stalled:
-        stop_stalled(launch, child, stalled.stall)
-        return _code_of(child), stalled.stall
+        stop_stalled_ranks(launch, child, stalled.stall)
+        return _exit_code_without_wait(child), stalled.stall
 
 
-def _code_of(child: subprocess.Popen[bytes]) -> int:
+def _exit_code_without_wait(child: subprocess.Popen[bytes]) -> int:
     """Return the exit code of a killed child, without waiting for one that hangs in the kernel."""
     try:
         return child.wait(UNKILLABLE_S)
@@ -193,20 +199,20 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
         return -signal.SIGKILL
 
 
-def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
+def stop_stalled_ranks(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
     """Write the stacks of all ranks to the log folder, then stop the ranks."""
-    workers = workers_of(child, has_agent=launch.has_agent)
+    workers = find_workers(child, has_agent=launch.has_agent)
     note = f"the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks"
     try:
         dump_stacks(workers, launch.folder, str(stall))
     except OSError as error:  # a full or missing disk may be the cause of the hang
         note = f"could not write stacks: {error}"
     console.log(printable(f"{stall}; {note}"))
-    end(child, workers, launch.limits.grace_s)
+    stop_then_kill(child, workers, launch.limits.grace_s)
 
 
 @contextmanager
-def tolerating_full_disk(name: str) -> Iterator[None]:
+def tolerate_full_disk(name: str) -> Iterator[None]:
     """Log a warning if a record cannot be written, instead of ending the run or changing its exit code.
 
     Args:

@@ -85,7 +85,7 @@ class RuleFile:
         """Return the path of the recipe's run file; None if the recipe is a profile."""
         return None if self.rules.run is None else self.path.parent / self.rules.run
 
-    def place_of(self, source: Source) -> Path:
+    def source_path(self, source: Source) -> Path:
         """Return the local path of a source, relative to the folder of the rule file."""
         return self.path.parent / source.path
 
@@ -100,32 +100,34 @@ def read_rules(path: Path) -> RuleFile:
     leaves = flatten(to_plain_value(resolve_file_relative_paths(fixed)))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
-        _refuse(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
+        _raise_rules_error(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
     if "seed" in leaves:
-        _refuse(file, "fixed sets seed, but each run has a seed of seeds", "remove seed from fixed")
+        _raise_rules_error(
+            file, "fixed sets seed, but seeds sets the seed of each run", "remove seed from fixed"
+        )
     if (rules.run is None) == (rules.profile is None):
-        _refuse(file, "run and profile are both set or both missing", "set either run or profile")
+        _raise_rules_error(file, "run and profile are both set or both missing", "set either run or profile")
     return file
 
 
 def verify_sources(file: RuleFile) -> None:
     """Verify the SHA-256 of every source. Raises ProjectError for the first that is missing or differs."""
     for source in file.rules.sources:
-        place = file.place_of(source)
+        place = file.source_path(source)
         try:
             if place.exists() and not place.is_file():  # reading a FIFO or a device may never end
-                _refuse(file, f"source {source.path} is not a regular file", "set path to a file")
+                _raise_rules_error(file, f"source {source.path} is not a regular file", "set path to a file")
             digest = file_sha256(place)
         except FileNotFoundError:
             hint = printable(f"download {source.url} to {os.path.abspath(place)}")
-            _refuse(file, f"source {source.path} is missing", hint, exit_code=EXIT_CHECK_FAILED)
+            _raise_rules_error(file, f"source {source.path} is missing", hint, exit_code=EXIT_CHECK_FAILED)
         except OSError as error:
             hint = "set path to a file that this user can read"
-            _refuse(file, f"source {source.path} cannot be read: {error.strerror}", hint)
+            _raise_rules_error(file, f"source {source.path} cannot be read: {error.strerror}", hint)
         if digest != source.sha256.lower():
             problem = f"source {source.path} has SHA-256 {digest}, not {source.sha256}"
             hint = printable(f"download {source.url} again, or correct the rule file")
-            _refuse(file, problem, hint, exit_code=EXIT_CHECK_FAILED)
+            _raise_rules_error(file, problem, hint, exit_code=EXIT_CHECK_FAILED)
 
 
 def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
@@ -134,10 +136,10 @@ def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
     if weights := initial_weights(config) or config.trainer.continue_from:
         problem = f"the recipe starts from the weights in {weights}"
         hint = "remove model.pretrained_checkpoint and trainer.continue_from: runs start from random weights"
-        _refuse(file, problem, hint)
-    if unlisted := sorted(_unlisted(file, config)):
+        _raise_rules_error(file, problem, hint)
+    if unlisted := sorted(_unlisted_files(file, config)):
         problem = f"the recipe reads {listed(unlisted, 3)}, which the rule file does not list under sources"
-        _refuse(
+        _raise_rules_error(
             file,
             problem,
             "add each file to sources with its URL and SHA-256; a recipe may read local files only",
@@ -146,11 +148,11 @@ def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
     fixed = {override.partition("=")[0] for override in file.overrides}
     if values[MASK_RATE] is None or values[PART] is not None:
         problem = f"{MASK_RATE} must be set and {PART} must be null, so that all recipes are evaluated alike"
-        _refuse(file, problem, f"write {MASK_RATE} (0.15) and {PART}: null under fixed")
+        _raise_rules_error(file, problem, f"write {MASK_RATE} (0.15) and {PART}: null under fixed")
     free = [name for name in evaluation_keys() if name not in fixed and values[name] != defaults[name]]
     if free:
         problem = f"the recipe sets {listed(free, 3)}, which the evaluation depends on"
-        _refuse(file, problem, "move these keys to fixed in the rule file")
+        _raise_rules_error(file, problem, "move these keys to fixed in the rule file")
 
 
 def evaluation_keys() -> Iterator[str]:
@@ -160,25 +162,25 @@ def evaluation_keys() -> Iterator[str]:
             yield name
 
 
-def _unlisted(file: RuleFile, config: RunConfig) -> Iterator[str]:
+def _unlisted_files(file: RuleFile, config: RunConfig) -> Iterator[str]:
     """Yield the files and Hub names that a run reads, and that are not listed under sources."""
-    known = {os.path.realpath(file.place_of(source)) for source in file.rules.sources}
+    known = {os.path.realpath(file.source_path(source)) for source in file.rules.sources}
     for corpus in list_corpora(config.dataset):
         if corpus.path is None:
             yield corpus.name or "no text"
         for place in places_of(corpus_paths(corpus)):
-            yield from _files(str(place.path), known)
+            yield from _unknown_paths(str(place.path), known)
     if config.tokenizer.path is not None:
-        yield from _files(config.tokenizer.path, known)
+        yield from _unknown_paths(config.tokenizer.path, known)
     elif config.tokenizer.name is not None:
         yield config.tokenizer.name
 
 
-def _files(path: str, known: set[str]) -> Iterator[str]:
+def _unknown_paths(path: str, known: set[str]) -> Iterator[str]:
     is_folder = os.path.isdir(path)
     inside = (each for each in Path(path).rglob("*") if each.is_file()) if is_folder else [Path(path)]
     yield from (str(each) for each in inside if os.path.realpath(each) not in known)
 
 
-def _refuse(file: RuleFile, problem: str, hint: str, *, exit_code: int = EXIT_USAGE) -> NoReturn:
+def _raise_rules_error(file: RuleFile, problem: str, hint: str, *, exit_code: int = EXIT_USAGE) -> NoReturn:
     raise ProjectError("speedrun", printable(problem), hint, str(file.path), exit_code)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from launcher.rundir.live_state import memory_mib
-from launcher.rundir.records import MetricsTail, Record, last_beat
+from launcher.rundir.records import MetricsTail, Record, last_heartbeat
 from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.metric_names import PACE, TRAIN_LOSS
@@ -43,7 +43,9 @@ def parse_stages(text: str | None) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     steps = [int(word) for word in words if word.isascii() and word.isdecimal()]
     if len(steps) < len(words) or sorted({0, *steps}) != [0, *steps]:
-        raise _refusal(f"{text!r} is not a list of increasing steps", "write for example --stages 1,300,1000")
+        raise _stages_error(
+            f"{text!r} is not a list of increasing steps", "write for example --stages 1,300,1000"
+        )
     return tuple(steps)
 
 
@@ -51,10 +53,10 @@ def require_stages(steps: Sequence[int], max_steps: int) -> None:
     """Raise ProjectError for a stage at or after the last step."""
     if steps and steps[-1] >= max_steps:
         message = f"stage {steps[-1]} is not before the last step ({max_steps})"
-        raise _refusal(message, "lower the stage, or raise trainer.max_steps")
+        raise _stages_error(message, "lower the stage, or raise trainer.max_steps")
 
 
-def _refusal(message: str, hint: str) -> ProjectError:
+def _stages_error(message: str, hint: str) -> ProjectError:
     return ProjectError("bad-stages", message, hint, "--stages", EXIT_USAGE)
 
 
@@ -84,27 +86,27 @@ class StageData:
         return int(self.lines[-1]["step"] - self.lines[0]["step"])
 
 
-def problem_with(seen: StageData) -> str:
+def find_problem(data: StageData) -> str:
     """Return the reason to stop the run, in one clause; empty if all checks of the stage pass."""
-    return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
+    return _loss_problem(data) or _warning_or_recompile_problem(data) or _pace_problem(data)
 
 
-def _loss_problem(seen: StageData) -> str:
-    missing = next((line["step"] for line in seen.lines if not _has_finite_loss(line)), None)
+def _loss_problem(data: StageData) -> str:
+    missing = next((line["step"] for line in data.lines if not _has_finite_loss(line)), None)
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
-    losses = [float(line[TRAIN_LOSS]) for line in seen.lines]
-    if len(losses) < LINES_FOR_A_TREND or seen.num_steps < STEPS_FOR_A_TREND:
+    losses = [float(line[TRAIN_LOSS]) for line in data.lines]
+    if len(losses) < LINES_FOR_A_TREND or data.num_steps < STEPS_FOR_A_TREND:
         return ""
-    late, noise = median(losses[-max(1, len(losses) // 4) :]), _noise_of(losses[len(losses) // 2 :])
-    if seen.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
+    late, noise = median(losses[-max(1, len(losses) // 4) :]), _loss_noise(losses[len(losses) // 2 :])
+    if data.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
         return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now (noise {noise:.4f})"
     if late > MAX_RISE * losses[0]:
         return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MAX_RISE * losses[0]:.4f})"
     return ""
 
 
-def _noise_of(losses: Sequence[float]) -> float:
+def _loss_noise(losses: Sequence[float]) -> float:
     return median(abs(after - before) for before, after in pairwise(losses))
 
 
@@ -113,29 +115,29 @@ def _has_finite_loss(line: Record) -> bool:
     return TRAIN_LOSS in line and isfinite(line[TRAIN_LOSS])
 
 
-def _wear_problem(seen: StageData) -> str:
-    warnings = seen.beat.get("warnings") or {}
+def _warning_or_recompile_problem(data: StageData) -> str:
+    warnings = data.beat.get("warnings") or {}
     counted = [f"{name} {warnings[name]}" for name in WEARING if warnings.get(name)]
     if counted:
         return f"the trainer warned: {', '.join(counted)} (limit 0)"
-    recompiles = int(seen.beat.get("recompiles") or 0)
-    if recompiles > max(seen.recompiles, LATE_COMPILATIONS):
-        before = f"{seen.recompiles} in the previous stages"
+    recompiles = int(data.beat.get("recompiles") or 0)
+    if recompiles > max(data.recompiles, LATE_COMPILATIONS):
+        before = f"{data.recompiles} in the previous stages"
         return f"functions are still being compiled: {recompiles} recompiles, {before}"
     return ""
 
 
-def _pace_problem(seen: StageData) -> str:
+def _pace_problem(data: StageData) -> str:
     """Return the message for a large change in throughput; always empty on a CPU, where it is noisy."""
-    pace = pace_of(seen.settled)
-    if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
+    pace = median_pace(data.settled)
+    if pace is None or data.pace is None or data.beat.get("gpu_mem_reserved_mib") is None:
         return ""
-    if abs(pace - seen.pace) > PACE_BAND * seen.pace:
-        return f"{pace:,.0f} tokens/s, {seen.pace:,.0f} in the previous stage (limit: {PACE_BAND:.0%} apart)"
+    if abs(pace - data.pace) > PACE_BAND * data.pace:
+        return f"{pace:,.0f} tokens/s, {data.pace:,.0f} in the previous stage (limit: {PACE_BAND:.0%} apart)"
     return ""
 
 
-def pace_of(lines: Sequence[Record]) -> float | None:
+def median_pace(lines: Sequence[Record]) -> float | None:
     """Return the median tokens per second; None with fewer than `LINES_FOR_A_PACE` lines."""
     paces = [line[PACE] for line in lines if line.get(PACE) is not None]
     return median(paces) if len(paces) >= LINES_FOR_A_PACE else None
@@ -169,36 +171,34 @@ class Stages:
         self._judged, self._recompiles = 0, 0
         self._pace: float | None = None
 
-    def look(self) -> bool:
+    def check_reached_stages(self) -> bool:
         """Check the stages reached since the last call; return whether one of them failed."""
         if self.failure or not self._left:
             return False
-        return any(PACE in line and self._fails_at(line) for line in self._tail.read_new())
+        return any(PACE in line and self._fails_check_at(line) for line in self._tail.read_new())
 
-    def _fails_at(self, line: Record) -> bool:
+    def _fails_check_at(self, line: Record) -> bool:
         self._lines.append(line)
         if self._left and line["step"] >= self._left[0]:
-            self._judge(self._left.pop(0))
+            self._check_stage(self._left.pop(0))
         return bool(self.failure)
 
-    def _judge(self, stage: int) -> None:
-        beat, settled = last_beat(self._folder, 0), self._lines[max(self._judged, SETTLING_LINES) :]
-        seen = StageData(
-            self._lines, settled, beat, self._pace, self._recompiles_allowed(beat), self._must_fall
-        )
-        problem = problem_with(seen)
+    def _check_stage(self, stage: int) -> None:
+        beat, settled = last_heartbeat(self._folder, 0), self._lines[max(self._judged, SETTLING_LINES) :]
+        seen = StageData(self._lines, settled, beat, self._pace, self._max_recompiles(beat), self._must_fall)
+        problem = find_problem(seen)
         if problem:
             self.failure = f"stage {stage} failed: {problem}; {HOW_TO_CONTINUE}"
             return
-        self._pace = pace_of(settled) or self._pace
+        self._pace = median_pace(settled) or self._pace
         self._recompiles, self._judged = int(beat.get("recompiles") or 0), len(self._lines)
-        self._log(f"stage {stage} passed{self._figures(beat)}")
+        self._log(f"stage {stage} passed{self._figures_text(beat)}")
 
-    def _recompiles_allowed(self, beat: Record) -> int:
+    def _max_recompiles(self, beat: Record) -> int:
         """Return the allowed number of recompiles: that of the previous stage; any in the first stage."""
         return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
 
-    def _figures(self, beat: Record) -> str:
+    def _figures_text(self, beat: Record) -> str:
         first, last = self._lines[0], self._lines[-1]
         losses = (
             f"loss {show_number(first[TRAIN_LOSS])} -> {show_number(last[TRAIN_LOSS])} at step {last['step']}"

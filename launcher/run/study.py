@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.run.sweep_points import Axis, Point, expand, parse_axes, refuse, short_names
+from launcher.run.sweep_points import Axis, Point, expand, parse_axes, refuse_argument, short_names
 from neobert.errors import EXIT_USAGE, ProjectError
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ class Study:
     def trials(self) -> list[Trial]:
         """Return all trials, in the order in which they were drawn."""
         with self._read():
-            return [self._trial(each) for each in self._study.get_trials(deepcopy=False)]
+            return [self._make_trial(each) for each in self._study.get_trials(deepcopy=False)]
 
-    def left_behind(self) -> list[Trial]:
+    def unfinished_trials(self) -> list[Trial]:
         """Return the trials that a stopped search left running; in a job array, only this task's."""
         return [
             each for each in self.trials() if each.state == RUNNING and each.array_task == self.array_task
@@ -130,9 +130,9 @@ class Study:
         state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
         self._study.tell(trial.number - 1, value, state=state)
 
-    def _trial(self, frozen: optuna.trial.FrozenTrial) -> Trial:
+    def _make_trial(self, frozen: optuna.trial.FrozenTrial) -> Trial:
         for each in self._space:
-            if each.key in frozen.params and not each.holds(frozen.params[each.key]):
+            if each.key in frozen.params and not each.contains(frozen.params[each.key]):
                 raise ValueError(each.key)
         task = str(frozen.user_attrs.get(TASK, ""))
         state = {"FAIL": FAILED}.get(frozen.state.name, frozen.state.name.lower())
@@ -144,7 +144,10 @@ class Study:
         try:
             yield
         except OSError as error:
-            message, hint = f"cannot be used: {error.strerror}", "check the folder's permissions and space"
+            message, hint = (
+                f"the search's journal cannot be used: {error.strerror}",
+                "check the folder's permissions and space",
+            )
             raise ProjectError("search", message, hint, str(self._path)) from None
         except Exception as error:  # Optuna checks no line of a journal: any error may come from one
             message = f"the journal of the search is damaged ({type(error).__name__})"
@@ -195,11 +198,11 @@ class Parameter:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Return the ends of the range."""
+        """Return the lowest and the highest value of the range."""
         low, high = map(float, self.values)
         return low, high
 
-    def holds(self, value: Any) -> bool:
+    def contains(self, value: Any) -> bool:
         """Return whether a value, which may come from a file, is in the range or one of the choices."""
         if self.kind == CHOICE:
             return value in self.values
@@ -217,7 +220,9 @@ def parse_space(arguments: Sequence[str]) -> list[Parameter]:
     plain = [f"{matched[1]}=0" if (matched := ranges.get(each)) else each for each in arguments]
     axes = parse_axes(plain)
     return [
-        _range(argument, *ranges[argument].groups()) if argument in ranges else _choices(argument, axis)
+        _parse_range(argument, *ranges[argument].groups())
+        if argument in ranges
+        else _parse_choices(argument, axis)
         for argument, axis in zip(arguments, axes, strict=True)
     ]
 
@@ -236,49 +241,53 @@ def trial_point(
         first: number of an earlier trial with equal values, whose run directory this one has.
     """
     names = short_names([each.key for each in space])
-    words = [f"{name}={_short(values[each.key])}" for name, each in zip(names, space, strict=True)]
+    words = [f"{name}={_short_value_text(values[each.key])}" for name, each in zip(names, space, strict=True)]
     overrides = tuple(f"{each.key}={values[each.key]}" for each in space)
     folder = f"trial-{number if first is None else first}"
     return Point(f"trial-{number} {' '.join(words)}", folder, overrides)
 
 
 def own_values(
-    space: Sequence[Parameter], own: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
+    space: Sequence[Parameter], config_values: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
 ) -> dict[str, Value] | None:
     """Return the run file's values as a point in the space; None if any is outside the space.
 
     Args:
-        own: config values by key.
+        config_values: values by key.
         choices: config value of each choice, by key and text.
     """
     values: dict[str, Value] = {}
     for each in space:
-        value: Any = own.get(each.key)
+        value: Any = config_values.get(each.key)
         if each.kind == CHOICE:
             value = next((text for text in each.values if choices[each.key, text] == value), None)
-        if not each.holds(value):
+        if not each.contains(value):
             return None
         values[each.key] = value
     return values
 
 
-def _range(argument: str, key: str, kind: str, *ends: str) -> Parameter:
+def _parse_range(argument: str, key: str, kind: str, *ends: str) -> Parameter:
     try:
         low, high = (int(end) if kind == "int" else float(end) for end in ends)
     except ValueError:
-        refuse(argument, "is not a range of numbers", SYNTAX)
+        refuse_argument(argument, "the value is not a range of numbers", SYNTAX)
     if not (abs(low) < float("inf") and abs(high) < float("inf") and low < high):
-        refuse(argument, "is an empty range", "write the lower end first")
+        refuse_argument(argument, "is an empty range", "write the lower end first")
     if kind == "log" and low <= 0:
-        refuse(argument, f"starts at {ends[0]}, but a log range must be above 0", "raise its lower end")
+        refuse_argument(
+            argument,
+            f"the range starts at {ends[0]}, but a log range must start above 0",
+            "raise its lower end",
+        )
     return Parameter(key, kind, tuple(end.strip() for end in ends))
 
 
-def _choices(argument: str, axis: Axis) -> Parameter:
+def _parse_choices(argument: str, axis: Axis) -> Parameter:
     if len(axis.values) < 2 or CALL.match(argument):
-        refuse(argument, "is neither a range nor several values", SYNTAX)
+        refuse_argument(argument, "the value is neither a range nor a list of values", SYNTAX)
     return Parameter(axis.key, CHOICE, axis.values)
 
 
-def _short(value: Value) -> str:
+def _short_value_text(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

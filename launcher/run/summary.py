@@ -15,13 +15,21 @@ from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
 from launcher.run.next_command import next_command
-from launcher.rundir.records import Record, last_beat, last_lines, list_in, read_json, read_outcome, reason_of
-from launcher.rundir.run_status import Best, History, evaluation_of, find_best
+from launcher.rundir.records import (
+    Record,
+    failure_reason,
+    get_list,
+    last_heartbeat,
+    last_lines,
+    read_json,
+    read_outcome,
+)
+from launcher.rundir.run_status import BestEvaluation, History, evaluation_metrics, find_best
 from launcher.terminal import console
 from launcher.terminal.console import plain_description
 from launcher.terminal.fold import fold
-from launcher.terminal.metric_text import label_of, metric_text, value_text
-from launcher.terminal.values import show_count, versioned
+from launcher.terminal.metric_text import metric_label, metric_text, value_text
+from launcher.terminal.values import add_schema_version, show_count
 from neobert.errors import (
     EXIT_CHECK_FAILED,
     EXIT_DO_NOT_REQUEUE,
@@ -77,13 +85,13 @@ class Summary:
     corpus_shares: dict[str, float] = field(default_factory=dict)
     first_evaluation: dict[str, float] = field(default_factory=dict)
     last_evaluation: dict[str, float] = field(default_factory=dict)
-    best: Best | None = None
+    best: BestEvaluation | None = None
     best_checkpoint: str = ""
     linked_best_step: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        return versioned(asdict(self))
+        return add_schema_version(asdict(self))
 
 
 def conclude(
@@ -112,12 +120,12 @@ def conclude(
     history = History.read(folder / METRICS)
     evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
     first, last = evaluations[0], evaluations[-1]
-    beat = last_beat(folder, 0)
+    beat = last_heartbeat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     best = find_best(read_json(folder / RESOLVED), history)
     has_best = best is not None and best.step in checkpoint_steps(folder / CHECKPOINTS)
     return Summary(
-        status=str(outcome.get("status") or _status(exit_code)),
+        status=str(outcome.get("status") or _status_of_code(exit_code)),
         exit_code=exit_code,
         step=int(outcome.get("step") or beat.get("step") or 0),
         max_steps=beat.get("max_steps"),
@@ -128,12 +136,12 @@ def conclude(
         last_eval_loss=last.get(EVAL_LOSS),
         checkpoint=str(checkpoint) if checkpoint else "",
         run_directory=str(folder),
-        restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
-        message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
+        restarts=len(get_list(read_json(folder / MANIFEST), "restarts")),
+        message=_end_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command="" if _is_rejected_resume(error) else next_command(exit_code, checkpoint, folder),
         corpus_shares=_corpus_shares(history.trained),
-        first_evaluation=evaluation_of(first),
-        last_evaluation=evaluation_of(last),
+        first_evaluation=evaluation_metrics(first),
+        last_evaluation=evaluation_metrics(last),
         best=best,
         best_checkpoint=str(folder / CHECKPOINTS / str(best.step)) if best and has_best else "",
         linked_best_step=_linked_step(folder / CHECKPOINTS / BEST),
@@ -149,7 +157,7 @@ def _linked_step(link: Path) -> int | None:
     return int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
 
 
-def already_finished(folder: Path) -> Summary:
+def summarize_finished_run(folder: Path) -> Summary:
     """Summarize a run that is already complete, ignoring the outcome of its last session."""
     ending = conclude(folder, EXIT_OK, (), None)
     checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
@@ -177,14 +185,15 @@ def _is_saved_to_the_end(folder: Path) -> bool:
 
     Lists the checkpoint folders, because the `latest` link may be missing after a full disk.
     """
-    max_steps = last_beat(folder, 0).get("max_steps")
+    max_steps = last_heartbeat(folder, 0).get("max_steps")
     return max_steps is not None and max(checkpoint_steps(folder / CHECKPOINTS), default=-1) >= max_steps
 
 
 def saved_step(folder: Path) -> int:
-    """Return the step of the newest checkpoint whose files have their sizes; 0 if there is none.
+    """Return the step of the newest checkpoint whose files have the recorded sizes; 0 if there is none.
 
-    A killed save has not moved `latest`. The trainer, which reads the files anyway, compares their content.
+    `latest` may be outdated after a killed save. The trainer compares the content of the files when it reads
+    them.
     """
     newest = newest_usable(folder / CHECKPOINTS, verify_sizes)
     return int(newest.name) if newest else 0
@@ -206,31 +215,31 @@ def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: 
     return EXIT_INTERRUPTED if was_interrupted else EXIT_TRAINING_FAILED
 
 
-def _status(exit_code: int) -> str:
+def _status_of_code(exit_code: int) -> str:
     return {EXIT_OK: "finished", EXIT_PREEMPTED: "preempted", EXIT_INTERRUPTED: "interrupted"}.get(
         exit_code, "failed"
     )
 
 
-def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
-    log = _log_of(folder / LOGS)
+def _end_message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
+    log = _main_log(folder / LOGS)
     location = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
         return f"error: {plain_description(error)}{location}"
-    if reported := reason_of(outcome):
+    if reported := failure_reason(outcome):
         hint = outcome.get("hint")
         return printable(reported) + (f"\n{printable(f'  = hint: {hint}')}" if hint else "") + location
     last = _last_line(log)
-    return printable(f"{_death(code)}{f': {last}' if last else ''}") + location
+    return printable(f"{_signal_text(code)}{f': {last}' if last else ''}") + location
 
 
-def _log_of(logs: Path) -> Path:
+def _main_log(logs: Path) -> Path:
     """Return rank 0's log file, or torchrun's if rank 0 was not started."""
     rank, agent = log_path(logs, 0), logs / AGENT_LOG
     return agent if agent.exists() and not rank.exists() else rank
 
 
-def _death(code: int) -> str:
+def _signal_text(code: int) -> str:
     if code >= 0:
         return f"the trainer exited with code {code} and wrote no outcome"
     hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
@@ -256,67 +265,67 @@ def _corpus_shares(line: Record) -> dict[str, float]:
     }
 
 
-def summary_text(ending: Summary, *, keeps_checkpoints: bool = True) -> str:
+def summary_text(summary: Summary, *, keeps_checkpoints: bool = True) -> str:
     """Return steps, tokens, evaluation, checkpoint and next command as text.
 
     Args:
         keeps_checkpoints: False omits the checkpoints of a finished run, because the caller deletes them.
     """
-    names_checkpoints = keeps_checkpoints or ending.exit_code != EXIT_OK
-    of = f" of {ending.max_steps}" if ending.max_steps else ""
-    tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
-    lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
-    lines += _evaluations(ending, names_checkpoints=names_checkpoints)
-    if ending.corpus_shares:
-        shares = ", ".join(f"{name} {percent(share)}" for name, share in ending.corpus_shares.items())
+    names_checkpoints = keeps_checkpoints or summary.exit_code != EXIT_OK
+    of = f" of {summary.max_steps}" if summary.max_steps else ""
+    tokens = f", {show_count(summary.tokens_total)} tokens" if summary.tokens_total else ""
+    lines = [printable(f"{summary.status} at step {summary.step}{of}{tokens} (exit {summary.exit_code})")]
+    lines += _evaluation_lines(summary, names_checkpoints=names_checkpoints)
+    if summary.corpus_shares:
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in summary.corpus_shares.items())
         lines.append(printable(f"tokens by corpus: {shares}"))
-    if ending.restarts:
-        lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
-    if ending.checkpoint and names_checkpoints:
-        lines.append(printable(f"checkpoint: {ending.checkpoint}"))
-    if ending.tokens_total and ending.run_directory:
-        command = shlex.join(["neobert-launch", "report", ending.run_directory])
+    if summary.restarts:
+        lines.append(f"restarts: {summary.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
+    if summary.checkpoint and names_checkpoints:
+        lines.append(printable(f"checkpoint: {summary.checkpoint}"))
+    if summary.tokens_total and summary.run_directory:
+        command = shlex.join(["neobert-launch", "report", summary.run_directory])
         lines.append(printable(f"charts: {command}"))
-    if ending.message:
-        lines.insert(1, ending.message)
-    is_final = ending.exit_code in (EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE)
+    if summary.message:
+        lines.insert(1, summary.message)
+    is_final = summary.exit_code in (EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE)
     when = "after the fix" if is_final else "next"
-    has_next = ending.next_command and names_checkpoints
-    following = [printable(f"{when}: {ending.next_command}")] if has_next else []
-    return "\n".join([fold("\n".join(lines), console.width()), *following])
+    has_next = summary.next_command and names_checkpoints
+    following = [printable(f"{when}: {summary.next_command}")] if has_next else []
+    return "\n".join([fold("\n".join(lines), console.terminal_width()), *following])
 
 
-def _evaluations(ending: Summary, *, names_checkpoints: bool) -> list[str]:
+def _evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]:
     """Return the first and last value of each metric in a line, or a single evaluation with its step."""
-    first, last = ending.first_evaluation, ending.last_evaluation
+    first, last = summary.first_evaluation, summary.last_evaluation
     if not last:
         return []
-    if ending.first_eval_step == ending.last_eval_step:
-        shown = [_change(name, None, value) for name, value in last.items()]
-        return [f"{', '.join(shown)} at step {ending.last_eval_step}"]
-    changes = [_change(name, first.get(name), value) for name, value in last.items()]
-    return [", ".join(changes), *_earlier_best(ending, names_checkpoints=names_checkpoints)]
+    if summary.first_eval_step == summary.last_eval_step:
+        shown = [_change_text(name, None, value) for name, value in last.items()]
+        return [f"{', '.join(shown)} at step {summary.last_eval_step}"]
+    changes = [_change_text(name, first.get(name), value) for name, value in last.items()]
+    return [", ".join(changes), *_best_evaluation_lines(summary, names_checkpoints=names_checkpoints)]
 
 
-def _earlier_best(ending: Summary, *, names_checkpoints: bool) -> list[str]:
+def _best_evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]:
     """Return the best evaluation with its checkpoint; nothing if it is the last one."""
-    best = ending.best
-    if best is None or best.step == ending.last_eval_step:
+    best = summary.best
+    if best is None or best.step == summary.last_eval_step:
         return []
     checkpoint = ""
     if names_checkpoints:
-        kept = ending.best_checkpoint
-        checkpoint = f": {kept}" if kept else f" ({_instead_of_best(ending.linked_best_step)})"
+        kept = summary.best_checkpoint
+        checkpoint = f": {kept}" if kept else f" ({_note_on_best_link(summary.linked_best_step)})"
     return [printable(f"best: {metric_text(best.metric, best.value)} at step {best.step}{checkpoint}")]
 
 
-def _instead_of_best(linked_step: int | None) -> str:
+def _note_on_best_link(linked_step: int | None) -> str:
     """State that the best step has no checkpoint, and which checkpoint `checkpoints/best` is."""
     linked = "" if linked_step is None else f"; checkpoints/best is step {linked_step}"
     return f"no checkpoint of that step{linked}"
 
 
-def _change(name: str, first: float | None, last: float) -> str:
+def _change_text(name: str, first: float | None, last: float) -> str:
     """Format `accuracy: 9.46% -> 20.92%`."""
     before = "" if first is None else f"{value_text(name, first)} -> "
-    return f"{label_of(name)}: {before}{value_text(name, last)}"
+    return f"{metric_label(name)}: {before}{value_text(name, last)}"

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from launcher.io.files import write_json
 from launcher.process.signal_forwarding import Forwarder
 from launcher.process.termination import signal_name
-from launcher.run.launch_context import Launch, nearest
+from launcher.run.launch_context import Launch, earliest_deadline
 from launcher.run.launch_records import record_restart
-from launcher.run.session import Session, lost_rank, run_session, stop_orphans, tolerating_full_disk
+from launcher.run.session import Session, lost_rank, run_session, stop_orphans, tolerate_full_disk
 from launcher.run.summary import Summary, conclude, saved_step
-from launcher.rundir.records import Record, read_outcome, stamp
+from launcher.rundir.records import Record, file_stamp, read_outcome
 from launcher.rundir.stalls import Stall
 from launcher.terminal import console
 from neobert.errors import (
@@ -59,22 +59,22 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
         if launch.is_replaced:
-            return conclude_replaced(launch, session, forwarder)
-        verdict_of_stage = failed_stage(launch)
+            return conclude_replaced_session(launch, session, forwarder)
+        verdict_of_stage = failed_stage_outcome(launch)
         is_over = verdict_of_stage is not None or _was_stopped(forwarder)
-        failure = None if is_over else failure_of(launch, session)
+        failure = None if is_over else find_failure(launch, session)
         if failure is None:
-            final_verdict = verdict_of_stage or too_late(launch, forwarder)
+            final_verdict = verdict_of_stage or deadline_outcome(launch, forwarder)
             return conclude_session(launch, session, forwarder, final_verdict)
         verdict = restarts.judge(failure, saved_step(launch.folder))
         if reason := why_no_restart(launch, session):
             verdict = Verdict(restarts=False, reason=reason)
         if not verdict.restarts:
-            return give_up(launch, session, forwarder, failure, verdict)
-        restart(launch, failure, restarts)
+            return conclude_failed(launch, session, forwarder, failure, verdict)
+        record_and_report_restart(launch, failure, restarts)
 
 
-def conclude_replaced(launch: Launch, session: Session, forwarder: Forwarder) -> Summary:
+def conclude_replaced_session(launch: Launch, session: Session, forwarder: Forwarder) -> Summary:
     """Summarize a session that a later launch has replaced; the run directory is left to that launch."""
     error = replaced_error(launch.folder)
     outcome = {"status": "failed", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
@@ -88,14 +88,14 @@ def why_no_restart(launch: Launch, session: Session) -> str:
     return "" if launch.folder.is_dir() else f"not restarting: {launch.folder} was moved or deleted"
 
 
-def failed_stage(launch: Launch) -> dict[str, Any] | None:
+def failed_stage_outcome(launch: Launch) -> dict[str, Any] | None:
     """Write and return the outcome of a run that failed a stage; None if no stage failed.
 
     It replaces the outcome that the session reported.
     """
     if launch.stages is None:
         return None
-    launch.stages.look()
+    launch.stages.check_reached_stages()
     if not launch.stages.failure:
         return None
     verdict = read_outcome(launch.folder) | {
@@ -107,14 +107,14 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
     return verdict
 
 
-def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
+def deadline_outcome(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     """Write and return the outcome of a run that a deadline stopped and that must not be requeued.
 
     Returns None for any other run.
     """
     outcome = read_outcome(launch.folder)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_stopped(forwarder)
-    deadline = nearest(launch.deadlines)
+    deadline = earliest_deadline(launch.deadlines)
     if not (is_by_the_clock and deadline and deadline.verdict and launch.owns_run):
         return None
     verdict = outcome | {
@@ -126,36 +126,36 @@ def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     return verdict
 
 
-def failure_of(launch: Launch, session: Session) -> Failure | None:
+def find_failure(launch: Launch, session: Session) -> Failure | None:
     """Return the failure of a session that may be restarted; None if the run ended with the session."""
-    outcome = outcome_of(launch, session)
+    outcome = session_outcome(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
-    step = max(int(beat.get("step") or 0) for beat in launch.beats().values())
+    step = max(int(beat.get("step") or 0) for beat in launch.newest_heartbeats().values())
     if session.stall is not None:
-        return of_stall(session.stall, step)
+        return failure_from_stall(session.stall, step)
     if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
-        return of_lost(*lost, step)
+        return failure_from_lost_rank(*lost, step)
     # A session that completed no step would fail in the same way again.
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
     reported = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
     error = read_error_file(launch.error_file) or reported
-    return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
+    return None if error.code in FINAL_CODES else failure_from_error(error, int(outcome.get("step") or step))
 
 
-def outcome_of(launch: Launch, session: Session) -> Record:
+def session_outcome(launch: Launch, session: Session) -> Record:
     """Return the session's outcome; empty if the file is from an earlier launch."""
-    is_earlier = session.earlier_outcome and session.earlier_outcome == stamp(launch.folder / OUTCOME)
+    is_earlier = session.earlier_outcome and session.earlier_outcome == file_stamp(launch.folder / OUTCOME)
     return {} if is_earlier else read_outcome(launch.folder)
 
 
-def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
+def record_and_report_restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     """Report and record a restart, with its reason and the checkpoint to resume from."""
     saved = saved_step(launch.folder)
     source = f"checkpoint {saved}" if saved else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
-    with tolerating_full_disk("the restart to manifest.json"):
+    with tolerate_full_disk("the restart to manifest.json"):
         record_restart(launch.folder, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.log(printable(f"{failure.message}; restarting from {source} ({count})"))
@@ -174,20 +174,20 @@ def conclude_session(
         forwarder.seen,
         launch.error_file,
         has_begun=session.has_begun,
-        verdict=outcome_of(launch, session) if verdict is None else verdict,
+        verdict=session_outcome(launch, session) if verdict is None else verdict,
     )
     # A trainer that found the disk full, or failed before its session, has written no outcome.
     is_missing = verdict is None and launch.folder.is_dir() and not (launch.folder / OUTCOME).exists()
     if launch.owns_run and is_missing:
-        _write_verdict(launch, _known_outcome(launch, ending))
+        _write_verdict(launch, _summary_as_outcome(launch, ending))
     elif launch.owns_run and ending.restarts:
-        outcome = read_outcome(launch.folder) or _known_outcome(launch, ending)
-        with tolerating_full_disk("the restarts to outcome.json"):
+        outcome = read_outcome(launch.folder) or _summary_as_outcome(launch, ending)
+        with tolerate_full_disk("the restarts to outcome.json"):
             write_json(launch.folder / OUTCOME, {**outcome, "restarts": ending.restarts})
     return ending
 
 
-def give_up(
+def conclude_failed(
     launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
 ) -> Summary:
     """Write the failure and the reason against a restart to outcome.json, and summarize the run.
@@ -213,17 +213,17 @@ def give_up(
 
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
     """Write outcome.json; a full disk here is logged, not fatal."""
-    with tolerating_full_disk("the outcome to outcome.json"):
+    with tolerate_full_disk("the outcome to outcome.json"):
         write_json(launch.folder / OUTCOME, outcome)
 
 
-def _known_outcome(launch: Launch, ending: Summary) -> Record:
+def _summary_as_outcome(launch: Launch, summary: Summary) -> Record:
     """Return the outcome of a session that wrote none: its summary, and the error that it reported."""
-    error, problem = read_error_file(launch.error_file), {"message": ending.message.partition("\n")[0]}
+    error, problem = read_error_file(launch.error_file), {"message": summary.message.partition("\n")[0]}
     if error is not None:
         problem = {"message": error.message, "code": error.code, "hint": error.hint}
-    known = {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
-    return {**known, **problem, "restarts": ending.restarts}
+    known = {"status": summary.status, "exit_code": summary.exit_code, "step": summary.step}
+    return {**known, **problem, "restarts": summary.restarts}
 
 
 def _was_stopped(forwarder: Forwarder) -> bool:
@@ -252,13 +252,13 @@ class Failure:
         return (self.kind, self.cause, self.step) == (other.kind, other.cause, other.step)
 
 
-def of_stall(stall: Stall, step: int) -> Failure:
+def failure_from_stall(stall: Stall, step: int) -> Failure:
     """Return the failure of a session that hung."""
     is_transient = stall.phase in PASSING_PHASES
     return Failure("stall", stall.phase, step, str(stall), is_transient=is_transient)
 
 
-def of_lost(rank: int | None, number: int, step: int) -> Failure:
+def failure_from_lost_rank(rank: int | None, number: int, step: int) -> Failure:
     """Return the failure of a session in which a signal killed a rank, or torchrun (rank None).
 
     Args:
@@ -271,7 +271,7 @@ def of_lost(rank: int | None, number: int, step: int) -> Failure:
     return Failure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
 
 
-def of_error(error: ProjectError, step: int) -> Failure:
+def failure_from_error(error: ProjectError, step: int) -> Failure:
     """Return the failure of a session that reported an error."""
     is_transient = error.code in PASSING_CODES
     return Failure("reported", error.code, step, error.message, is_transient=is_transient, hint=error.hint)

@@ -45,12 +45,12 @@ class Point:
 
 def parse_axes(arguments: Sequence[str]) -> list[Axis]:
     """Parse the arguments of `--sweep`. Raises ProjectError for wrong syntax or a key that is not allowed."""
-    axes = [_parse(argument) for argument in arguments]
+    axes = [_parse_axis(argument) for argument in arguments]
     for axis, others in ((axis, axes[:index]) for index, axis in enumerate(axes)):
         if axis.key in [other.key for other in others]:
-            refuse(axis.key, "is swept twice", "give all values of a key in one --sweep")
+            refuse_argument(axis.key, "is swept twice", "give all values of a key in one --sweep")
         if axis.key in OWN_KEYS:
-            refuse(axis.key, "is set by the sweep for each point", "sweep another key")
+            refuse_argument(axis.key, "the key is set by the sweep for each point", "sweep another key")
     return axes
 
 
@@ -59,7 +59,7 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
     names = short_names([axis.key for axis in axes])
     combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
     if len(combinations) > MAX_POINTS:
-        refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
+        refuse_argument("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
     points: dict[str, Point] = {}
     for number, values in enumerate(combinations):
         words = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
@@ -71,14 +71,14 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
     return list(points.values())
 
 
-def _parse(argument: str) -> Axis:
+def _parse_axis(argument: str) -> Axis:
     key, equals, text = argument.partition("=")
     if not (key and equals and text):
-        refuse(argument, "has no values", SYNTAX)
+        refuse_argument(argument, "has no values", SYNTAX)
     matched = RANGE.fullmatch(text)
-    values = tuple(_numbers(argument, matched) if matched else _split(text))
+    values = tuple(_numbers_in_range(argument, matched) if matched else _split_at_commas(text))
     if "" in values or len(set(map(_as_number, values))) < len(values):
-        refuse(argument, "has an empty or a repeated value", SYNTAX)
+        refuse_argument(argument, "the list has an empty or a repeated value", SYNTAX)
     return Axis(key, values)
 
 
@@ -91,7 +91,7 @@ def _as_number(value: str) -> Decimal | str:
     return number if number.is_finite() else value
 
 
-def _split(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Split at the commas outside quotes, brackets and braces."""
     value, depth, quote = "", 0, ""
     for character in text:
@@ -108,18 +108,22 @@ def _split(text: str) -> Iterator[str]:
     yield value.strip()
 
 
-def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
+def _numbers_in_range(argument: str, matched: re.Match[str]) -> Iterator[str]:
     """Yield the numbers of START:STOP:STEP without STOP. Decimal, as 0.1 + 0.2 exceeds 0.3 in floats."""
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
-        refuse(argument, "is not a range of numbers", f"quote text that contains colons; {SYNTAX}")
+        refuse_argument(
+            argument, "the value is not a range of numbers", f"quote text that contains colons; {SYNTAX}"
+        )
     if (
         not all(number.is_finite() for number in (start, stop, step))
         or step == 0
         or (stop - start) / step <= 0
     ):
-        refuse(argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does")
+        refuse_argument(
+            argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does"
+        )
     for index in range(MAX_POINTS + 1):
         number = start + index * step
         if (number >= stop) if step > 0 else (number <= stop):
@@ -133,6 +137,6 @@ def short_names(keys: Sequence[str]) -> Sequence[str]:
     return short if len(set(short)) == len(short) else keys
 
 
-def refuse(place: str, problem: str, hint: str) -> NoReturn:
+def refuse_argument(argument: str, problem: str, hint: str) -> NoReturn:
     """Raise ProjectError for an argument of a sweep or a search."""
-    raise ProjectError("sweep", problem, hint, place, exit_code=EXIT_USAGE)
+    raise ProjectError("sweep", problem, hint, argument, exit_code=EXIT_USAGE)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.io.files import writing
+from launcher.io.files import convert_write_errors
 from launcher.preflight.levels import longest_s
 from launcher.probes.scheduler import job_start_s, node_number
-from launcher.process.trainer_process import Topology, passed_option
+from launcher.process.trainer_process import Topology, last_option_value
 from launcher.rundir.directory import is_run_directory
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
@@ -36,7 +36,7 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
     """
     if topology.node_rank is None and topology.nnodes == 1:
         return topology
-    declared = _requested("node_rank", topology, environment) or node_number(environment)
+    declared = _effective_option("node_rank", topology, environment) or node_number(environment)
     if not NUMBER.fullmatch(declared):
         raise ProjectError(
             code="unknown-node",
@@ -45,20 +45,20 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
             place="--node-rank",
             exit_code=EXIT_USAGE,
         )
-    return _within(replace(topology, node_rank=int(declared)))
+    return _require_valid_rank(replace(topology, node_rank=int(declared)))
 
 
-def _requested(name: str, topology: Topology, environment: Mapping[str, str]) -> str:
+def _effective_option(name: str, topology: Topology, environment: Mapping[str, str]) -> str:
     """Return the value that torchrun will use, empty if unset.
 
     Order: its option after `--`, the option of `train`, its environment variable PET_NAME.
     """
     ours = getattr(topology, name)
-    value = passed_option(topology.extra, name.replace("_", "-")) or ("" if ours is None else str(ours))
+    value = last_option_value(topology.extra, name.replace("_", "-")) or ("" if ours is None else str(ours))
     return value or environment.get(f"PET_{name.upper()}", "")
 
 
-def _within(topology: Topology) -> Topology:
+def _require_valid_rank(topology: Topology) -> Topology:
     """Return the topology. Raises ProjectError if its node rank is out of range: nodes would hang."""
     number, nodes = topology.node_rank, topology.nnodes
     if number not in range(nodes):
@@ -76,13 +76,15 @@ def require_rendezvous(topology: Topology, environment: Mapping[str, str] = os.e
     """Raise ProjectError if no rendezvous endpoint is set: torchrun would wait on each node's localhost."""
     if topology.nnodes == 1:
         return
-    endpoint = _requested("rdzv_endpoint", topology, environment)
+    endpoint = _effective_option("rdzv_endpoint", topology, environment)
     if "--standalone" in topology.extra or environment.get("PET_STANDALONE", "0").strip("0"):
-        raise _no_rendezvous(f"the run has {topology.nnodes} nodes, but torchrun has --standalone")
-    if not (endpoint or _requested("master_addr", topology, environment)):
-        raise _no_rendezvous(f"the run has {topology.nnodes} nodes, but no rendezvous endpoint")
+        raise _rendezvous_error(f"the run has {topology.nnodes} nodes, but torchrun has --standalone")
+    if not (endpoint or _effective_option("master_addr", topology, environment)):
+        raise _rendezvous_error(f"the run has {topology.nnodes} nodes, but no rendezvous endpoint")
     if endpoint and topology.is_numbered and not PORT.search(endpoint):
-        raise _no_rendezvous(f"rendezvous endpoint {endpoint} has no port, which is required with node ranks")
+        raise _rendezvous_error(
+            f"rendezvous endpoint {endpoint} has no port, which is required with node ranks"
+        )
 
 
 def require_free_port(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
@@ -90,19 +92,23 @@ def require_free_port(topology: Topology, environment: Mapping[str, str] = os.en
 
     torchrun would report it too, but minutes later, after all checks.
     """
-    is_set = topology.nnodes > 1 or bool(_requested("master_port", topology, environment))
+    is_set = topology.nnodes > 1 or bool(_effective_option("master_port", topology, environment))
     if topology.node_rank or not (topology.needs_torchrun and topology.is_numbered and is_set):
         return
-    endpoint = _requested("rdzv_endpoint", topology, environment)
-    port = endpoint.rpartition(":")[2] or _requested("master_port", topology, environment) or TORCHRUNS_PORT
+    endpoint = _effective_option("rdzv_endpoint", topology, environment)
+    port = (
+        endpoint.rpartition(":")[2]
+        or _effective_option("master_port", topology, environment)
+        or TORCHRUNS_PORT
+    )
     try:
         socket.create_server(("", int(port))).close()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise _taken(port) from None
+            raise _port_in_use_error(port) from None
 
 
-def _taken(port: str) -> ProjectError:
+def _port_in_use_error(port: str) -> ProjectError:
     return ProjectError(
         code="port-taken",
         message=f"rendezvous port {port} is already in use",
@@ -112,7 +118,7 @@ def _taken(port: str) -> ProjectError:
     )
 
 
-def _no_rendezvous(message: str) -> ProjectError:
+def _rendezvous_error(message: str) -> ProjectError:
     return ProjectError(
         code="unknown-meeting-place",
         message=message,
@@ -122,19 +128,19 @@ def _no_rendezvous(message: str) -> ProjectError:
     )
 
 
-def withdraw_receipt(folder: Path, config_digest: str, named: Path | None) -> None:
+def withdraw_receipt(folder: Path, config_digest: str, given: Path | None) -> None:
     """Invalidate the previous launch's receipt so that worker nodes do not start from it.
 
     A receipt that this launch got with --receipt stays, because the other nodes got it too.
     """
     path = folder / FILE_NAME
-    is_named = named is not None and path.resolve() in (named.resolve(), named.resolve() / FILE_NAME)
-    if is_run_directory(folder) and not is_named and _digest_in(path) == config_digest:
-        with writing(path):
+    is_named = given is not None and path.resolve() in (given.resolve(), given.resolve() / FILE_NAME)
+    if is_run_directory(folder) and not is_named and _read_config_digest(path) == config_digest:
+        with convert_write_errors(path):
             path.unlink(missing_ok=True)
 
 
-def _digest_in(receipt: Path) -> str:
+def _read_config_digest(receipt: Path) -> str:
     try:
         return read_receipt(receipt).config_digest
     except ProjectError:
@@ -153,7 +159,7 @@ def wait_for_first_node(
     """
     deadline = time.monotonic() + timeout_s
     began_s = job_start_s(environment) or 0.0
-    while reasons := _missing(folder, config_digest, began_s):
+    while reasons := _why_not_ready(folder, config_digest, began_s):
         if time.monotonic() > deadline:
             raise ProjectError(
                 code="no-first-node",
@@ -165,7 +171,7 @@ def wait_for_first_node(
         time.sleep(POLL_S)
 
 
-def _missing(folder: Path, config_digest: str, began_s: float) -> str:
+def _why_not_ready(folder: Path, config_digest: str, began_s: float) -> str:
     path = folder / FILE_NAME
     try:
         receipt, written_s = read_receipt(path), path.stat().st_mtime

@@ -21,18 +21,18 @@ def read_begun(run: ResolvedRun) -> Begun | None:
     if selector == NEVER:
         return None
     if selector in (*NEWEST, BEST):
-        return _record(run_directory(run))
+        return _read_record(run_directory(run))
     path = Path(selector)
-    return next(filter(None, map(_record, (path, *path.parents[:2]))), None)
+    return next(filter(None, map(_read_record, (path, *path.parents[:2]))), None)
 
 
-def _record(folder: Path) -> Begun | None:
+def _read_record(folder: Path) -> Begun | None:
     config, origins = read_json(folder / RESOLVED), read_json(folder / PROVENANCE)
     return Begun(str(folder / RESOLVED), config, origins) if config and origins else None
 
 
 def note_on_begun(run: ResolvedRun) -> str:
-    """Return one line on the values that the run began with; empty if today's are the same."""
+    """Return one line on the values that the run began with; empty if they equal the current values."""
     if not run.begun_with:
         return ""
     source = f"profile {run.profile.name}" if run.profile else "the defaults"

@@ -33,17 +33,17 @@ def changed_files(config: RunConfig, folder: Path) -> list[str]:
     with suppress(ProjectError):
         cache = cache_folder(config.dataset)
         # Equal text from several paths is prepared once for each, with the same fingerprint.
-        changes = [_changes(config, cache, files) for files in _trained_on(cache, folder)]
+        changes = [_changed_names(config, cache, files) for files in _trained_files(cache, folder)]
         return min(changes, key=len, default=[])
     return []
 
 
-def _changes(config: RunConfig, cache: Path, trained_on: set[Described]) -> list[str]:
+def _changed_names(config: RunConfig, cache: Path, trained_on: set[Described]) -> list[str]:
     names = {name for name, *_ in trained_on}
-    return sorted({name for name, *_ in trained_on ^ {*_present(config, cache, names)}})
+    return sorted({name for name, *_ in trained_on ^ {*_current_files(config, cache, names)}})
 
 
-def _trained_on(cache: Path, folder: Path) -> Iterator[set[Described]]:
+def _trained_files(cache: Path, folder: Path) -> Iterator[set[Described]]:
     """Yield the files of prepared data with the fingerprint of the run's newest checkpoint."""
     checkpoint = latest(folder / CHECKPOINTS)
     state = {} if checkpoint is None else read_json(checkpoint / STATE_DIR / STATE)
@@ -51,21 +51,23 @@ def _trained_on(cache: Path, folder: Path) -> Iterator[set[Described]]:
     fingerprint = identity.get(DATA_FINGERPRINT) if isinstance(identity, dict) else None
     for manifest in (cache / MANIFEST, *cache.glob(f"*/{MANIFEST}")) if fingerprint else ():
         prepared = read_json(manifest)
-        if prepared.get("fingerprint") == fingerprint and (files := {*_files_in(prepared.get("request"))}):
+        if prepared.get("fingerprint") == fingerprint and (
+            files := {*_described_files(prepared.get("request"))}
+        ):
             yield files
 
 
-def _files_in(described: Any) -> Iterator[Described]:
+def _described_files(described: Any) -> Iterator[Described]:
     """Yield the files in the nested description of a text."""
     match described:
         case [str(name), int(size), str(digest)]:
             yield name, size, digest
         case dict() | list():
             for each in described.values() if isinstance(described, dict) else described:
-                yield from _files_in(each)
+                yield from _described_files(each)
 
 
-def _present(config: RunConfig, cache: Path, names: set[str]) -> Iterator[Described]:
+def _current_files(config: RunConfig, cache: Path, names: set[str]) -> Iterator[Described]:
     """Yield the files for each split that has a file with one of these names. Raises `ProjectError`."""
     digests = FileDigests(cache / FOLDER)
     rows = spec_of(config).rows(config)

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from launcher.io.files import absolute, make_folder, write_json
+from launcher.io.files import absolute_path, make_folder, write_json
 from launcher.rundir.records import Record, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.activity import announce
@@ -43,7 +43,7 @@ POLL_S = 0.05
 
 def run_directory(run: ResolvedRun) -> Path:
     """Return the absolute path of the run directory."""
-    return absolute(run.config.trainer.output_dir, "trainer.output_dir")
+    return absolute_path(run.config.trainer.output_dir, "trainer.output_dir")
 
 
 def is_run_directory(folder: Path) -> bool:
@@ -52,12 +52,12 @@ def is_run_directory(folder: Path) -> bool:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[int]:
+def lock_run_directory(folder: Path) -> Iterator[int]:
     """Lock the run directory for one launch; the trainer inherits the lock, which outlives a killed launcher.
 
     Yields the descriptor that the trainer keeps open. Raises ProjectError if another launch has the lock.
     """
-    descriptor = _hold(folder)
+    descriptor = _open_and_lock(folder)
     try:
         yield descriptor
     finally:
@@ -69,21 +69,21 @@ class CreatedMeanwhileError(ProjectError):
 
 
 @contextmanager
-def created(folder: Path) -> Iterator[int]:
+def create_run_directory(folder: Path) -> Iterator[int]:
     """Create a run directory and lock it. Raises `CreatedMeanwhileError` when the other launch has ended."""
     make_folder(folder)
-    with claimed(folder) as held:
+    with lock_run_directory(folder) as held:
         if any(folder.iterdir()):
             raise CreatedMeanwhileError(
                 code="run-in-progress",
                 message="another launch created a run in this directory during these checks",
-                hint=f"see {_status(folder)}, or choose another trainer.output_dir",
+                hint=f"see {_status_text(folder)}, or choose another trainer.output_dir",
                 place=str(folder),
             )
         yield held
 
 
-def is_claimed(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a launch has locked the run directory; False on a file system without locks."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -98,7 +98,7 @@ def is_claimed(folder: Path) -> bool:
     return False
 
 
-def _hold(folder: Path) -> int:
+def _open_and_lock(folder: Path) -> int:
     """Open and lock a directory; try again if it was moved and replaced before it was locked.
 
     An attempt of this job that a lost node may still continue is replaced first, so that it stops.
@@ -107,10 +107,10 @@ def _hold(folder: Path) -> int:
     if is_lost:
         take_over(folder)
     while True:
-        descriptor = _opened(folder)
+        descriptor = _open_folder(folder)
         try:
-            _lock(descriptor, folder, is_lost=is_lost)
-            if _is_still(descriptor, folder):
+            _lock_with_retries(descriptor, folder, is_lost=is_lost)
+            if _is_same_folder(descriptor, folder):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -118,7 +118,7 @@ def _hold(folder: Path) -> int:
         os.close(descriptor)
 
 
-def _opened(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     """Open the folder. Raises ProjectError if it was removed or moved meanwhile, or is not readable."""
     try:
         return os.open(folder, os.O_RDONLY)
@@ -131,20 +131,20 @@ def _opened(folder: Path) -> int:
         ) from None
     except OSError as error:
         message, hint = (
-            f"cannot be opened: {error.strerror}",
+            f"the run directory cannot be opened: {error.strerror}",
             "fix its permissions, or choose another folder",
         )
         raise ProjectError("not-readable", message, hint, str(folder)) from None
 
 
-def _is_still(descriptor: int, folder: Path) -> bool:
+def _is_same_folder(descriptor: int, folder: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), folder.stat())
     except OSError:
         return False
 
 
-def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
+def _lock_with_retries(descriptor: int, folder: Path, *, is_lost: bool) -> None:
     """Lock the folder, with retries: a launch that was just stopped may still be saving.
 
     Args:
@@ -161,36 +161,36 @@ def _lock(descriptor: int, folder: Path, *, is_lost: bool) -> None:
                     return None
                 raise ProjectError(
                     code="run-in-progress",
-                    message=f"{_holder(folder)} still uses this directory",
-                    hint=f"see {_status(folder)}; stop that run, or choose another trainer.output_dir",
+                    message=f"{_lock_holder(folder)} still uses this directory",
+                    hint=f"see {_status_text(folder)}; stop that run, or choose another trainer.output_dir",
                     place=str(folder),
                 ) from None
             if not is_waiting:
                 is_waiting = True
                 wait = f"waiting up to {show_duration(LOCK_TIMEOUT_S)} for it to end"
-                console.log(printable(f"{_holder(folder)} uses {folder}: {wait}"))
+                console.log(printable(f"{_lock_holder(folder)} uses {folder}: {wait}"))
             time.sleep(POLL_S)
         except OSError:
             return None  # a file system without locks: the checks of the directory's content still hold
 
 
-def _holder(folder: Path) -> str:
+def _lock_holder(folder: Path) -> str:
     """Name the process that has the lock: the trainer, or before its start another command."""
     manifest = read_json(folder / MANIFEST)
     return f"process {manifest['trainer_pid']}" if is_alive(manifest) else "another command"
 
 
-def _status(folder: Path) -> str:
+def _status_text(folder: Path) -> str:
     return f"`neobert-launch status {shlex.quote(str(folder))}`"
 
 
-def refuse_halted(folder: Path) -> None:
+def refuse_halted_run(folder: Path) -> None:
     """Raise ProjectError if a HALT file blocks training in this directory."""
     if (folder / HALT).exists():
         raise ProjectError(
             code="halted",
             message=f"the run directory contains {HALT}, which blocks training",
-            hint=f"{remove_halt(folder)}, then repeat this command",
+            hint=f"{halt_removal_command(folder)}, then repeat this command",
             place=str(folder),
         )
 
@@ -209,12 +209,12 @@ def refuse_special_files(folder: Path) -> None:
         )
 
 
-def remove_halt(folder: Path) -> str:
+def halt_removal_command(folder: Path) -> str:
     """Return the command that allows training in a run directory again."""
     return shlex.join(["rm", str(folder / HALT)])
 
 
-def after_boot_s(process: psutil.Process) -> float:
+def start_since_boot_s(process: psutil.Process) -> float:
     """Return the start time of a process in seconds since boot, which clock changes do not affect."""
     return process.create_time() - psutil.boot_time()
 
@@ -225,13 +225,15 @@ def is_alive(manifest: Record) -> bool | None:
         return None
     try:
         process = psutil.Process(int(manifest.get("trainer_pid") or 0))
-        is_same = abs(after_boot_s(process) - float(manifest.get("trainer_started_after_boot_s") or 0)) < 1
+        is_same = (
+            abs(start_since_boot_s(process) - float(manifest.get("trainer_started_after_boot_s") or 0)) < 1
+        )
     except (psutil.Error, ValueError, TypeError, OverflowError):
         return False
     return is_same and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def is_of_earlier_session(beat: Record, manifest: Record) -> bool:
+def is_from_earlier_session(beat: Record, manifest: Record) -> bool:
     """Return whether a heartbeat is older than the current trainer process, which has not reported yet."""
     beat_s, started_s = beat.get("boot_s"), manifest.get("trainer_started_after_boot_s")
     if not isinstance(beat_s, int | float) or not isinstance(started_s, int | float):
@@ -265,7 +267,10 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
     The same command in another working directory has other relative paths.
     """
-    stored, current = _identity(read_json(folder / RESOLVED)), _identity(to_dict(run.config))
+    stored, current = (
+        _identifying_values(read_json(folder / RESOLVED)),
+        _identifying_values(to_dict(run.config)),
+    )
     if stored == current:
         return True
     start = read_json(folder / MANIFEST).get("working_directory")
@@ -284,7 +289,7 @@ def _with_absolute_paths(config: Mapping[str, Any], start: str) -> dict[str, Any
     return resolved
 
 
-def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+def _identifying_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flat config without keys that only determine how a session starts, to compare two runs.
 
     A key that an older version lacks has the behaviour of that version.
@@ -311,18 +316,18 @@ def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
 
 
 def take_over(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
-    """Make this launch the one that may change the run, and return its token."""
+    """Record this launch as the only one that may change the run directory, and return its token."""
     require_newest(folder, environment)
     token = uuid.uuid4().hex
-    job = {"job": environment.get("SLURM_JOB_ID", ""), "restarts": _restarts(environment)}
+    job = {"job": environment.get("SLURM_JOB_ID", ""), "restarts": _slurm_restart_count(environment)}
     write_json(folder / FILE, {"token": token, **job, "hostname": socket.gethostname(), "pid": os.getpid()})
     return token
 
 
 def require_newest(folder: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ProjectError if a later attempt of this Slurm job has begun: this one is of a lost node."""
+    """Raise ProjectError if a later attempt of this Slurm job has begun: this one runs on a lost node."""
     before = read_json(folder / FILE)
-    if _is_same_job(before, environment) and _number_of(before) > _restarts(environment):
+    if _is_same_job(before, environment) and _attempt_number(before) > _slurm_restart_count(environment):
         raise replaced_error(folder)
 
 
@@ -332,18 +337,18 @@ def follows_lost_attempt(folder: Path) -> bool:
     To Slurm that attempt has ended, but processes of a lost node may still run.
     """
     before = read_json(folder / FILE)
-    return _is_same_job(before, os.environ) and _number_of(before) < _restarts(os.environ)
+    return _is_same_job(before, os.environ) and _attempt_number(before) < _slurm_restart_count(os.environ)
 
 
 def _is_same_job(before: Record, environment: Mapping[str, str]) -> bool:
     return bool(before.get("job")) and before.get("job") == environment.get("SLURM_JOB_ID")
 
 
-def _restarts(environment: Mapping[str, str]) -> int:
+def _slurm_restart_count(environment: Mapping[str, str]) -> int:
     text = environment.get("SLURM_RESTART_COUNT", "")
     return int(text) if text.isdecimal() else 0
 
 
-def _number_of(before: Record) -> int:
+def _attempt_number(before: Record) -> int:
     number = before.get("restarts")
     return number if isinstance(number, int) else 0

@@ -47,10 +47,10 @@ def find_runs(root: Path) -> list[DiscoveredRun]:
         message = "not a folder" if root.exists() else "no such folder"
         raise ProjectError("no-runs", message, "pass the folder that holds the runs", str(root), EXIT_USAGE)
     seen: set[tuple[int, int]] = set()
-    return list(_search(root, seen, DEEPEST))
+    return list(_search_folder(root, seen, DEEPEST))
 
 
-def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[DiscoveredRun]:
+def _search_folder(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[DiscoveredRun]:
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_symlink(), entry.name))
@@ -64,11 +64,11 @@ def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[D
         message = f"more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
         raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
-        yield DiscoveredRun(folder, problem_of(folder))
+        yield DiscoveredRun(folder, why_unreadable_run(folder))
     elif deeper and not (folder.is_symlink() and deeper < DEEPEST):
         for entry in entries:
             if _is_folder(entry):
-                yield from _search(folder / entry.name, seen, deeper - 1)
+                yield from _search_folder(folder / entry.name, seen, deeper - 1)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -78,7 +78,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def problem_of(folder: Path) -> str:
+def why_unreadable_run(folder: Path) -> str:
     """Return a short reason why a run directory cannot be read; empty if it can."""
     try:
         config = parse_json(folder / RESOLVED)
@@ -106,21 +106,21 @@ def newest_run() -> Path:
 
     Raises ProjectError if there is no run below `runs` or the current directory.
     """
-    runs = _readable(default_root()) or _readable(Path())
+    runs = _readable_runs(default_root()) or _readable_runs(Path())
     if not runs:
         message = "no run below the current directory"
         raise ProjectError("no-runs", message, "pass a run directory", exit_code=EXIT_USAGE)
-    newest = max(runs, key=lambda each: _launched(each.folder)).folder
+    newest = max(runs, key=lambda each: _launch_order(each.folder)).folder
     newest = Path.cwd() if newest == Path() else newest
     console.log(printable(f"newest run: {newest}"))
     return newest
 
 
-def _readable(root: Path) -> list[DiscoveredRun]:
+def _readable_runs(root: Path) -> list[DiscoveredRun]:
     return [run for run in find_runs(root) if not run.problem]
 
 
-def _launched(folder: Path) -> tuple[bool, str]:
+def _launch_order(folder: Path) -> tuple[bool, str]:
     """Return whether a run is running, and when it was launched, as an ISO 8601 time in UTC."""
     status = read_status(folder, datetime.now(UTC), History())
     return status.state in RUNNING, str(read_json(folder / MANIFEST).get("started_utc") or "")

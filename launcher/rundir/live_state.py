@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.rundir.directory import is_of_earlier_session
-from launcher.rundir.records import MetricsTail, Record, last_beat, read_json
+from launcher.rundir.directory import is_from_earlier_session
+from launcher.rundir.records import MetricsTail, Record, last_heartbeat, read_json
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib
 from neobert.metric_names import EVAL, PACE, TRAIN_LOSS
@@ -16,7 +16,7 @@ from neobert.tasks.metric import show_number
 
 
 @dataclass(slots=True)
-class Watch:
+class LiveReader:
     """Incremental reader of a run's heartbeats, metrics and warnings."""
 
     folder: Path
@@ -27,15 +27,15 @@ class Watch:
     _shown_warnings: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self._before = last_beat(self.folder, 0)
+        self._before = last_heartbeat(self.folder, 0)
         self.metrics = MetricsTail(self.folder / METRICS, self.after_step)
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
         """Return rank 0's newest heartbeat in this session; empty before the first."""
-        beat = last_beat(self.folder, 0)
+        beat = last_heartbeat(self.folder, 0)
         is_earlier = _is_earlier(beat, self._before)
-        return {} if is_earlier or is_of_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
+        return {} if is_earlier or is_from_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
         """Return messages for new kinds of warnings."""
@@ -51,39 +51,39 @@ def _is_earlier(beat: Record, before: Record) -> bool:
     return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 
 
-def describe(row: Record, beat: Record, max_steps: int | None = None) -> str:
+def metrics_text(row: Record, beat: Record, max_steps: int | None = None) -> str:
     """Format a line of metrics with the latest heartbeat, the losses first.
 
     `max_steps` is shown while there is no heartbeat, as after a restart.
     """
-    words = [_step_of(row, beat, max_steps)]
+    words = [_step_text(row, beat, max_steps)]
     if row.get(TRAIN_LOSS) is not None:
         words.append(f"loss {show_number(row[TRAIN_LOSS])}")
-    words += _evaluation_of(row)
+    words += _evaluation_values(row)
     if row.get(TRAIN_LOSS) is not None:
         words.append(f"{show_count(row.get(PACE))} tokens/s")
         words.append(f"eta {show_duration(beat.get('eta_s'))}")
         words.append(f"memory {show_mib(memory_mib(beat))}")
-        words.append(since_save(beat))
+        words.append(time_since_save(beat))
     return printable("  ".join(words))
 
 
-def describe_evaluation(row: Record, beat: Record, max_steps: int | None = None) -> str:
-    """Format the evaluation in a line of metrics; empty if there is none. `max_steps`: see `describe`."""
-    words = _evaluation_of(row)
-    return printable("  ".join([_step_of(row, beat, max_steps), *words])) if words else ""
+def evaluation_text(row: Record, beat: Record, max_steps: int | None = None) -> str:
+    """Format the evaluation in a line of metrics; empty if there is none. `max_steps`: see `metrics_text`."""
+    words = _evaluation_values(row)
+    return printable("  ".join([_step_text(row, beat, max_steps), *words])) if words else ""
 
 
-def _step_of(row: Record, beat: Record, max_steps: int | None) -> str:
+def _step_text(row: Record, beat: Record, max_steps: int | None) -> str:
     return f"step {row['step']}/{beat.get('max_steps') or max_steps or '?'}"
 
 
-def _evaluation_of(row: Record) -> list[str]:
+def _evaluation_values(row: Record) -> list[str]:
     """Return every metric of an evaluation, with its name."""
     return [metric_text(name, value) for name, value in row.items() if name.startswith(EVAL)]
 
 
-def phase_of(beat: Record) -> str:
+def phase_text(beat: Record) -> str:
     """Return the phase with its progress as text: `eval 40%`, or `eval 12` if the total is not known."""
     phase, done, total = str(beat.get("phase", UNKNOWN)), beat.get("phase_done"), beat.get("phase_total")
     if done is None:
@@ -91,8 +91,8 @@ def phase_of(beat: Record) -> str:
     return f"{phase} {min(1.0, done / total):.0%}" if total else f"{phase} {done}"
 
 
-def gates_of(beat: Record) -> str:
-    """Return the gates of native sparse attention as text: `gates cmp 33%, slc 34%, swa 33%`; else empty."""
+def gates_text(beat: Record) -> str:
+    """Return the gates of native sparse attention: `gates cmp 33%, slc 34%, swa 33%`; else empty."""
     sparse = beat.get("nsa") or {}
     shares = [(name, sparse.get(f"branch_share_{name}")) for name in ("cmp", "slc", "swa")]
     if any(share is None for _, share in shares):
@@ -110,7 +110,7 @@ def memory_mib(beat: Record) -> float | None:
     return used_mib
 
 
-def since_save(beat: Record) -> str:
+def time_since_save(beat: Record) -> str:
     """Return the time since the last checkpoint, or since the start before the first one, as text."""
     minutes = beat.get("work_at_risk_min")
     if minutes is None:

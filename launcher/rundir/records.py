@@ -65,12 +65,12 @@ OUTCOME_VALUES: Checks = {
 }
 
 
-def sound_values(record: Record, checks: Checks) -> Record:
+def drop_invalid_values(record: Record, checks: Checks) -> Record:
     """Drop values of a wrong type: files may be edited by hand, or written by another version."""
     return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
 
 
-def sound_metrics(record: Record) -> Record:
+def drop_invalid_metrics(record: Record) -> Record:
     """Drop values that cannot be metrics: anything but numbers, which may be NaN or infinite."""
     return {
         name: value for name, value in record.items() if (is_count if name == "step" else _is_loss)(value)
@@ -100,43 +100,43 @@ def parse_json(path: Path) -> Record:
     return content
 
 
-def list_in(record: Record, name: str) -> list[Any]:
+def get_list(record: Record, name: str) -> list[Any]:
     """Return the list under this key; empty if the key is missing or has another type."""
     value = record.get(name)
     return value if isinstance(value, list) else []
 
 
-def records_in(record: Record, name: str) -> list[Record]:
+def get_records(record: Record, name: str) -> list[Record]:
     """Return the dictionaries in the list under this key; empty without a list."""
-    return [each for each in list_in(record, name) if isinstance(each, dict)]
+    return [each for each in get_list(record, name) if isinstance(each, dict)]
 
 
 def read_outcome(folder: Path) -> Record:
     """Read the outcome of a session; empty if there is none, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
-    return outcome if sound_values(outcome, OUTCOME_VALUES) == outcome else {}
+    return outcome if drop_invalid_values(outcome, OUTCOME_VALUES) == outcome else {}
 
 
-def state_outcome(outcome: Record, manifest: Record) -> Record:
+def outcome_for_state(outcome: Record, manifest: Record) -> Record:
     """Return the outcome that determines the state of a run: a refused resume leaves it finished.
 
     Args:
         outcome: outcome of the last session.
         manifest: content of manifest.json, which has the outcomes of earlier launches.
     """
-    launches = reversed(records_in(manifest, "earlier"))
+    launches = reversed(get_records(manifest, "earlier"))
     earlier = [each for launch in launches if isinstance(each := launch.get("outcome"), dict)]
     trained = next((each for each in (outcome, *earlier) if each.get("code") != BROKEN_RESUME), {})
-    return sound_values(trained, OUTCOME_VALUES) if trained.get("status") == "finished" else outcome
+    return drop_invalid_values(trained, OUTCOME_VALUES) if trained.get("status") == "finished" else outcome
 
 
-def reason_of(outcome: Record) -> str:
+def failure_reason(outcome: Record) -> str:
     """Return a failed run's error message and code; empty if the run did not fail."""
     message, code = str(outcome.get("message", "")), outcome.get("code")
     return f"{message} [{code}]" if message and code else message
 
 
-def stamp(path: Path) -> tuple[int, int] | None:
+def file_stamp(path: Path) -> tuple[int, int] | None:
     """Return an identity that changes with each write of a file; None if the file is missing.
 
     The file is opened because `stat` of a name may be stale on network file systems.
@@ -165,33 +165,33 @@ def last_lines(path: Path, num_bytes: int) -> list[bytes]:
         return []
 
 
-def last_beat(folder: Path, rank: int) -> Record:
+def last_heartbeat(folder: Path, rank: int) -> Record:
     """Return the newest heartbeat of a rank, from the previous file `.1` if the current file has none."""
     path = heartbeat_path(folder, rank)
     beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
-    return sound_values(beat, BEAT_VALUES)
+    return drop_invalid_values(beat, BEAT_VALUES)
 
 
 def read_metrics(path: Path) -> list[Record]:
     """Read all complete lines of a metrics file."""
-    return [record for line in iterate_lines(path) if (record := metrics_of(line)) is not None]
+    return [record for line in iterate_lines(path) if (record := parse_metrics(line)) is not None]
 
 
 def iterate_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file; no lines if the file cannot be read."""
     with suppress(OSError), open_regular(path) as file:
-        yield from _bounded_lines(file)
+        yield from _lines_of_bounded_length(file)
 
 
-def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+def _lines_of_bounded_length(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file; lines above `LONGEST_LINE_BYTES` are split, to bound the memory."""
     return iter(lambda: file.readline(LONGEST_LINE_BYTES), b"")
 
 
-def metrics_of(line: bytes) -> Record | None:
+def parse_metrics(line: bytes) -> Record | None:
     """Parse a line of metrics.jsonl; None if the line is incomplete or not a JSON object."""
     record = parse_object(line)
-    return None if record is None else sound_metrics(record)
+    return None if record is None else drop_invalid_metrics(record)
 
 
 @dataclass(slots=True)
@@ -216,27 +216,27 @@ class MetricsTail:
 
     def read_new(self) -> list[Record]:
         """Return complete new lines since the last call, for steps later than all previous ones."""
-        return list(self._read_new())
+        return list(self._iterate_new())
 
-    def _read_new(self) -> Iterator[Record]:
+    def _iterate_new(self) -> Iterator[Record]:
         after_step = self.after_step
-        for line in self._whole_lines():
+        for line in self._complete_lines():
             step = STEP_FIRST.match(line)
             if step is not None and int(step[1]) <= after_step:
                 continue  # skips a long history quickly after the trainer has truncated the file
-            record = metrics_of(line) or {}
+            record = parse_metrics(line) or {}
             if is_count(record.get("step")) and record["step"] > after_step:
                 self.after_step = max(self.after_step, record["step"])
                 yield record
 
-    def _whole_lines(self) -> Iterator[bytes]:
+    def _complete_lines(self) -> Iterator[bytes]:
         try:
             with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._inode, self._offset = status.st_ino, 0
                 file.seek(self._offset)
-                for line in _bounded_lines(file):
+                for line in _lines_of_bounded_length(file):
                     if not line.endswith(b"\n") and len(line) < LONGEST_LINE_BYTES:
                         return
                     self._offset += len(line)

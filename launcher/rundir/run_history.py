@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from launcher.rundir.records import Record, iterate_lines, metrics_of
+from launcher.rundir.records import Record, iterate_lines, parse_metrics
 from neobert.metric_names import EVAL, PACE, TOKENS, TRAIN_LOSS
 from neobert.runfiles.json_values import is_count
 
@@ -62,7 +62,7 @@ class RunHistory:
     @classmethod
     def read(cls, path: Path, axis: Axis) -> RunHistory:
         """Read all evaluations and a sample of the training losses, in bounded memory."""
-        history, records = cls(), _sampled(path)
+        history, records = cls(), _sample_records(path)
         tokens = _tokens_by_step(records)
         for record in records:
             position = record["step"] if axis == "step" else tokens.at(record["step"])[0]
@@ -91,10 +91,10 @@ class RunHistory:
         return self.series.get(name, Series())
 
 
-def _sampled(path: Path) -> list[Record]:
-    every = 1 + _size_of(path) // PARSED_BYTES
+def _sample_records(path: Path) -> list[Record]:
+    every = 1 + _file_size_bytes(path) // PARSED_BYTES
     lines = (
-        metrics_of(line)
+        parse_metrics(line)
         for number, line in enumerate(iterate_lines(path))
         if number % every == 0 or b'"eval/' in line
     )
@@ -110,7 +110,7 @@ def _tokens_by_step(records: Sequence[Record]) -> Series:
     return tokens
 
 
-def _size_of(path: Path) -> int:
+def _file_size_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

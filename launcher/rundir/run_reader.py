@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from launcher.rundir.directory import is_claimed
+from launcher.rundir.directory import is_locked
 from launcher.rundir.records import (
     MetricsTail,
     Record,
-    last_beat,
+    failure_reason,
+    get_records,
+    last_heartbeat,
     read_json,
     read_outcome,
-    reason_of,
-    records_in,
 )
 from launcher.rundir.run_history import RunHistory
-from launcher.rundir.run_status import History, RunStatus, age_of, read_status
+from launcher.rundir.run_status import History, RunStatus, compute_heartbeat_age_s, read_status
 from neobert.metric_names import EVAL
 from neobert.runfiles.run_dir import (
     MANIFEST,
@@ -106,12 +106,12 @@ class RunReader:
             status=read_status(self.folder, now, History(evaluations=self._evaluations)),
             ranks=self._read_ranks(_num_ranks(config), now),
             history=self.history,
-            restarts=records_in(manifest, "restarts"),
+            restarts=get_records(manifest, "restarts"),
             config=config,
-            started=_time_of(manifest.get("started_utc")),
+            started=_parse_time(manifest.get("started_utc")),
             is_over=self._is_over(manifest),
             samples=parse_samples(read_json(self.folder / SAMPLES)),
-            message=reason_of(outcome),
+            message=failure_reason(outcome),
             hint=str(outcome.get("hint", "")),
         )
 
@@ -123,8 +123,8 @@ class RunReader:
 
     def _read_ranks(self, num_ranks: float, now: datetime) -> dict[int, RankView]:
         ranks = [rank for rank in ranks_with_heartbeat(self.folder)[:MAX_RANKS] if rank < num_ranks]
-        beats = {rank: last_beat(self.folder, rank) for rank in ranks}
-        return {rank: RankView(beat, age_of(beat, now)) for rank, beat in beats.items()}
+        beats = {rank: last_heartbeat(self.folder, rank) for rank in ranks}
+        return {rank: RankView(beat, compute_heartbeat_age_s(beat, now)) for rank, beat in beats.items()}
 
     def _is_over(self, manifest: Record) -> bool:
         """Return whether the outcome is final.
@@ -132,13 +132,13 @@ class RunReader:
         The launcher may still restart a session that failed, or another launch may be checking the run before
         it resumes: the outcome file is then from the previous session.
         """
-        if is_claimed(self.folder):
+        if is_locked(self.folder):
             return False
         try:
             age_s = time.time() - (self.folder / OUTCOME).stat().st_mtime
         except OSError:
             return False
-        return age_s > OUTCOME_STANDS_S or not _exists(manifest.get("launcher_pid"))
+        return age_s > OUTCOME_STANDS_S or not _process_exists(manifest.get("launcher_pid"))
 
 
 def _num_ranks(config: Record) -> float:
@@ -152,11 +152,11 @@ def _num_ranks(config: Record) -> float:
     return per_node * nodes if isinstance(per_node, int) and isinstance(nodes, int) else math.inf
 
 
-def _exists(pid: Any) -> bool:
+def _process_exists(pid: Any) -> bool:
     return isinstance(pid, int) and 0 < pid < 2**22 and psutil.pid_exists(pid)
 
 
-def _time_of(text: Any) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     try:
         parsed = datetime.fromisoformat(str(text))
     except ValueError:

@@ -11,20 +11,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.rundir.directory import is_alive, is_of_earlier_session
-from launcher.rundir.live_state import gates_of
+from launcher.rundir.directory import is_alive, is_from_earlier_session
+from launcher.rundir.live_state import gates_text
 from launcher.rundir.records import (
     Record,
+    failure_reason,
+    get_list,
     iterate_lines,
-    last_beat,
-    list_in,
-    metrics_of,
+    last_heartbeat,
+    outcome_for_state,
+    parse_metrics,
     read_json,
     read_outcome,
-    reason_of,
-    state_outcome,
 )
-from launcher.terminal.metric_text import label_of, short_value_text
+from launcher.terminal.metric_text import metric_label, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, seconds_since_boot
 from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
@@ -48,7 +48,7 @@ RUNNING = ("running", "starting")
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestEvaluation:
     """Best value of the metric that selects checkpoints, or else the task's first metric."""
 
     metric: str
@@ -85,7 +85,7 @@ class RunStatus:
     tokens_per_second: float | None
     evaluation: dict[str, float]
     evaluation_step: int | None
-    best: Best | None
+    best: BestEvaluation | None
     eta_s: float | None
     minutes_since_checkpoint: float | None
     minutes_at_risk: float | None
@@ -116,9 +116,9 @@ class History:
         for line in iterate_lines(path):
             if b'"train/loss"' in line:
                 trained.append(line)
-            if b'"eval/' in line and "step" in (record := metrics_of(line) or {}):
+            if b'"eval/' in line and "step" in (record := parse_metrics(line) or {}):
                 evaluations.append(record)
-        newest = (metrics_of(line) or {} for line in reversed(trained))
+        newest = (parse_metrics(line) or {} for line in reversed(trained))
         return cls(next((line for line in newest if TRAIN_LOSS in line and "step" in line), {}), evaluations)
 
 
@@ -128,41 +128,41 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
     `history`: metrics that were already read; None to read them from the file.
     """
     manifest, config = read_json(folder / MANIFEST), read_json(folder / RESOLVED)
-    outcome, has_ended = state_outcome(read_outcome(folder), manifest), (folder / OUTCOME).exists()
-    beat = last_beat(folder, 0)
-    age_s = age_of(beat, now)
+    outcome, has_ended = outcome_for_state(read_outcome(folder), manifest), (folder / OUTCOME).exists()
+    beat = last_heartbeat(folder, 0)
+    age_s = compute_heartbeat_age_s(beat, now)
     alive = False if has_ended else is_alive(manifest)
-    is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
+    is_starting = not beat or (alive is True and is_from_earlier_session(beat, manifest))
     # A session that starts has no work to lose yet: the time since the earlier session does not count.
-    at_risk_min = None if is_starting else _at_risk_min(beat, 0.0 if has_ended else age_s)
+    at_risk_min = None if is_starting else _minutes_at_risk(beat, 0.0 if has_ended else age_s)
     history = history or History.read(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(
         run=str(folder),
-        state=_state(outcome, alive, age_s, has_ended=has_ended, is_starting=is_starting),
-        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended, folder=folder),
+        state=_state_name(outcome, alive, age_s, has_ended=has_ended, is_starting=is_starting),
+        phase=_phase_name({} if is_starting else beat, outcome, alive, has_ended=has_ended, folder=folder),
         step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
         loss=beat["loss"] if beat.get("loss") is not None else history.trained.get(TRAIN_LOSS),
         tokens_per_second=beat.get("tokens_per_second"),
-        evaluation=evaluation_of(newest),
+        evaluation=evaluation_metrics(newest),
         evaluation_step=newest.get("step"),
         best=find_best(config, history),
         eta_s=None if has_ended or is_starting else beat.get("eta_s"),
         minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
         minutes_at_risk=at_risk_min,
-        restarts=len(list_in(manifest, "restarts")),
+        restarts=len(get_list(manifest, "restarts")),
         is_alive=alive,
         hostname=str(manifest.get("hostname") or ""),
         heartbeat_age_s=age_s,
-        gates=gates_of(beat),
-        reason=reason_of({**outcome, "message": str(outcome.get("message", "")).partition("\n")[0]}),
+        gates=gates_text(beat),
+        reason=failure_reason({**outcome, "message": str(outcome.get("message", "")).partition("\n")[0]}),
     )
 
 
-def evaluation_of(line: Record) -> dict[str, float]:
-    """Return the metrics of an evaluation, and of those on a continued run's text the loss."""
+def evaluation_metrics(line: Record) -> dict[str, float]:
+    """Return the metrics of an evaluation; for the earlier text of a continued run, the loss only."""
     return {
         name: value
         for name, value in line.items()
@@ -170,7 +170,7 @@ def evaluation_of(line: Record) -> dict[str, float]:
     }
 
 
-def age_of(beat: Record, now: datetime) -> float | None:
+def compute_heartbeat_age_s(beat: Record, now: datetime) -> float | None:
     """Return the age of a heartbeat: by time since boot, or by time of day for another boot or host."""
     boot_s = beat.get("boot_s")
     if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
@@ -194,19 +194,19 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
     return metric, requested if isinstance(requested, bool) else metric.is_higher_better
 
 
-def show_best(best: Best | None) -> str:
+def best_text(best: BestEvaluation | None) -> str:
     """Format the best value with its step, and with the metric if it is not the loss."""
     if best is None:
         return UNKNOWN
-    label = "" if best.metric == EVAL_LOSS else f"{label_of(best.metric)} "
+    label = "" if best.metric == EVAL_LOSS else f"{metric_label(best.metric)} "
     return f"{label}{short_value_text(best.metric, best.value)} @{show_count(best.step)}"
 
 
-def find_best(config: Record, history: History) -> Best | None:
+def find_best(config: Record, history: History) -> BestEvaluation | None:
     """Return the best evaluation of a run; None if there is none or its metric is unknown.
 
-    The one before training counts only where it is alone, as in early stopping and for `checkpoints/best`: a
-    new head may be right by chance.
+    The evaluation before training counts only if it is the only one, as for early stopping and
+    `checkpoints/best`: an untrained head may be right by chance.
 
     Args:
         config: content of the run's resolved.json.
@@ -218,10 +218,10 @@ def find_best(config: Record, history: History) -> Best | None:
     evaluated = {line["step"]: line for line in history.evaluations}
     by_step = {step: line for step, line in evaluated.items() if step} or evaluated
     step = best_step(by_step, metric.name, is_higher_better=is_higher_better)
-    return None if step is None else Best(metric.name, by_step[step][metric.name], step)
+    return None if step is None else BestEvaluation(metric.name, by_step[step][metric.name], step)
 
 
-def _state(
+def _state_name(
     outcome: Record, alive: bool | None, age_s: float | None, *, has_ended: bool, is_starting: bool
 ) -> str:
     if has_ended:
@@ -234,7 +234,7 @@ def _state(
     return "starting" if is_starting else "running"
 
 
-def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool, folder: Path) -> str:
+def _phase_name(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool, folder: Path) -> str:
     if outcome:
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
@@ -242,17 +242,17 @@ def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool
         return f"ended, {OUTCOME} is damaged, last phase: {phase}"
     if alive is False:
         ended = f"{phase}, without {OUTCOME}" if phase in ENDINGS else f"{DIED}{phase}"
-        return f"{ended}{_if_disk_full(folder)}"
+        return f"{ended}{_note_on_full_disk(folder)}"
     return phase
 
 
-def _if_disk_full(folder: Path) -> str:
+def _note_on_full_disk(folder: Path) -> str:
     """Return a note if the run's disk has no room for an outcome, which the run may have tried to write."""
     with suppress(OSError):
         return DISK_FULL if shutil.disk_usage(folder).free < FULL_BELOW_BYTES else ""
     return ""
 
 
-def _at_risk_min(beat: Record, age_s: float | None) -> float | None:
+def _minutes_at_risk(beat: Record, age_s: float | None) -> float | None:
     minutes = beat.get("work_at_risk_min")
     return None if minutes is None else minutes + (age_s or 0.0) / 60

@@ -80,7 +80,7 @@ class RankState:
 
     def update(self, beat: Record, now_s: float) -> None:
         """Record a heartbeat if it is newer than the previous one."""
-        if _progress(beat) != _progress(self.beat):
+        if _progress_marker(beat) != _progress_marker(self.beat):
             self.progressed_at_s = now_s
         self.beat, self.beaten_at_s = beat, now_s
 
@@ -94,7 +94,7 @@ class Watchdog:
         self._before = {rank: beat.get("seq") for rank, beat in beats.items()}
         self.ranks = {rank: RankState(now_s, now_s) for rank in beats}
 
-    def look(self, beats: Mapping[int, Record], now_s: float) -> Stall | None:
+    def find_stall(self, beats: Mapping[int, Record], now_s: float) -> Stall | None:
         """Return a Stall if every rank exceeds the limit of its phase, otherwise None.
 
         While any rank makes progress, the others may be waiting for it.
@@ -107,7 +107,7 @@ class Watchdog:
         # A rank may wait for another, e.g. for the one that prepares the data, so all must exceed their
         # limit.
         if all(now_s - known.progressed_at_s > self.limit_s(known.beat) for known in self.ranks.values()):
-            return self._blame(now_s)
+            return self._find_blocking_rank(now_s)
         return None
 
     def limit_s(self, beat: Record) -> float:
@@ -131,7 +131,7 @@ class Watchdog:
             max_s = min(max_s, max(limits.learned_floor_s, PATIENCE * longest_s))
         return max_s + limits.heartbeat_interval_s
 
-    def _blame(self, now_s: float) -> Stall:
+    def _find_blocking_rank(self, now_s: float) -> Stall:
         """Return the Stall of the rank that blocks the others.
 
         This is a rank without recent heartbeats, otherwise the rank at the lowest step or, at the same step,
@@ -140,7 +140,11 @@ class Watchdog:
         # A rank that cannot even write heartbeats is stopped or holds the GIL; the others only wait for it.
         rank, known = min(
             self.ranks.items(),
-            key=lambda each: (not self._is_mute(each[1], now_s), _how_far(each[1].beat), each[0]),
+            key=lambda each: (
+                not self._has_no_heartbeat(each[1], now_s),
+                _progress_order(each[1].beat),
+                each[0],
+            ),
         )
         return Stall(
             rank=rank,
@@ -148,17 +152,17 @@ class Watchdog:
             step=known.beat.get("step"),
             silence_s=now_s - known.progressed_at_s,
             limit_s=self.limit_s(known.beat),
-            is_silent=self._is_mute(known, now_s),
+            is_silent=self._has_no_heartbeat(known, now_s),
         )
 
-    def _is_mute(self, known: RankState, now_s: float) -> bool:
+    def _has_no_heartbeat(self, known: RankState, now_s: float) -> bool:
         return now_s - known.beaten_at_s > MISSED_BEATS * self._limits.heartbeat_interval_s
 
 
-def _progress(beat: Record) -> tuple[object, ...]:
+def _progress_marker(beat: Record) -> tuple[object, ...]:
     return tuple(beat.get(name) for name in ("phase", "last_progress_step", "last_progress_ts_utc"))
 
 
-def _how_far(beat: Record) -> tuple[int, str]:
+def _progress_order(beat: Record) -> tuple[int, str]:
     step = beat.get("last_progress_step")
     return (-1 if step is None else step, str(beat.get("last_progress_ts_utc", "")))

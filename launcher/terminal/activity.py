@@ -27,7 +27,7 @@ class Activity:
         self._is_over = threading.Event()
         self._writing = threading.Lock()
         self._draw()
-        threading.Thread(target=self._tick, name="activity", daemon=True).start()
+        threading.Thread(target=self._update_until_closed, name="activity", daemon=True).start()
 
     def show(self, text: str, *, is_same: bool = False) -> None:
         """Replace the text; the elapsed time restarts unless the text is about the same work (`is_same`)."""
@@ -41,14 +41,14 @@ class Activity:
         """Erase the line; the thread draws nothing after that."""
         self._write(ERASE, is_last=True)
 
-    def _tick(self) -> None:
+    def _update_until_closed(self) -> None:
         while not self._is_over.wait(TICK_S):
             self._draw()
 
     def _draw(self) -> None:
         """Draw the line, and leave the cursor at its start, so that the next output overwrites it."""
         elapsed = f"  {show_duration(round(time.monotonic() - self._since_s))}"
-        room = max(1, console.width(sys.stderr) - 1 - len(elapsed))
+        room = max(1, console.terminal_width(sys.stderr) - 1 - len(elapsed))
         text = f"{cut_end(printable(self._text), room, mark='')}{elapsed}"
         self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
@@ -86,7 +86,7 @@ def show_progress(text: str) -> None:
 
 
 @contextmanager
-def long_waits_noted() -> Iterator[Callable[[str], None]]:
+def log_long_waits() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows progress. Without a terminal, progress of `LONG_WAIT_S` is logged, once."""
     timers: list[threading.Timer] = []
 

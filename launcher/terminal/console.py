@@ -46,14 +46,14 @@ def write_commands(text: str, end: str = "\n") -> None:
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
     except OSError as error:
-        raise unwritten(error) from error
+        raise stdout_error(error) from error
 
 
-def unwritten(error: OSError) -> ProjectError:
+def stdout_error(error: OSError) -> ProjectError:
     """Return the error for a failed standard output, and drop further writes to it."""
-    silence(sys.stdout)
+    redirect_to_null(sys.stdout)
     return ProjectError(
         code=OUTPUT_FAILED,
         message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
@@ -64,11 +64,11 @@ def unwritten(error: OSError) -> ProjectError:
 
 def log(text: str) -> None:
     """Write a message to standard error; errors of writing it are ignored."""
-    shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
+    shown = safe_text(fold(text, terminal_width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:
         print(f"{ERASE_LINE if is_terminal(sys.stderr) else ''}{shown}", file=sys.stderr, flush=True)
     except OSError:
-        silence(sys.stderr)
+        redirect_to_null(sys.stderr)
 
 
 def open_closed_streams() -> None:
@@ -90,14 +90,14 @@ def accept_any_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def silence(stream: TextIO) -> None:
+def redirect_to_null(stream: TextIO) -> None:
     """Redirect a failed stream to the null device, or the interpreter's own flush would fail again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
-def width(stream: TextIO | None = None) -> int:
+def terminal_width(stream: TextIO | None = None) -> int:
     """Return the terminal width of standard output or of another stream, in columns.
 
     Returns 0 for a pipe or a file, whose lines are not limited.

@@ -17,70 +17,72 @@ ANSI = re.compile(r"\x1b\[[\d;]*m")
 ELLIPSIS = "…"
 
 
-def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING) -> str:
+def fold(text: str, columns: int, separator: str = " ", *, hanging: str = HANGING) -> str:
     """Break lines that are longer than the terminal between words; source excerpts are not broken.
 
     Args:
-        terminal: width in columns; 0 returns the text unchanged.
-        between: separator of words, or of groups of words that are kept together.
+        columns: width of the terminal; 0 returns the text unchanged.
+        separator: separator of words, or of groups of words that are kept together.
         hanging: indentation of the second and later lines.
     """
-    if not terminal:
+    if not columns:
         return text
-    width = max(NARROWEST, terminal)
-    return "\n".join(part for line in text.split("\n") for part in _parts(line, width, between, hanging))
+    width = max(NARROWEST, columns)
+    return "\n".join(
+        part for line in text.split("\n") for part in _wrap_line(line, width, separator, hanging)
+    )
 
 
-def _parts(line: str, width: int, between: str, hanging: str) -> Iterator[str]:
+def _wrap_line(line: str, width: int, separator: str, hanging: str) -> Iterator[str]:
     if shown_width(line) <= width or EXCERPT.match(line):
         yield line
         return
     indent = line[: len(line) - len(line.lstrip(" "))]
-    first, *words = line[len(indent) :].split(between)
+    first, *words = line[len(indent) :].split(separator)
     begun = indent + first
     for word in words:
-        if shown_width(begun) + len(between) + shown_width(word) > width:
+        if shown_width(begun) + len(separator) + shown_width(word) > width:
             yield begun.rstrip()
             begun = hanging + word
         else:
-            begun += between + word
+            begun += separator + word
     yield begun
 
 
-def reflow(page: str, terminal: int) -> str:
+def reflow(page: str, columns: int) -> str:
     """Rewrap the paragraphs of a page that has a line too long for the terminal, but not its code blocks."""
-    if not terminal or max(map(len, page.split("\n"))) <= terminal:
+    if not columns or max(map(len, page.split("\n"))) <= columns:
         return page
-    width = max(NARROWEST, terminal)
+    width = max(NARROWEST, columns)
     parts = enumerate(CODE_BLOCK.split(page))
     return "".join(
-        part if number % 2 else PARAGRAPH.sub(lambda match: _filled(match[0], width), part)
+        part if number % 2 else PARAGRAPH.sub(lambda match: _fill_paragraph(match[0], width), part)
         for number, part in parts
     )
 
 
-def _filled(paragraph: str, width: int) -> str:
+def _fill_paragraph(paragraph: str, width: int) -> str:
     return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
 
 
 def shown_width(text: str) -> int:
     """Return the number of columns that a text takes, without its colors."""
     plain = ANSI.sub("", text)
-    return len(plain) if plain.isascii() else sum(map(_columns, plain))
+    return len(plain) if plain.isascii() else sum(map(_char_width, plain))
 
 
-def _columns(char: str) -> int:
+def _char_width(char: str) -> int:
     if unicodedata.category(char) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def left_aligned(text: str, width: int) -> str:
+def align_left(text: str, width: int) -> str:
     """Pad a text on its right to `width` columns."""
     return text + " " * (width - shown_width(text))
 
 
-def right_aligned(text: str, width: int) -> str:
+def align_right(text: str, width: int) -> str:
     """Pad a text on its left to `width` columns."""
     return " " * (width - shown_width(text)) + text
 
@@ -90,7 +92,7 @@ def cut_end(text: str, width: int, mark: str = ELLIPSIS) -> str:
     if shown_width(text) <= width:
         return text
     room = width - shown_width(mark)
-    return _beginning(text, room) + mark if room >= 0 else ""
+    return _fitting_start(text, room) + mark if room >= 0 else ""
 
 
 def cut_start(text: str, width: int, mark: str = ELLIPSIS) -> str:
@@ -98,12 +100,12 @@ def cut_start(text: str, width: int, mark: str = ELLIPSIS) -> str:
     if shown_width(text) <= width:
         return text
     room = width - shown_width(mark)
-    return mark + _beginning(text[::-1], room)[::-1] if room >= 0 else ""
+    return mark + _fitting_start(text[::-1], room)[::-1] if room >= 0 else ""
 
 
-def _beginning(text: str, room: int) -> str:
+def _fitting_start(text: str, room: int) -> str:
     for place, char in enumerate(text):
-        room -= _columns(char)
+        room -= _char_width(char)
         if room < 0:
             return text[:place]
     return text

@@ -7,14 +7,14 @@ from neobert.tasks.metric import Metric, show_number
 from neobert.tasks.specs import known_metrics
 
 
-def label_of(name: str) -> str:
+def metric_label(name: str) -> str:
     """Return the display name of a metric, e.g. `eval loss` or `accuracy`."""
     return "eval loss" if name == EVAL_LOSS else name.removeprefix(EVAL)
 
 
 def value_text(name: str, value: float) -> str:
     """Format a value of a metric: 0.5123, 81.20%."""
-    metric = _known(name)
+    metric = _find_metric(name)
     return show_number(value) if metric is None else metric.show(value)
 
 
@@ -25,15 +25,15 @@ def short_value_text(name: str, value: float) -> str:
 
 def is_share(name: str) -> bool:
     """Return whether a metric is a share, shown in percent; False for an unknown metric."""
-    metric = _known(name)
+    metric = _find_metric(name)
     return metric is not None and metric.is_share
 
 
 def metric_text(name: str, value: float) -> str:
     """Format a metric with its name: eval loss 0.5123, accuracy 81.20%."""
-    return f"{label_of(name)} {value_text(name, value)}"
+    return f"{metric_label(name)} {value_text(name, value)}"
 
 
-def _known(name: str) -> Metric | None:
+def _find_metric(name: str) -> Metric | None:
     """Return the metric of any task with this name, or with `eval/source_` in place of `eval/`; else None."""
     return known_metrics().get(own_text_metric_name(name))

@@ -38,7 +38,7 @@ class NonblockingStream:
         self._is_writing, self._is_over = False, False
         self._error: OSError | None = None
         self._changed = threading.Condition()
-        threading.Thread(target=self._run, name="output", daemon=True).start()
+        threading.Thread(target=self._write_until_end, name="output", daemon=True).start()
 
     def fileno(self) -> int:
         """Return the descriptor that the thread writes to."""
@@ -72,7 +72,7 @@ class NonblockingStream:
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
-            while self._is_busy() and self._has_moved_on(self._num_pieces):
+            while self._is_busy() and self._has_written_more(self._num_pieces):
                 pass
             return self._error
 
@@ -83,19 +83,19 @@ class NonblockingStream:
     def _is_busy(self) -> bool:
         return self._is_writing or bool(self._queue)
 
-    def _has_moved_on(self, num_pieces: int) -> bool:
+    def _has_written_more(self, num_pieces: int) -> bool:
         return self._changed.wait_for(lambda: self._num_pieces > num_pieces or not self._is_busy(), TIMEOUT_S)
 
-    def _run(self) -> None:
-        while text := self._next():
+    def _write_until_end(self) -> None:
+        while text := self._next_bytes():
             try:
-                self._put(text)
+                self._write_all(text)
             except OSError as error:
                 with self._changed:
                     self._error = error
                     self._queue.clear()
 
-    def _next(self) -> bytes:
+    def _next_bytes(self) -> bytes:
         """Wait for the next text to write: first a note on dropped lines, if any; empty at the end."""
         with self._changed:
             self._is_writing = False
@@ -107,7 +107,7 @@ class NonblockingStream:
                 return f"[{counted(count, 'line')} dropped while the output was blocked]\n".encode()
             return self._queue.popleft() if self._queue else b""
 
-    def _put(self, text: bytes) -> None:
+    def _write_all(self, text: bytes) -> None:
         left = memoryview(text)
         while left:
             try:
@@ -120,13 +120,13 @@ class NonblockingStream:
 
 
 @contextmanager
-def never_blocking() -> Iterator[None]:
+def nonblocking_streams() -> Iterator[None]:
     """Route stdout and stderr through non-blocking streams inside the `with` block.
 
     Raises ProjectError if stdout could not be written; a reader that closed its pipe is not an error.
     """
     before = sys.stdout, sys.stderr
-    streams = [_nonblocking(stream) for stream in before]
+    streams = [_open_nonblocking(stream) for stream in before]
     sys.stdout, sys.stderr = (cast("TextIO", new or old) for new, old in zip(streams, before, strict=True))
     try:
         yield
@@ -134,10 +134,10 @@ def never_blocking() -> Iterator[None]:
         sys.stdout, sys.stderr = before
         errors = [stream.finish() if stream else None for stream in streams]
     if errors[0] is not None and not isinstance(errors[0], BrokenPipeError):
-        raise console.unwritten(errors[0])
+        raise console.stdout_error(errors[0])
 
 
-def _nonblocking(stream: TextIO) -> NonblockingStream | None:
+def _open_nonblocking(stream: TextIO) -> NonblockingStream | None:
     """Return a non-blocking stream; None for a stream without a descriptor, such as text in memory."""
     with suppress(OSError):
         return NonblockingStream(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from launcher.terminal import console
-from launcher.terminal.fold import HANGING, fold, left_aligned, shown_width
+from launcher.terminal.fold import HANGING, align_left, fold, shown_width
 from neobert.printable import printable
 
 NARROWEST = 28
@@ -15,34 +15,34 @@ COMFORTABLE = 48
 """Width below which sentences of the last column move to lines of their own under the row."""
 
 
-def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Format rows of one-line cells as left-aligned columns, two blanks apart; empty without rows."""
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
-    terminal = console.width()
-    return "\n".join(line for row in rows for line in _lines(row, widths, indent, terminal))
+    terminal = console.terminal_width()
+    return "\n".join(line for row in rows for line in _row_lines(row, widths, indent, terminal))
 
 
-def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
-    cells = [left_aligned(cell, width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+def _row_lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
+    cells = [align_left(cell, width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
     line = indent + "  ".join([*cells, row[-1]]).rstrip()
     if not terminal or shown_width(line) <= terminal or len(row) == 1:
         yield line
         return
     ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]
     if terminal - ahead[-1] >= (COMFORTABLE if len(row) > 2 else NARROWEST):
-        first, *more = _wrapped(row[-1], terminal - ahead[-1])
+        first, *more = _wrap_cell(row[-1], terminal - ahead[-1])
         yield indent + "  ".join([*cells, first])
         yield from (" " * ahead[-1] + text for text in more)
         return
-    start = _start_below(ahead, len(indent) + len(HANGING), terminal)
-    yield from _lines(row[:-1], widths[:-1], indent, terminal)
-    yield from (" " * start + text for text in _wrapped(row[-1], terminal - start))
+    start = _indent_below(ahead, len(indent) + len(HANGING), terminal)
+    yield from _row_lines(row[:-1], widths[:-1], indent, terminal)
+    yield from (" " * start + text for text in _wrap_cell(row[-1], terminal - start))
 
 
-def _start_below(ahead: Sequence[int], least: int, terminal: int) -> int:
+def _indent_below(ahead: Sequence[int], least: int, terminal: int) -> int:
     """Return the indentation of a last column below its row: under the rightmost column with room for it."""
     for start in reversed(ahead[1:-1]):
         if terminal - start >= COMFORTABLE:
@@ -50,5 +50,5 @@ def _start_below(ahead: Sequence[int], least: int, terminal: int) -> int:
     return max(least, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else least
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap_cell(text: str, width: int) -> list[str]:
     return fold(text, max(NARROWEST, width), hanging="").split("\n")

@@ -79,14 +79,14 @@ def show_number(number: float | None, digits: int = 4) -> str:
     return UNKNOWN if number is None else f"{number:.{digits}g}"
 
 
-def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
+def add_schema_version(content: Mapping[str, Any]) -> dict[str, Any]:
     """Add the version of the output schema, which increases when a field is removed or changes meaning."""
     return {"schema_version": SCHEMA_VERSION, **content}
 
 
 def result_json(content: Mapping[str, Any]) -> str:
     """Return the result of a command as JSON, with the version of the output schema."""
-    return to_json(versioned(content))
+    return to_json(add_schema_version(content))
 
 
 def to_json(content: Any) -> str:
@@ -97,14 +97,14 @@ def to_json(content: Any) -> str:
     try:
         text = json.dumps(content, indent=2, allow_nan=False)
     except ValueError:
-        text = json.dumps(finite(content), indent=2)
+        text = json.dumps(replace_nonfinite(content), indent=2)
     return text.replace("##[", "#\\u0023[")
 
 
-def finite(content: Any) -> Any:
+def replace_nonfinite(content: Any) -> Any:
     """Replace each number that is not finite with None, because JSON has no such numbers."""
     if isinstance(content, Mapping):
-        return {name: finite(value) for name, value in content.items()}
+        return {name: replace_nonfinite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
+        return [replace_nonfinite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -7,7 +7,7 @@ import pytest
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.rule import ERROR_FAMILIES, find_rule
-from launcher.report.report import findings_of_error
+from launcher.report.report import error_findings
 from neobert.errors import ProjectError
 from validators.rule import RULES
 
@@ -36,10 +36,10 @@ def test_no_error_is_taken_for_a_misspelt_rule():
     for code in errors:
         with pytest.raises(ProjectError) as caught:
             find_rule(code)
-        assert "codes of errors have no page" in caught.value.hint, code
+        assert "error codes have no page" in caught.value.hint, code
 
 
 def test_a_finding_made_of_an_error_carries_the_name_of_its_rule():
-    findings = findings_of_error(ProjectError("CFG005", "unknown profile 'x'"))
+    findings = error_findings(ProjectError("CFG005", "unknown profile 'x'"))
     assert [finding.name for finding in findings] == ["unpinned-profile"]
-    assert findings_of_error(ProjectError("TRN001", "a loss that is no number"))[0].name == ""
+    assert error_findings(ProjectError("TRN001", "a loss that is no number"))[0].name == ""

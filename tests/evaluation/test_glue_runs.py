@@ -47,7 +47,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         (folder / "outcome.json").write_text(json.dumps(outcome))
         return 0
 
-    monkeypatch.setattr(evaluate_glue, "report_of", report_of)
+    monkeypatch.setattr(evaluate_glue, "run_json_child", report_of)
     monkeypatch.setattr(evaluate_glue.train, "run", run)
     return settings
 

@@ -35,7 +35,9 @@ ANSWER = {
 
 def test_the_command_prints_averages(model_folder, tmp_path, capsys, monkeypatch):
     requests = []
-    monkeypatch.setattr(evaluation, "report_of", lambda _, content, **__: requests.append(content) or ANSWER)
+    monkeypatch.setattr(
+        evaluation, "run_json_child", lambda _, content, **__: requests.append(content) or ANSWER
+    )
     words = ["evaluate", "mteb", str(model_folder), "--tasks", "A,B,C", "-o", str(tmp_path / "out")]
     assert app.run(words) == 1
     assert requests[0]["tasks"] == ["A", "B", "C"]

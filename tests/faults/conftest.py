@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.process import trainer_process
-from launcher.process.signal_forwarding import forwarding
+from launcher.process.signal_forwarding import forward_signals
 from launcher.process.trainer_process import Topology, trainer_command
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
@@ -95,7 +95,7 @@ def launch(make_run, monkeypatch, warm_python):
             limits=replace(WatchdogConfig(), **limits),
             error_file=run_dir / "error.json",
         )
-        with forwarding() as forwarder:
+        with forward_signals() as forwarder:
             return run_dir, supervise(launch, forwarder, lambda: None)
 
     return run

@@ -80,7 +80,7 @@ def issued() -> list[bytes]:
 @pytest.fixture
 def rehearsed(launch: Launch, here: Machine, issued: list[bytes]) -> Path:
     """The receipt that a preflight of this run has kept, as if in the folder and environment of the test."""
-    path = kept_receipts.path_for(resolved())
+    path = kept_receipts.receipt_path(resolved())
     assert path is not None
     if not issued:
         code, report = launch("preflight", *RUN)
@@ -96,7 +96,7 @@ def rehearsed(launch: Launch, here: Machine, issued: list[bytes]) -> Path:
 
 def found(*more: str) -> Receipt | None:
     run = resolved(*more)
-    return kept_receipts.find(run, rehearsal_inputs.rehearsal_inputs(run))
+    return kept_receipts.find_receipt(run, rehearsal_inputs.rehearsal_inputs(run))
 
 
 def resolved(*more: str) -> ResolvedRun:
@@ -218,7 +218,7 @@ def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(age_s, is_use
 
 def test_nothing_is_found_where_nothing_can_be_compared_or_kept(rehearsed, monkeypatch):
     edited(rehearsed, inputs={})
-    assert kept_receipts.find(resolved(), {}) is None
+    assert kept_receipts.find_receipt(resolved(), {}) is None
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     assert found() is None
 
@@ -245,16 +245,16 @@ NO_REHEARSED_PASS: dict[str, Callable[[Examination], Examination]] = {
 def test_only_a_pass_that_was_rehearsed_here_is_kept(launch, rehearsed, monkeypatch):
     seen: list[tuple[Examination, Any]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(kept_receipts, "keep", lambda *arguments: seen.append(arguments))
+        patch.setattr(kept_receipts, "store_receipt", lambda *arguments: seen.append(arguments))
         launch("preflight", *RUN)
     ((made, inputs),) = seen
     rehearsed.unlink()
     for name, change in NO_REHEARSED_PASS.items():
-        kept_receipts.keep(change(made), inputs)
+        kept_receipts.store_receipt(change(made), inputs)
         assert not rehearsed.exists(), name
-    kept_receipts.keep(made, {})
+    kept_receipts.store_receipt(made, {})
     assert not rehearsed.exists()
-    kept_receipts.keep(made, inputs)
+    kept_receipts.store_receipt(made, inputs)
     assert rehearsed.exists()
 
 

@@ -3,8 +3,8 @@
 import json
 import os
 
-from launcher.process.trainer_process import packages_of
-from launcher.process.waiting_child import waiting
+from launcher.process.trainer_process import trainer_packages
+from launcher.process.waiting_child import start_waiting_child
 from neobert.config import replace
 from neobert.config.schema import RunConfig
 
@@ -22,7 +22,9 @@ print(json.dumps([imported, torch.cuda.is_initialized(), os.getpid() in pids]), 
 def test_until_its_start_a_trainer_has_no_context_on_a_device(tmp_path, monkeypatch):
     (tmp_path / "note.py").write_text(NOTE, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with waiting("note", packages_of(replace(RunConfig(), "trainer.torch_compile", True))) as child:
+    with start_waiting_child(
+        "note", trainer_packages(replace(RunConfig(), "trainer.torch_compile", True))
+    ) as child:
         started = child.start([], tmp_path / "log", tmp_path / "error.json")
         assert started is not None
         assert started.wait(120) == 0, (tmp_path / "log").read_text()

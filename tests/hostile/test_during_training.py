@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from launcher.commands.status import read_status
-from launcher.run.launch_context import environment_of
+from launcher.run.launch_context import deadline_environment
 from launcher.run.summary import conclude
 from neobert.config import from_dict
 from neobert.errors import ProjectError
@@ -72,7 +72,7 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
     environments: list[dict[str, str]] = []
 
     def start(launch: Any, *, is_again: bool) -> None:
-        environments.append(environment_of(launch.deadlines))
+        environments.append(deadline_environment(launch.deadlines))
         raise ProjectError("enough", "the environment is known")
 
     with monkeypatch.context() as patch:

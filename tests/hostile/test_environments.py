@@ -211,5 +211,5 @@ def test_a_locale_without_umlauts_is_named():
 def test_a_place_that_takes_no_file_is_one_sentence(words, place, command):
     answer = command(*words)
     assert (answer.code, answer.out) == (1, "")
-    assert answer.err.startswith(f"error: {place}: cannot be written: ")
+    assert answer.err.startswith(f"error: {place}: this path cannot be written: ")
     assert answer.err.count("\n") == 2

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from launcher.process.json_child import report_of
+from launcher.process.json_child import run_json_child
 from launcher.report.formats import FORMATS
 from launcher.run.live_view import ProgressView, make_view
-from launcher.rundir.live_state import Watch
+from launcher.rundir.live_state import LiveReader
 from launcher.terminal.console import safe_text
 from neobert.errors import ProjectError
 from neobert.printable import printable
@@ -165,7 +165,7 @@ def test_what_a_run_directory_says(value, command, tmp_path):
 
 @pytest.mark.parametrize("value", [ALL, 3, float("nan"), None, []], ids=repr)
 def test_live_lines(value, tmp_path, capsys, monkeypatch):
-    watch = Watch(tmp_path, -1)
+    watch = LiveReader(tmp_path, -1)
     run_directory(tmp_path, value)
     view = make_view(watch, "json")
     view.refresh()
@@ -174,7 +174,7 @@ def test_live_lines(value, tmp_path, capsys, monkeypatch):
     assert "step 7/" in output
     assert only_prints(output), output
     monkeypatch.setattr(sys, "stdout", out := io.StringIO())
-    bar = ProgressView(Watch(tmp_path, -1))
+    bar = ProgressView(LiveReader(tmp_path, -1))
     bar.refresh()
     bar.close()
     assert MARK not in [line.strip()[: len(MARK)] for line in out.getvalue().split("\n")]
@@ -209,7 +209,7 @@ def test_what_a_child_prints(tmp_path, monkeypatch, capsys):
     (tmp_path / "noisy_child.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ProjectError):
-        report_of("noisy_child", {}, doing="", hint="")
+        run_json_child("noisy_child", {}, doing="", hint="")
     output = capsys.readouterr().err
     assert output == "first\nsecond\N{REPLACEMENT CHARACTER}[31m\n: :error::INJECTED\n"
 

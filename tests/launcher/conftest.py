@@ -84,7 +84,7 @@ def parser_of(command: tuple[str, ...]) -> Any:
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run one command line in this process."""
     monkeypatch.setattr(app, "make_parser", lambda arguments: parser_of(tuple(arguments[:1])))
-    monkeypatch.setattr(probe_child, "run", run_once)
+    monkeypatch.setattr(probe_child, "run_command", run_once)
     monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
 
     def run(*arguments: str | Path) -> Answer:

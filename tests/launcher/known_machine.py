@@ -14,7 +14,7 @@ ASKED_ONCE = {gpus.NVML[-1], *(reader[0] for reader in gpus.READERS)}
 PATH = os.environ.get("PATH")
 PYTHON_PATHS = (os.environ.get("PYTHONPATH"), str(Path(__file__).parent))
 
-run_again = child.run
+run_again = child.run_command
 answers: dict[tuple[str, ...], subprocess.CompletedProcess[bytes]] = {}
 
 

@@ -15,7 +15,7 @@ from launcher.terminal.activity import activity, announce
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "is_terminal", lambda stream: stream is sys.stderr)
-    monkeypatch.setattr(console, "width", lambda *_: 30)
+    monkeypatch.setattr(console, "terminal_width", lambda *_: 30)
     monkeypatch.setattr(module, "TICK_S", 0.01)
     monkeypatch.setenv("NO_COLOR", "1")
 

@@ -104,7 +104,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write trainer.max_steps=VALUE"),
         (["preflight", "-p", "cpu-demo", "--level", "hots"], "unknown level 'hots'"),
         (["rule", "CPK001"], "did you mean CKP001?"),
-        (["rule", "dat099"], "codes of errors have no page"),
+        (["rule", "dat099"], "error codes have no page"),
         (["rule", "ckp01"], "did you mean one of CKP010, CKP011, CKP012, "),
         (["rule", ""], "`neobert-launch rule --all` lists the rules"),
         (["rule", "trainer.save_steps"], "trainer.save_steps is a config key: `neobert-launch explain"),
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["train", "-p", "cpu-demo", "--task", "dpo"], "TRL trains on preferences"),
         (
             ["pretrain", "-p", "cpu-classify"],
-            "task is classification, and `pretrain` trains",
+            "task is classification, but `pretrain` trains only",
         ),
         (["train", "-p", "cpu-demo", "--steps", "0"], "--steps"),
         (

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from launcher.process.signal_forwarding import forwarding
+from launcher.process.signal_forwarding import forward_signals
 from launcher.process.trainer_process import TRAINER_MODULE, Topology
 from launcher.run.launch_context import Launch
 from launcher.run.supervision import supervise
@@ -58,10 +58,10 @@ def test_a_lock_of_a_lost_attempt_does_not_stop_the_job_that_slurm_has_started_a
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         if is_lost:
-            with directory.claimed(tmp_path):
+            with directory.lock_run_directory(tmp_path):
                 assert is_replaced(tmp_path, lost), "before this launch checks the run"
         else:
-            with pytest.raises(ProjectError, match="still uses"), directory.claimed(tmp_path):
+            with pytest.raises(ProjectError, match="still uses"), directory.lock_run_directory(tmp_path):
                 pass
     finally:
         os.close(descriptor)
@@ -86,7 +86,7 @@ def test_a_replaced_launch_leaves_the_files_to_the_later_one(tmp_path, monkeypat
         error_file=tmp_path / "error.json",
         attempt=take_over(tmp_path, {}),
     )
-    with forwarding() as forwarder:
+    with forward_signals() as forwarder:
         ending = supervise(launch, forwarder, lambda: None)
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", EXIT_DO_NOT_REQUEUE, 0)
     assert "taken over" in ending.message

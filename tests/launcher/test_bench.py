@@ -51,7 +51,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         requests.append(json.loads(json.dumps(content)))
         return pretended(requests[-1])
 
-    monkeypatch.setattr(bench, "report_of", report_of)
+    monkeypatch.setattr(bench, "run_json_child", report_of)
     return requests
 
 

@@ -105,7 +105,7 @@ def test_what_is_interpolated_is_marked(make, command):
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_narrow_terminal_gets_a_block_for_each_key(columns, make, command, monkeypatch):
     name = "a" * 30
-    monkeypatch.setattr(console, "width", lambda: columns)
+    monkeypatch.setattr(console, "terminal_width", lambda: columns)
     shown = command(
         "runs", "compare", make(name, FALLING), make("b", FALLING, optimizer={"lr": [0.2] * 8})
     ).out

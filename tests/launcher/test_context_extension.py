@@ -121,7 +121,7 @@ def test_rows_that_are_no_longer_than_before_are_refused(command):
     write_text(LONG)
     answer = command("init", "--from", "model", "--text", "long.jsonl", "--context", "512")
     assert (answer.code, Path("run.yaml").exists()) == (2, False)
-    assert "--context 512 is for rows longer than the 1,024 tokens of the weights" in answer.err
+    assert "--context 512 does not exceed the 1,024 positions of the weights" in answer.err
     assert "leave out --context, and set dataset.max_seq_length to 512 in the run file" in answer.err
 
 

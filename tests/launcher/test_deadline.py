@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import train
-from launcher.run.launch_context import Launch, deadlines_of, environment_of, nearest
+from launcher.run.launch_context import Launch, deadline_environment, earliest_deadline, find_deadlines
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
 
@@ -33,7 +33,7 @@ def test_the_earliest_end_counts(profile, hours, job_end, expected, monkeypatch)
     monkeypatch.setattr("launcher.run.launch_context.time", SimpleNamespace(time=lambda: 1000.0))
     limit = "null" if hours is None else str(hours)
     run = resolve_run(profile, (), [f"guard.walltime_limit_hours={limit}"])
-    found = nearest(deadlines_of(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0))
+    found = earliest_deadline(find_deadlines(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0))
     assert (found and found.at_s) == expected
     assert bool(found and found.verdict) == (profile == SMOKE and expected == 4600)
 
@@ -47,7 +47,7 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(comm
         return check(*arguments, **named)
 
     def supervise(launch: Launch, *_: Any) -> Any:
-        reported.append(environment_of(launch.deadlines))
+        reported.append(deadline_environment(launch.deadlines))
         raise ProjectError("enough", "what it was told is known")
 
     monkeypatch.setattr(train, "since_boot_s", lambda: now_s[0])

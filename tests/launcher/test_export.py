@@ -83,7 +83,7 @@ def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
 def test_figures_that_no_card_would_have_are_refused_before_the_model_is_loaded(
     run_dir, monkeypatch, formats, name, message, hint
 ):
-    monkeypatch.setattr(export, "report_of", lambda *_, **__: pytest.fail("the model is loaded"))
+    monkeypatch.setattr(export, "run_json_child", lambda *_, **__: pytest.fail("the model is loaded"))
     (run_dir / "figures.json").write_text("{}")
     with pytest.raises(ProjectError, match=message) as caught:
         export.run(replace(arguments(run_dir, *formats), results=(run_dir / name,)), "text")
@@ -145,7 +145,7 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path):
     (tmp_path / "begun" / "resolved.json").touch()
     reasons = {
         "absent": "no such folder",
-        "run.yaml": "is a file, not a folder",
+        "run.yaml": "the source is a file, not a folder",
         "begun": "the run has no checkpoint yet",
     }
     for name, reason in reasons.items():
@@ -188,7 +188,7 @@ def test_the_rerun_of_a_stopped_export_names_the_formats_that_are_missing(run_di
 def test_nothing_is_exported_into_the_folder_of_a_checkpoint(output, run_dir, monkeypatch):
     checkpoint = run_dir / "checkpoints" / "300"
     monkeypatch.chdir(checkpoint)
-    with pytest.raises(ProjectError, match="is the folder of a checkpoint"):
+    with pytest.raises(ProjectError, match="the folder is a checkpoint"):
         export.run(replace(arguments(run_dir, "hf"), output=Path(output)), "text")
     assert choose_folders(checkpoint, "") == [checkpoint]
 

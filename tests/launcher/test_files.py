@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.io.files import make_folder, require_writable, results_folder, writing
+from launcher.io.files import convert_write_errors, make_folder, require_writable, results_folder
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import seal, verify
 
@@ -23,7 +23,7 @@ from neobert.runfiles.checkpoint.manifest import seal, verify
     ],
 )
 def test_space_is_suggested_for_a_full_disk_only(number, hint):
-    with pytest.raises(ProjectError) as refusal, writing(Path("embeddings.npy")):
+    with pytest.raises(ProjectError) as refusal, convert_write_errors(Path("embeddings.npy")):
         raise OSError(number, os.strerror(number))
     assert refusal.value.hint == hint
 
@@ -42,7 +42,7 @@ def test_a_folder_of_results_stays_if_anything_is_in_it():
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     os.mkfifo(pipe := tmp_path / "out.json")
-    with pytest.raises(ProjectError, match="cannot be written: is a device or a pipe, not a file"):
+    with pytest.raises(ProjectError, match="cannot be written: it is a device or a pipe, not a file"):
         require_writable(pipe)
     assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
 
@@ -50,8 +50,8 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("checkpoints/latest/scores.csv", "is the folder of a checkpoint, which may contain"),
-        ("checkpoints/20/new/scores.csv", "is the folder of a checkpoint, which may contain"),
+        ("checkpoints/latest/scores.csv", "the folder is a checkpoint, which may contain"),
+        ("checkpoints/20/new/scores.csv", "the folder is a checkpoint, which may contain"),
         ("metrics.jsonl", "is a record of the run"),
         ("scores.jsonl", ""),
     ],

@@ -19,9 +19,9 @@ from launcher.process.signal_forwarding import (
     STOPS,
     Forwarder,
     effect_text,
-    forwarding,
+    forward_signals,
 )
-from launcher.process.trainer_process import start, wait
+from launcher.process.trainer_process import start_trainer_process, wait_for_child
 from launcher.run.summary import Summary
 
 pytestmark = pytest.mark.child
@@ -44,7 +44,7 @@ def _terminal() -> Iterator[None]:
 def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
     """Start a program, and return once it has printed something or ended."""
     log = tmp_path / "log"
-    child = start([sys.executable, "-c", program], log, tmp_path / "error.json")
+    child = start_trainer_process([sys.executable, "-c", program], log, tmp_path / "error.json")
     while child.poll() is None and not log.stat().st_size:
         time.sleep(0.01)
     return child
@@ -59,19 +59,19 @@ def forwarder_of(child: subprocess.Popen[bytes], *, has_agent: bool = False) -> 
 
 @contextmanager
 def in_charge(child: subprocess.Popen[bytes]) -> Iterator[Forwarder]:
-    with forwarding() as forwarder:
+    with forward_signals() as forwarder:
         forwarder.keep_for_trainer(has_agent=False)
         forwarder.adopt(child)
         yield forwarder
 
 
 def test_one_that_came_before_the_first_child_reaches_it(tmp_path):
-    with forwarding() as forwarder:
+    with forward_signals() as forwarder:
         forwarder.keep_for_trainer(has_agent=False)
         os.kill(os.getpid(), signal.SIGTERM)
         child = sleeper(tmp_path, SLEEPS)
         forwarder.adopt(child)
-        assert wait(child, lambda: None) == -signal.SIGTERM
+        assert wait_for_child(child, lambda: None) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [*STOPS, signal.SIGINT])
@@ -115,7 +115,7 @@ def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path):
     child = sleeper(tmp_path, SLEEPS)
     with in_charge(child):
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert wait(child, lambda: None) == -signal.SIGTERM
+        assert wait_for_child(child, lambda: None) == -signal.SIGTERM
 
 
 def test_handlers_are_put_back(tmp_path):

@@ -222,7 +222,7 @@ def test_the_column_of_the_label_may_be_named(command):
     assert command(*init).code == 0
     assert resolve_run(None, ["same.yaml"]).config.classification == config.classification
     command("init", "other.yaml", *train[1:-1], "--trainer.max_steps", "3").refused(
-        2, "init takes columns, classification.problem and adapter.type, not trainer.max_steps"
+        2, "init accepts only columns, classification.problem and adapter.type as keys, not trainer.max_steps"
     )
 
 
@@ -270,7 +270,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
         (["--from", "bert", "--task", "dpo"], "TRL trains on preferences"),
-        (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
+        (["--from", "bert", "--size", "tiny"], "--size applies to new models only"),
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
     ],
 )
@@ -366,11 +366,17 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, mo
         labelled_table, "read_table", lambda file, rows: [reads.append(file), read(file, rows)][1]
     )
     answer = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
-    assert "reviews.csv is read as text; for its labels: --task classification\n" in answer.err
+    assert (
+        "reviews.csv is read as plain text; to train on its labels, add --task classification\n" in answer.err
+    )
     assert reads == [Path("reviews.csv")], "once for all tasks"
-    assert "is read as text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
+    assert (
+        "is read as plain text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
+    )
     new = command("init", "new.yaml", "--text", "reviews.csv", "--device", "cpu", "--json").json
-    assert new["inferred"] == ["reviews.csv is read as text; for its labels: --task classification"]
+    assert new["inferred"] == [
+        "reviews.csv is read as plain text; to train on its labels, add --task classification"
+    ]
 
 
 def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command):
@@ -380,7 +386,9 @@ def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command):
         "init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json"
     ).json
     columns = "rename columns 'Question' and 'response' to prompt and completion"
-    assert new["inferred"] == [f"faq.csv is read as text; for its answers: {columns}, with --task sft"]
+    assert new["inferred"] == [
+        f"faq.csv is read as plain text; to train on its answers, {columns}, and add --task sft"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -424,7 +432,7 @@ def test_a_run_that_repays_the_compilation_is_compiled(device, repeats, is_compi
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
 def test_another_run_file_is_refused(other, command):
     command("train", "--from", "model", "--text", "notes", *other).refused(
-        2, "another one or a profile is given"
+        2, "a run file or a profile is given too"
     )
 
 

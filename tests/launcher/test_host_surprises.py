@@ -88,7 +88,7 @@ def test_a_limit_on_files_refuses_a_checkpoint(tmp_path, monkeypatch):
 )
 def test_a_disk_is_never_filled_to_see_whether_it_has_room(share, status, tmp_path, monkeypatch):
     reserved = []
-    monkeypatch.setattr(disk, "free_mib_of", lambda _: 1000)
+    monkeypatch.setattr(disk, "free_space_mib", lambda _: 1000)
     monkeypatch.setattr(disk, "allocate", lambda _, size_bytes: reserved.append(size_bytes))
     assert reserve(tmp_path, 1000 * share, "ext4").status == status
     assert reserved == ([500 * 2**20] if status == "done" else [])
@@ -164,7 +164,7 @@ def test_the_cuda_of_torch_is_read_as_text(line, expected, tmp_path):
     file.write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = '6.0'\n", encoding="utf-8")
     assert software.read_cuda_version(file) == expected
     assert software.read_cuda_version(tmp_path / "absent.py") == ""
-    assert isinstance(software.cuda_of_torch(), str)
+    assert isinstance(software.torch_cuda_version(), str)
 
 
 @pytest.mark.child

@@ -23,7 +23,7 @@ from launcher.htmlreport.overview import heading, launches, results
 from launcher.htmlreport.page import write_page
 from launcher.htmlreport.reader import ONE_RANK, Decimator, read_history
 from launcher.htmlreport.run_record import read_run
-from launcher.rundir.directory import after_boot_s
+from launcher.rundir.directory import start_since_boot_s
 
 BREAKOUT = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>'
 CONTROLS = "a\x1b[31mb\x00c\u202ed\ud800"
@@ -155,7 +155,7 @@ def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
 )
 def test_a_run_without_an_outcome_is_running_or_not(hostname, pid, shown, of_launch, run_dir):
     (run_dir / "outcome.json").unlink()
-    started_s = after_boot_s(psutil.Process(pid)) if pid else 0
+    started_s = start_since_boot_s(psutil.Process(pid)) if pid else 0
     trainer = {"hostname": hostname, "trainer_pid": pid, "trainer_started_after_boot_s": started_s}
     write(run_dir, manifest={"argv": ["x", "train"], **trainer})
     run = read_run(run_dir)
@@ -286,7 +286,7 @@ def test_the_folder_of_a_sweep_is_compared(command, run_dir):
     (sweep / "sweep.json").write_text("{}", encoding="utf-8")
     answer = command("report", sweep)
     assert (answer.code, Path(answer.out.strip())) == (0, sweep / "compare.html")
-    assert answer.err == "the 32 of 34 runs with the lowest evaluation loss\n"
+    assert answer.err == "showing the 32 of 34 runs with the lowest evaluation loss\n"
     page = Page((sweep / "compare.html").read_text(encoding="utf-8"))
     assert [run["name"] for run in page.data["runs"]] == [f"lr={number}" for number in range(33, 1, -1)]
     assert all(len(panel["lines"]) == 1 for panel in page.data["panels"])

@@ -55,7 +55,7 @@ def test_a_write_that_fails_leaves_no_file_in_the_way_of_the_next(text, command)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert failed.code
-    assert "run.yaml: cannot be written: File too large [not-writable]" in failed.err
+    assert "run.yaml: this path cannot be written: File too large [not-writable]" in failed.err
     assert not Path("run.yaml").exists()
     assert command("init", "--text", "text.txt").code == 0
 
@@ -175,7 +175,9 @@ def test_files_that_their_names_make_evaluation_text_are_named(task, command):
     for name in ("notes", "dev", "test"):
         Path("data", f"{name}.csv").write_text(rows)
     answer = command("init", "--text", "data", *task, "--device", "cpu")
-    assert "evaluation text, by name: dev.csv\nnot read, by name: test.csv (1 x test split)\n" in answer.out
+    expected = "files used for evaluation, because of their names: dev.csv\nfiles not read, because of their "
+    expected += "names: test.csv (1 x test split)\n"
+    assert expected in answer.out
     assert "validation_split: 0" not in Path("run.yaml").read_text()
     Path("data/dev.csv").unlink()
     Path("data/test.csv").unlink()

@@ -114,7 +114,7 @@ def test_a_refused_evaluation_leaves_no_empty_folder_behind(name, is_new, tmp_pa
         raise ProjectError("blimp-files", "holds no pairs", "pass other files", "texts.txt")
 
     for module in (evaluation, evaluate_glue):
-        monkeypatch.setattr(module, "report_of", refuse)
+        monkeypatch.setattr(module, "run_json_child", refuse)
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     settings = {"model_type": "neobert", **dict.fromkeys(sizes, 64)}
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
@@ -130,7 +130,7 @@ def test_ctrl_c_says_that_the_same_command_continues(command, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("launcher.commands.text_jobs.report_of", interrupted)
+    monkeypatch.setattr("launcher.commands.text_jobs.run_json_child", interrupted)
     answer = command("encode", "model", "texts.txt", "-o", "out.npy").refused(EXIT_INTERRUPTED)
     message = " ".join(answer.err.split())
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.lint.changes import Edit, apply
-from launcher.lint.discovery import discover, left_out_because
+from launcher.lint.changes import Edit, apply_edit
+from launcher.lint.discovery import discover, skip_file_in_folder
 from launcher.lint.fixes import fix_file
 from neobert.config import all_keys
 from neobert.config.migrated_keys import rename_table
@@ -138,7 +138,7 @@ def test_a_bad_run_file_among_them_is_found(command, project):
     ],
 )
 def test_only_what_is_clearly_something_else_is_left_out(name, text, is_else, tmp_path):
-    assert bool(left_out_because(write(tmp_path / name, text))) is is_else
+    assert bool(skip_file_in_folder(write(tmp_path / name, text))) is is_else
 
 
 def test_a_folder_without_run_files_is_an_error(command, tmp_path):
@@ -162,10 +162,10 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(command, t
         write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\ndata: {}\n")
     answer = command("lint", tmp_path).passed()
     reported = [line for line in answer.err.splitlines() if line.startswith("left out")]
-    why = "its top-level keys (trianer, modle) are not those of a run file; did you mean trainer?"
+    why = "its top-level keys (trianer, modle) are not keys of a run file; did you mean trainer?"
     assert reported[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
     assert reported[1].endswith(
-        "a0.yaml: its top-level keys (name, on, jobs, ...) are not those of a run file"
+        "a0.yaml: its top-level keys (name, on, jobs, ...) are not keys of a run file"
     )
     assert len(reported) == 11
     assert reported[-1] == "left out 1 other path for similar reasons"
@@ -476,7 +476,7 @@ def test_fix_names_what_a_recipe_leaves_to_the_profile(command, run_file):
     """Another trainer has no weight decay, and rows of one conversation, where its file says nothing."""
     rate = "profile: cpu-demo\nlearning_rate: 1.0e-4\nlr_scheduler_type: linear\nadam_beta1: 0.9\n"
     left = "optimizer.weight_decay, scheduler.final_lr_ratio, trainer.gradient_clipping, datacollator.pack"
-    assert f"perhaps unlike the other trainer: {left}" in command("lint", "--fix", run_file(rate)).err
+    assert f"which may differ from the other trainer: {left}" in command("lint", "--fix", run_file(rate)).err
     for whole in ("profile: cpu-demo\noptimizer:\n  lr: 1e-4\n", "profile: cpu-demo\nlogging_steps: 1\n"):
         assert "perhaps unlike" not in command("lint", "--fix", run_file(whole)).err
 
@@ -631,16 +631,16 @@ def test_fix_never_adds_a_problem_or_loses_a_setting(tmp_path_factory, section, 
 
 
 def test_an_edit_needs_the_text_it_replaces():
-    assert apply("a: yes\n", Edit(1, 4, "yes", "true")) == "a: true\n"
-    assert apply("a: yesterday\n", Edit(1, 4, "yes", "true")) is None
-    assert apply("a: no\n", Edit(1, 4, "yes", "true")) is None
-    assert apply("a: yes\n", Edit(7, 4, "yes", "true")) is None
+    assert apply_edit("a: yes\n", Edit(1, 4, "yes", "true")) == "a: true\n"
+    assert apply_edit("a: yesterday\n", Edit(1, 4, "yes", "true")) is None
+    assert apply_edit("a: no\n", Edit(1, 4, "yes", "true")) is None
+    assert apply_edit("a: yes\n", Edit(7, 4, "yes", "true")) is None
 
 
 @given(st.lists(st.sampled_from(["# note", "", "  seed: 1", "key: yes"]), max_size=6), st.integers(1, 8))
 def test_an_edit_changes_one_line_only(lines, number):
     source = "".join(f"{line}\r\n" for line in lines)
-    mended = apply(source, Edit(number, 6, "yes", "true"))
+    mended = apply_edit(source, Edit(number, 6, "yes", "true"))
     if mended is not None:
         changed = [
             i

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from launcher.process.trainer_process import Topology, log_of, start, trainer_command
+from launcher.process.trainer_process import Topology, process_log, start_trainer_process, trainer_command
 from launcher.run.session import Session, lost_rank
 
 SAID = """{requested}
@@ -97,8 +97,11 @@ def test_torchrun_says_it_in_these_words(tmp_path, end, expected, code):
     logs.mkdir()
     words = trainer_command(tmp_path / "resolved.json", logs, topology)
     command = [*words[: words.index(str(logs)) + 1], sys.executable, str(program)]
-    child = start(command, log_of(topology, logs), tmp_path / "error.json", ranks=2)
-    ended = session(child.wait(60), log_of(topology, logs).read_text(encoding="utf-8"))
-    assert [(each.rank, each.was_asked) for each in ended.ended] == [(0, True), (1, False)]
+    child = start_trainer_process(command, process_log(topology, logs), tmp_path / "error.json", ranks=2)
+    ended = session(child.wait(60), process_log(topology, logs).read_text(encoding="utf-8"))
+    assert [(each.rank, each.was_stopped_by_torchrun) for each in ended.ended_ranks] == [
+        (0, True),
+        (1, False),
+    ]
     assert lost_rank(ended, has_agent=True) == expected
     assert ended.trainer_code == code

@@ -10,7 +10,7 @@ from typing import TextIO
 import pytest
 
 from launcher.terminal import console, nonblocking_output
-from launcher.terminal.nonblocking_output import LIMIT_BYTES, NonblockingStream, never_blocking
+from launcher.terminal.nonblocking_output import LIMIT_BYTES, NonblockingStream, nonblocking_streams
 from neobert.errors import ProjectError
 
 LINE = "x" * 99 + "\n"
@@ -61,7 +61,7 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
 def test_the_end_waits_a_bounded_time_and_loses_nothing_else(pipe, monkeypatch):
     monkeypatch.setattr(nonblocking_output, "TIMEOUT_S", 0.1)
     monkeypatch.setattr("sys.stdout", pipe[1])
-    with never_blocking():
+    with nonblocking_streams():
         console.write(LINE * 1000)
     assert os.read(pipe[0], 4).decode() == "xxxx"
 
@@ -82,7 +82,7 @@ def test_another_s_non_blocking_pipe_gets_everything(pipe):
 def test_a_reader_that_went_away_is_no_error(pipe, monkeypatch):
     os.close(pipe[0])
     monkeypatch.setattr("sys.stdout", pipe[1])
-    with never_blocking():
+    with nonblocking_streams():
         console.write(LINE)
 
 
@@ -90,5 +90,5 @@ def test_a_reader_that_went_away_is_no_error(pipe, monkeypatch):
 def test_a_full_disk_is_an_error_of_the_next_line_or_of_the_end(monkeypatch):
     with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr("sys.stdout", full)
-        with pytest.raises(ProjectError, match="No space left on device"), never_blocking():
+        with pytest.raises(ProjectError, match="No space left on device"), nonblocking_streams():
             console.write(LINE)

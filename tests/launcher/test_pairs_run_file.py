@@ -91,7 +91,9 @@ def test_embeddings_that_are_trained_get_a_lower_rate(command):
     declare("trained")
     plain, trained = (made(command, f"{name}.yaml", "--from", name) for name in ("plain", "trained"))
     assert trained.optimizer.lr < plain.optimizer.lr / 3
-    assert "low: these embeddings are trained" in Path("trained.yaml").read_text(encoding="utf-8")
+    assert "low, because these embeddings are already trained" in Path("trained.yaml").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.child
@@ -122,7 +124,8 @@ def test_a_table_of_pairs_without_a_task_names_the_task(command):
     write_model(Path("model"))
     before = sorted(os.listdir())
     assert (
-        "for its pairs: --task contrastive" in command("init", "--from", "model", "--text", "pairs.jsonl").out
+        "to train on its pairs, add --task contrastive"
+        in command("init", "--from", "model", "--text", "pairs.jsonl").out
     )
     assert sorted(os.listdir()) == sorted([*before, "run.yaml"])
 

@@ -12,7 +12,7 @@ import pytest
 from launcher.commands import preflight
 from launcher.preflight import levels
 from launcher.preflight.examination import examine
-from launcher.preflight.receipts import make_receipt, measured_in
+from launcher.preflight.receipts import make_receipt, read_measurements
 from launcher.probes.gpus import NO_GPU
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
@@ -231,7 +231,9 @@ def test_a_receipt_keeps_what_was_measured(keeps_it, command, machine, tmp_path)
     )
     run = resolve_run("a100-prod", overrides=limit)
     receipt = kept if keeps_it else replace(kept, measured={})
-    examination = examine(run, levels.JUDGED, folder=None, receipt=receipt, earlier=measured_in(receipt))
+    examination = examine(
+        run, levels.JUDGED, folder=None, receipt=receipt, earlier=read_measurements(receipt)
+    )
     statuses = {check["id"]: check["status"] for check in examination.report.as_json()["checks"]}
     assert (examination.facts.rehearsal, statuses["CKP002"]) == (None, "pass" if keeps_it else "fail")
     assert make_receipt(examination).measured == receipt.measured
@@ -276,7 +278,7 @@ def test_a_folder_of_results_that_can_no_longer_be_written_to(command, monkeypat
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_machine_without_a_gpu_gets_twelve_lines(columns, command, machine, monkeypatch):
     """The reasons are whole with --verbose, in the report on disk, and in JSON."""
-    monkeypatch.setattr(console, "width", lambda *_: columns)
+    monkeypatch.setattr(console, "terminal_width", lambda *_: columns)
     machine(None)
     shown = command("preflight", "-p", "a100-prod").out.splitlines()
     assert shown[0] == "UNKNOWN: a required check could not run (exit 3)"

@@ -20,7 +20,7 @@ REASON = "data preparation failed: there is no such data set"
     ],
 )
 def test_codes_leave_room_for_the_reason(num_checks, verbose, codes, monkeypatch):
-    monkeypatch.setattr(preflight_view.console, "width", lambda: None if verbose else 80)
+    monkeypatch.setattr(preflight_view.console, "terminal_width", lambda: None if verbose else 80)
     checks = [CheckResult(each, "name", Level.DATA, Status.UNKNOWN, True, REASON) for each in IDS]
-    (line,) = preflight_view._unjudged(checks[:num_checks], verbose=verbose)
+    (line,) = preflight_view._reasons_without_result(checks[:num_checks], verbose=verbose)
     assert line.startswith(f"unknown {codes}: data preparation failed")

@@ -25,7 +25,7 @@ from launcher.preflight.levels import (
     probes_for,
 )
 from launcher.probes import child, disk, git, software
-from launcher.probes.collect import Wait, collect
+from launcher.probes.collect import RunningProbe, collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
 from launcher.probes.probe import Probe, Subject, TimedOutError, UnsupportedError
@@ -72,7 +72,7 @@ def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject):
 def test_time_asked_for_too_late_brings_no_probe_back(subject, monkeypatch):
     is_late, has_asked = threading.Event(), threading.Event()
 
-    def late(wait: Wait) -> ProbeRecord:
+    def late(wait: RunningProbe) -> ProbeRecord:
         is_late.set()
         return ProbeRecord(name=wait.probe.group, status="timeout")
 
@@ -86,7 +86,7 @@ def test_time_asked_for_too_late_brings_no_probe_back(subject, monkeypatch):
         has_asked.wait()
         return 6
 
-    monkeypatch.setattr("launcher.probes.collect._late", late)
+    monkeypatch.setattr("launcher.probes.collect._timeout_record", late)
     reported: list[str] = []
     facts = collect([Probe("git", measure, deadline_s=0.1), Probe("host", work)], subject, reported.append)
     assert (facts.git, facts.host, reported) == (None, 6, [])
@@ -224,7 +224,7 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path):
     while not grandchild.exists():
         limit_s = next(limits_s)
         with pytest.raises(TimedOutError, match=f"sh did not respond within {limit_s:g} s and was killed"):
-            child.output_of(("sh", "-c", f"cd {tmp_path}; {script}"), limit_s)
+            child.run_for_text(("sh", "-c", f"cd {tmp_path}; {script}"), limit_s)
     pid = int(grandchild.read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 

@@ -38,7 +38,7 @@ def test_visible_devices(wanted, indices):
     two = [
         replace(A100, index=index, uuid=uuid) for index, uuid in enumerate(("GPU-aaaa1111", "GPU-bbbb2222"))
     ]
-    assert [gpu.index for gpu in gpus.visible(two, environment)] == indices
+    assert [gpu.index for gpu in gpus.visible_devices(two, environment)] == indices
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def answer(rank: int, **more: Any) -> dict[str, Any]:
 
 
 def test_two_answers_become_one():
-    found = ranks.merge({0: answer(0), 1: answer(1)}, 2, ())
+    found = ranks.merge_reports({0: answer(0), 1: answer(1)}, 2, ())
     assert [rank.rank for rank in found.ranks] == [0, 1]
     assert (found.drill_absent, found.bus_bytes_per_s) == ((1,), 2e9 - 1)
     assert found.parameters[0].digests == ("d0", "d1")
@@ -66,7 +66,7 @@ def test_two_answers_become_one():
 )
 def test_the_worst_loss_counts(losses, expected):
     answers = {rank: answer(rank, model={"digests": {}, "loss": loss}) for rank, loss in enumerate(losses)}
-    loss = ranks.merge(answers, 2, ()).loss
+    loss = ranks.merge_reports(answers, 2, ()).loss
     assert loss is not None
     assert loss.distributed_loss == expected
 
@@ -86,7 +86,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch, configured: Any) -> Any:
                 raise failure
             return CompletedProcess(command, 1, b"", str(failure).encode())
 
-        monkeypatch.setattr(ranks, "run", run)
+        monkeypatch.setattr(ranks, "run_command", run)
         return configured({"distributed.nproc_per_node": 2})
 
     return stand_in

@@ -14,7 +14,7 @@ from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
-from launcher.run.launch_context import deadlines_of
+from launcher.run.launch_context import find_deadlines
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import PUBLISHED
@@ -89,7 +89,7 @@ def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(tmp_path, 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     found = probe_scheduler({"SLURM_JOB_ID": "7"})
     assert (found.walltime_left_s, found.end_is_known) == (3600.0, False)
-    assert deadlines_of(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) == ()
+    assert find_deadlines(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) == ()
 
 
 @pytest.mark.child

@@ -310,8 +310,8 @@ def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(tmp_path, 
 @pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 0), ("2**22 + 1", -signal.SIGTERM)])
 def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent, code):
     program = (
-        "import os\nfrom launcher.process.child_start import dying_with_parent\n"
-        f"dying_with_parent(15, {parent})()"
+        "import os\nfrom launcher.process.child_start import signal_at_parent_death\n"
+        f"signal_at_parent_death(15, {parent})()"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == code
 

@@ -101,7 +101,7 @@ def test_progress_of_a_child_is_shown_in_place_on_a_terminal(is_terminal, tmp_pa
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(console, "is_terminal", lambda stream: is_terminal and stream is sys.stderr)
     monkeypatch.setattr(activity_module, "TICK_S", 60.0)
-    assert json_child.report_of("counting_child", {}, doing="loading", hint="") == {"done": True}
+    assert json_child.run_json_child("counting_child", {}, doing="loading", hint="") == {"done": True}
     shown = capsys.readouterr().err
     if is_terminal:
         erase = console.ERASE_LINE
@@ -118,6 +118,6 @@ def test_progress_of_a_probe_is_passed_on_and_no_part_of_its_error(tmp_path):
     script.write_text(f"{CHILD}\nsys.exit(3)\n", encoding="utf-8")
     seen: list[str] = []
     with pytest.raises(probe_child.IncompleteError) as raised:
-        probe_child.output_of((sys.executable, str(script)), 20.0, dict(os.environ), seen.append)
+        probe_child.run_for_text((sys.executable, str(script)), 20.0, dict(os.environ), seen.append)
     assert seen == ["reading: 10 of 20", "reading: 20 of 20"]
     assert str(raised.value).endswith(": a warning")

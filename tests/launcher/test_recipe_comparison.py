@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from launcher.preflight import recipe_comparison
-from launcher.preflight.recipe_comparison import TakingTurns, without_recipe
-from launcher.preflight.rehearsal_children import Stage
+from launcher.preflight.recipe_comparison import TurnProcess, without_recipe
+from launcher.preflight.rehearsal_children import RehearsalState
 from launcher.probes.probe import IncompleteError, TimedOutError
 from neobert.config import from_dict
 from neobert.families.table import requested_kernels
@@ -23,10 +23,10 @@ SLEEPS, ENDS = "import time; time.sleep(60)", "raise SystemExit(3)"
 def taking(tmp_path: Path):
     children = []
 
-    def start(code: str, limit_s: float = 60.0) -> TakingTurns:
+    def start(code: str, limit_s: float = 60.0) -> TurnProcess:
         children.append(subprocess.Popen([sys.executable, "-c", code]))
-        stage = Stage(tmp_path, 1, time.monotonic() + 60)
-        return TakingTurns(stage, "recipe", children[-1], time.monotonic() + limit_s)
+        stage = RehearsalState(tmp_path, 1, time.monotonic() + 60)
+        return TurnProcess(stage, "recipe", children[-1], time.monotonic() + limit_s)
 
     yield start
     for child in children:
@@ -83,11 +83,14 @@ def test_both_compile_at_once_where_memory_has_room(has_room, tmp_path, monkeypa
         yield FakeRun(name, events)
         events.append(f"kill {name}")
 
-    monkeypatch.setattr(recipe_comparison, "taking_turns", noted)
+    monkeypatch.setattr(recipe_comparison, "start_turn_process", noted)
     config = from_dict({"torchao": {"enable": True}})
     requested: list[float] = []
     facts = recipe_comparison.compare_recipe(
-        Stage(tmp_path, 1, 0.0), config, lambda limit_s, _: requested.append(limit_s), has_room=has_room
+        RehearsalState(tmp_path, 1, 0.0),
+        config,
+        lambda limit_s, _: requested.append(limit_s),
+        has_room=has_room,
     )
     assert requested == [recipe_comparison.TIME_S + 10] * (1 if has_room else 2)
     assert (facts.recipe_step_s, facts.bf16_step_s, facts.recipe_loss) == (1.0, 2.0, 1.0)

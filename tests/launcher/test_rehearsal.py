@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from launcher.preflight import driver_memory, rehearsal, rehearsal_children
-from launcher.preflight.driver_memory import leave_out_others, seen_from_outside
+from launcher.preflight.driver_memory import externally_reported_memory, subtract_earlier_memory
 from launcher.preflight.rehearsal import earlier_pace, probe_rehearsal, remove_abandoned, watch_stall
-from launcher.preflight.rehearsal_children import Stage
-from launcher.preflight.rehearsal_facts import compare, facts_of
+from launcher.preflight.rehearsal_children import RehearsalState
+from launcher.preflight.rehearsal_facts import combine_records, compare_with_uninterrupted
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process import process_tree
 from neobert.config import digest
@@ -164,9 +164,9 @@ def test_a_child_that_hangs_is_killed(subject, planted, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def stage(tmp_path: Path) -> RehearsalState:
     (tmp_path / "run").mkdir()
-    return Stage(tmp_path, 1, time.monotonic() + 60)
+    return RehearsalState(tmp_path, 1, time.monotonic() + 60)
 
 
 @pytest.mark.parametrize("gets_further", [False, True])
@@ -201,15 +201,15 @@ OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
 
 def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000),))
-    assert seen_from_outside(STANDING_STILL, {})["driver_mib"] == 21_000
-    assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
+    assert externally_reported_memory(STANDING_STILL, {})["driver_mib"] == 21_000
+    assert externally_reported_memory({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
 def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(monkeypatch):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: ())
-    assert seen_from_outside({"pid": os.getpid()}, {})["system_rss_mib"] > 1
-    assert seen_from_outside({"pid": 2**30}, {})["system_rss_mib"] is None
-    assert seen_from_outside({}, {})["system_rss_mib"] is None
+    assert externally_reported_memory({"pid": os.getpid()}, {})["system_rss_mib"] > 1
+    assert externally_reported_memory({"pid": 2**30}, {})["system_rss_mib"] is None
+    assert externally_reported_memory({}, {})["system_rss_mib"] is None
 
 
 OURS, UNSEEN = replace(OTHER, pid=7, memory_mib=20_500), replace(OTHER, pid=7, memory_mib=None)
@@ -239,7 +239,7 @@ ANOTHER = replace(OTHER, pid=9)
 )
 def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(monkeypatch, before, now, expected):
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (replace(gpu(21_000), processes=now),))
-    found = seen_from_outside(STANDING_STILL, {"GPU-1": replace(gpu(1_000), processes=before)})
+    found = externally_reported_memory(STANDING_STILL, {"GPU-1": replace(gpu(1_000), processes=before)})
     assert found["driver_mib"] == expected
     assert ("other processes" in found["driver_reason"]) == (expected is None)
 
@@ -247,7 +247,7 @@ def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(monkeypatch, befo
 @pytest.mark.parametrize(("is_own", "expected"), [(True, 700), (False, 0), (None, 0)])
 def test_only_what_is_not_known_to_be_a_rank_s_own_is_cleared_of_others(is_own, expected):
     rank: dict[str, Any] = {"gpu_uuid": "GPU-1", "is_own_context": is_own, "memory": {"context_mib": 700}}
-    leave_out_others([rank, {}], {"GPU-1": gpu(1_000)})
+    subtract_earlier_memory([rank, {}], {"GPU-1": gpu(1_000)})
     assert rank["memory"]["context_mib"] == expected
 
 
@@ -269,15 +269,15 @@ ROOM = {"total_mib": 140_000, "peak_reserved_mib": 9_400, "context_mib": 600}
 def test_parts_overlap_where_device_and_host_have_room(monkeypatch, memory, used_mib, rss_mib, expected):
     monkeypatch.setattr(rehearsal, "probe_host", lambda: replace(HOST, ram_available_mib=100_000))
     measured = [{"gpu_uuid": "GPU-1", "memory": memory}]
-    found = rehearsal.num_processes(measured, {"system_rss_mib": rss_mib}, {"GPU-1": gpu(used_mib)})
+    found = rehearsal.num_fitting_processes(measured, {"system_rss_mib": rss_mib}, {"GPU-1": gpu(used_mib)})
     assert found == expected
     full = [{"gpu_uuid": "GPU-1", "memory": memory, "out_of_memory": "no room"}]
-    assert rehearsal.num_processes(full, {"system_rss_mib": rss_mib}, {}) == 1
+    assert rehearsal.num_fitting_processes(full, {"system_rss_mib": rss_mib}, {}) == 1
 
 
 @pytest.mark.parametrize(("peak_mib", "count"), [(42_000, 3), (60_000, 2), (70_000, 1), (0.0, 0)])
 def test_the_planned_peak_says_how_many_processes_fit(peak_mib, count):
-    assert rehearsal.num_planned(peak_mib, gpu(1_000)) == count
+    assert rehearsal.num_planned_processes(peak_mib, gpu(1_000)) == count
 
 
 @pytest.mark.child
@@ -286,16 +286,16 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     stage.helper = helper, time.monotonic() + 600
     stage.helper_file.touch()
     stage.announce_others()
-    assert (stage.others.exists(), stage.deadline_s) == (True, math.inf)
+    assert (stage.others_file.exists(), stage.deadline_s) == (True, math.inf)
     stage.release_waiting_run()
     stage.is_alone.set()
     stage.release_waiting_run()
-    assert stage.others.exists()
+    assert stage.others_file.exists()
     stage.helper = helper, time.monotonic() - 1
     stage.release_waiting_run()
     assert helper.wait(60) == -9
     assert not stage.helper_file.exists()
-    assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
+    assert (stage.others_file.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
 @pytest.mark.child
@@ -305,7 +305,7 @@ def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(s
     stage.helper_file.touch()
     stage.announce_others()
     stage.release_waiting_run()
-    assert (stage.helper_file.exists(), stage.others.exists()) == (False, True)
+    assert (stage.helper_file.exists(), stage.others_file.exists()) == (False, True)
 
 
 class Warming:
@@ -338,16 +338,16 @@ def test_the_first_resume_warms_up_before_the_unbroken_run_measures(stage, subje
     stage.announce_others()
     stage.is_alone.set()
     stage.release_waiting_run()
-    assert (child.requested, stage.others.exists()) == ([], True)  # the step is not compiled yet
+    assert (child.requested, stage.others_file.exists()) == ([], True)  # the step is not compiled yet
     stage.result("compiled", 0).write_text("{}")
     for _ in range(2):
         stage.release_waiting_run()
     words = ["neobert.rehearsal.warm_up", str(stage.resolved), "step"]
     assert child.requested == ([words] if is_named else [])
-    assert stage.others.exists() is is_named
+    assert stage.others_file.exists() is is_named
     child.is_warm = True
     stage.release_waiting_run()
-    assert not stage.others.exists()
+    assert not stage.others_file.exists()
 
 
 def test_no_resume_warms_up_early_where_graphs_are_cached(stage, subject):
@@ -370,7 +370,7 @@ def test_a_trainer_with_room_does_not_wait_for_memory_of_killed_parts(
     children: dict[str, subprocess.Popen[bytes]] = {}
     waits: list[str] = []
 
-    def start_part(_: Stage, name: str) -> subprocess.Popen[bytes]:
+    def start_part(_: RehearsalState, name: str) -> subprocess.Popen[bytes]:
         assert all(child.poll() is not None or room > 2 for child in children.values())
         return children.setdefault(name, subprocess.Popen(["sleep", "600"], start_new_session=True))
 
@@ -379,10 +379,10 @@ def test_a_trainer_with_room_does_not_wait_for_memory_of_killed_parts(
         process_tree.kill_tree(child)
 
     monkeypatch.setattr(rehearsal_children, "start_part", start_part)
-    monkeypatch.setattr(rehearsal, "wait_for", lambda *_: [])
+    monkeypatch.setattr(rehearsal, "wait_for_results", lambda *_: [])
     for module in (rehearsal, rehearsal_children):
         monkeypatch.setattr(module, "kill_tree", kill_tree)
-    rehearsal._resume(stage, room=room, trains_next=trains_next)
+    rehearsal._resume_twice(stage, room=room, trains_next=trains_next)
     assert waits == waited_for
     assert [child.wait(60) for child in children.values()] == [-9, -9]
 
@@ -453,7 +453,7 @@ FRESH = {"trace": [line(step) for step in range(1, 29)], "state": {"w": "1", "m"
 )
 def test_a_resume_is_held_against_the_unbroken_run(state, steps, wanted):
     resumed = {"start": 20, "state": state, "trace": [line(n, **steps.get(n, {})) for n in range(21, 25)]}
-    found = compare([FRESH], [resumed], [FRESH["state"]], 20)
+    found = compare_with_uninterrupted([FRESH], [resumed], [FRESH["state"]], 20)
     same = {
         "altered_tensors": [],
         "differing": [],
@@ -469,7 +469,7 @@ def test_the_fullest_device_counts():
     memory = {"total_mib": 10, "context_mib": 1, "peak_allocated_mib": 5}
     memory |= {"alloc_retries": 0, "growth_mib_per_step": 0}
     ranks = [{**ANSWERED, "memory": {**memory, "peak_reserved_mib": peak}} for peak in (6, 8, 7)]
-    found = facts_of(ranks, [], {"system_rss_mib": None}, None, 3, 1.0)
+    found = combine_records(ranks, [], {"system_rss_mib": None}, None, 3, 1.0)
     assert found.memory is not None
     assert (found.memory.peak_reserved_mib, found.memory.peak_mib) == (8, 9)
 
@@ -477,7 +477,7 @@ def test_the_fullest_device_counts():
 def test_one_rank_without_room_is_enough():
     full = {**ANSWERED, "out_of_memory": "running the worst-case microbatch: no room"}
     for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
-        found = facts_of(ranks, [], {}, None, 2, 1.0)
+        found = combine_records(ranks, [], {}, None, 2, 1.0)
         assert (found.out_of_memory, found.device) == ("running the worst-case microbatch: no room", "cuda")
 
 
@@ -485,7 +485,9 @@ def test_a_loss_that_is_no_number_is_none_and_can_be_written():
     learning = {"vocab_size": 128, "initial_loss": math.inf}
     learning["overfit"] = {"steps": 10, "first": math.nan, "last": math.nan}
     accumulation = {"num_targets": [0, 0], "relative_difference": math.nan}
-    found = facts_of([{**ANSWERED, "learning": learning, "accumulation": accumulation}], [], {}, None, 1, 1.0)
+    found = combine_records(
+        [{**ANSWERED, "learning": learning, "accumulation": accumulation}], [], {}, None, 1, 1.0
+    )
     assert found.learning == LearningFacts(
         vocab_size=128, initial_loss=None, overfit=OverfitFacts(steps=10, first=None, last=None)
     )
@@ -497,11 +499,13 @@ def test_a_loss_that_is_no_number_is_none_and_can_be_written():
 @pytest.mark.parametrize("step", [21, 24])
 def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step):
     trace = [line(n, loss=math.nan if n == step else 2.0) for n in range(21, 25)]
-    found = compare([FRESH], [{"start": 20, "state": FRESH["state"], "trace": trace}], [FRESH["state"]], 20)
+    found = compare_with_uninterrupted(
+        [FRESH], [{"start": 20, "state": FRESH["state"], "trace": trace}], [FRESH["state"]], 20
+    )
     assert math.isnan(found["largest_loss_difference"])
     assert math.isnan(found["first_loss_difference"]) == (step == 21)
 
 
 def test_an_answer_that_makes_no_sense_is_no_facts():
     with pytest.raises(IncompleteError, match=r"report is invalid: .* worst_case.longest: field required"):
-        facts_of([{**ANSWERED, "worst_case": {"num_tokens": 1}}], [], {}, None, 1, 1.0)
+        combine_records([{**ANSWERED, "worst_case": {"num_tokens": 1}}], [], {}, None, 1, 1.0)

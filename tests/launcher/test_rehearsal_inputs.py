@@ -140,7 +140,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "weights that are gone": ("weights", lambda place, _: shutil.rmtree(place / "weights")),
     "a link that leads elsewhere": ("weights", led_elsewhere),
     "the run that is continued": ("weights", edited("continued/model.safetensors")),
-    "another disk": ("file system", patched(module, "nearest_existing", lambda _: Path("/dev/shm"))),
+    "another disk": ("file system", patched(module, "nearest_existing_path", lambda _: Path("/dev/shm"))),
     "a variable": ("environment", lambda _, patch: patch.setenv("A_NAME_THAT_NOBODY_KNOWS", "changed")),
 }
 
@@ -171,7 +171,7 @@ def test_every_kind_of_input_is_changed_by_some_test(place):
 
 def test_variables_count_unless_they_are_of_the_terminal_or_of_the_job():
     given = dict.fromkeys((*REACHING, *OF_A_TERMINAL), "any")
-    assert module.environment(given) == dict.fromkeys(REACHING, "any")
+    assert module.compared_environment(given) == dict.fromkeys(REACHING, "any")
 
 
 def test_bytecode_and_files_that_are_no_code_change_nothing(place):

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from launcher.run.supervision import Restarts, of_error, of_lost, of_stall
+from launcher.run.supervision import Restarts, failure_from_error, failure_from_lost_rank, failure_from_stall
 from launcher.rundir.stalls import Stall
 from neobert.errors import ProjectError
 
@@ -16,22 +16,22 @@ def stall(phase: str) -> Stall:
 
 
 SAME_EACH_TIME = [
-    of_error(NAN, 7),
-    of_lost(0, signal.SIGSEGV, 7),
-    of_stall(stall("train"), 7),
-    of_stall(stall("compile"), 7),
+    failure_from_error(NAN, 7),
+    failure_from_lost_rank(0, signal.SIGSEGV, 7),
+    failure_from_stall(stall("train"), 7),
+    failure_from_stall(stall("compile"), 7),
 ]
 MAY_PASS = [
-    of_lost(1, signal.SIGKILL, 7),
-    of_stall(stall("data_wait"), 7),
-    of_stall(stall("save"), 7),
-    of_stall(stall("collective"), 7),
-    of_error(ProjectError("DAT010", "no text", exit_code=4), 7),
+    failure_from_lost_rank(1, signal.SIGKILL, 7),
+    failure_from_stall(stall("data_wait"), 7),
+    failure_from_stall(stall("save"), 7),
+    failure_from_stall(stall("collective"), 7),
+    failure_from_error(ProjectError("DAT010", "no text", exit_code=4), 7),
 ]
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
-    assert of_lost(2, signal.SIGRTMIN + 1, 7).message == "rank 2 was killed by signal 35"
+    assert failure_from_lost_rank(2, signal.SIGRTMIN + 1, 7).message == "rank 2 was killed by signal 35"
 
 
 @pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
@@ -53,11 +53,11 @@ def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure):
 
 def test_the_same_failure_elsewhere_is_another_one():
     restarts = Restarts(most=5)
-    assert all(restarts.judge(of_error(NAN, step), 0).restarts for step in (7, 8, 9))
+    assert all(restarts.judge(failure_from_error(NAN, step), 0).restarts for step in (7, 8, 9))
 
 
 def test_another_checkpoint_makes_them_few_again():
-    restarts, lost = Restarts(most=1), of_lost(0, signal.SIGKILL, 7)
+    restarts, lost = Restarts(most=1), failure_from_lost_rank(0, signal.SIGKILL, 7)
     assert all(restarts.judge(lost, saved).restarts for saved in (0, 10, 20, 30))
     assert not restarts.judge(lost, 30).restarts
 

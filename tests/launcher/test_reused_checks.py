@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from launcher.preflight.reused_checks import reused_in, warnings_of, with_reused
+from launcher.preflight.reused_checks import merge_reused_checks, reused_warnings, select_reused_checks
 from neobert.receipt import Receipt
 from tests.faults.machine import HEALTHY
 from validators.facts import Facts, ProbeRecord
@@ -49,9 +49,9 @@ def without(*groups: str, probed: tuple[str, ...] = ()) -> Facts:
 )
 def test_only_what_was_not_measured_is_taken_from_the_receipt(facts, is_reused):
     now, earlier = check(TWO_GROUPS.code, Status.UNKNOWN), check(TWO_GROUPS.code, Status.PASS)
-    merged = with_reused([now], receipt_of(earlier), facts)
+    merged = merge_reused_checks([now], receipt_of(earlier), facts)
     assert merged == [earlier if is_reused else now]
-    assert reused_in([now], merged) == ((earlier,) if is_reused else ())
+    assert select_reused_checks([now], merged) == ((earlier,) if is_reused else ())
 
 
 @pytest.mark.parametrize("status", Status)
@@ -59,7 +59,7 @@ def test_only_what_was_not_measured_is_taken_from_the_receipt(facts, is_reused):
 def test_only_a_judged_result_replaces_only_an_unknown_one(status, earlier):
     now = check(ONE_GROUP.code, status)
     before = () if earlier is None else (check(ONE_GROUP.code, earlier, "earlier"),)
-    merged = with_reused([now], receipt_of(*before), without("rehearsal"))
+    merged = merge_reused_checks([now], receipt_of(*before), without("rehearsal"))
     is_reused = status is Status.UNKNOWN and earlier in (Status.PASS, Status.WARN)
     assert merged == [before[0] if is_reused else now]
 
@@ -67,9 +67,9 @@ def test_only_a_judged_result_replaces_only_an_unknown_one(status, earlier):
 def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order():
     first, last = sorted([TWO_GROUPS.code, ONE_GROUP.code])
     now, earlier = check(last, Status.PASS), check(first, Status.PASS)
-    merged = with_reused([now], receipt_of(earlier), MEASURED)
+    merged = merge_reused_checks([now], receipt_of(earlier), MEASURED)
     assert merged == [earlier, now]
-    assert reused_in([now], merged) == (earlier,)
+    assert select_reused_checks([now], merged) == (earlier,)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order():
     [(Status.WARN, "slow", 1), (Status.WARN, "waived: known", 0), (Status.PASS, "slow", 0)],
 )
 def test_a_warning_is_shown_again_unless_it_was_waived(status, message, count):
-    found: list[Any] = [*warnings_of([check(ONE_GROUP.code, status, message)], "2026-01-01T00:00:00+00:00")]
+    found: list[Any] = [
+        *reused_warnings([check(ONE_GROUP.code, status, message)], "2026-01-01T00:00:00+00:00")
+    ]
     assert len(found) == count
     for one in found:
         assert (one.code, one.message, one.severity) == (ONE_GROUP.code, "slow", "warn")

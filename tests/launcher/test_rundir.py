@@ -20,9 +20,9 @@ from launcher.preflight.levels import QUICK
 from launcher.preflight.receipts import Examination
 from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
-from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run
+from launcher.run.launch_records import WRITTEN, move_aside, record_trainer, write_manifest, write_run
 from launcher.rundir import directory
-from launcher.rundir.directory import claimed, is_alive, take_over
+from launcher.rundir.directory import is_alive, lock_run_directory, take_over
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun
@@ -31,12 +31,12 @@ from validators.finding import Level
 
 def test_a_launch_that_waits_for_another_names_it_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
-    with claimed(tmp_path), pytest.raises(ProjectError, match="another command still uses"):
-        claimed(tmp_path).__enter__()
+    with lock_run_directory(tmp_path), pytest.raises(ProjectError, match="another command still uses"):
+        lock_run_directory(tmp_path).__enter__()
     write_manifest(tmp_path, {"hostname": socket.gethostname()}, {})
     record_trainer(tmp_path, os.getpid())
-    with claimed(tmp_path), pytest.raises(ProjectError, match=f"process {os.getpid()} still uses"):
-        claimed(tmp_path).__enter__()
+    with lock_run_directory(tmp_path), pytest.raises(ProjectError, match=f"process {os.getpid()} still uses"):
+        lock_run_directory(tmp_path).__enter__()
     out, err = capsys.readouterr()
     wait = f"uses {tmp_path}: waiting up to 0.1 s for it to end"
     assert not out
@@ -46,13 +46,13 @@ def test_a_launch_that_waits_for_another_names_it_once(tmp_path, monkeypatch, ca
 @pytest.mark.child
 def test_a_child_that_keeps_the_descriptor_keeps_the_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
-    with claimed(tmp_path) as held:
+    with lock_run_directory(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
-    with pytest.raises(ProjectError, match="still uses"), claimed(tmp_path):
+    with pytest.raises(ProjectError, match="still uses"), lock_run_directory(tmp_path):
         pass
     child.kill()
     child.wait()
-    with claimed(tmp_path):
+    with lock_run_directory(tmp_path):
         pass
 
 
@@ -67,7 +67,7 @@ def is_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def moved_while_held(folder: Path, is_waiting: threading.Event, *, is_replaced: bool) -> Path:
     """Hold a directory until another launch waits for it, then move it aside and end."""
     folder.mkdir()
-    first = claimed(folder)
+    first = lock_run_directory(folder)
     first.__enter__()
 
     def move_and_end() -> None:
@@ -83,16 +83,16 @@ def moved_while_held(folder: Path, is_waiting: threading.Event, *, is_replaced: 
 
 def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path, is_waiting):
     folder = moved_while_held(tmp_path / "run", is_waiting, is_replaced=True)
-    with claimed(folder) as held:
+    with lock_run_directory(folder) as held:
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
 def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path, is_waiting):
     folder = moved_while_held(tmp_path / "run", is_waiting, is_replaced=False)
-    with pytest.raises(ProjectError, match="removed or moved aside") as refused, claimed(folder):
+    with pytest.raises(ProjectError, match="removed or moved aside") as refused, lock_run_directory(folder):
         pass
     assert (refused.value.code, refused.value.exit_code) == ("run-vanished", 1)
-    with pytest.raises(ProjectError, match="cannot be opened"), claimed(Path("/dev/null/run")):
+    with pytest.raises(ProjectError, match="cannot be opened"), lock_run_directory(Path("/dev/null/run")):
         pass
 
 
@@ -111,7 +111,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
     def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
         examination = examine(resolved, (Level.STATIC,), folder=staging)
         earlier_run(folder)
-        holds.enter_context(claimed(folder))
+        holds.enter_context(lock_run_directory(folder))
         return examination
 
     monkeypatch.setattr(train, "_run_checks", be_slow)
@@ -130,7 +130,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
 def test_a_folder_that_no_launch_made_is_left_alone(tmp_path, *, is_resumed):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ProjectError, match="not a run directory"):
-        make_room(tmp_path, is_resumed=is_resumed)
+        move_aside(tmp_path, is_resumed=is_resumed)
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -165,7 +165,7 @@ def test_several_run_files_are_all_kept(written, tmp_path):
     files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
     for file in files:
         file.write_text(f"# {file.name}\n", encoding="utf-8-sig")
-    launch_records._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
+    launch_records._write_run_files(Selection("cpu-demo", (), ()).resolve(), files, written)
     heading = launch_records.AS_GIVEN
     kept = {
         path.name: path.read_text(encoding="utf-8").removeprefix(heading) for path in written.glob("config*")

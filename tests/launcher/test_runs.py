@@ -294,7 +294,7 @@ def test_rows_fit_the_terminal(columns, make, command, monkeypatch):
     tuned = {"task": "classification", "trainer": by_accuracy}
     rows = [{"step": 123_456, "eval/accuracy": 0.7741, "eval/loss": 0.4567}]
     make("tuned", config=tuned, beat=beat, rows=rows, outcome={"status": "interrupted", "step": 123_456})
-    monkeypatch.setattr(console, "width", lambda: columns)
+    monkeypatch.setattr(console, "terminal_width", lambda: columns)
     shown = command("runs").out.splitlines()
     assert max(map(len, shown)) <= max(columns, 62)
     assert any("seed=1" in line for line in shown), "the end of a name tells the points of a sweep apart"

@@ -49,9 +49,9 @@ def test_range_or_choices_of_a_key(argument, expected):
     ("arguments", "words"),
     [
         (["optimizer.lr"], "has no values"),
-        (["optimizer.lr=1e-3"], "neither a range nor several values"),
-        (["optimizer.lr=exp(1,2)"], "neither a range nor several values"),
-        (["optimizer.lr=log(0,1)"], "must be above 0"),
+        (["optimizer.lr=1e-3"], "neither a range nor a list of values"),
+        (["optimizer.lr=exp(1,2)"], "neither a range nor a list of values"),
+        (["optimizer.lr=log(0,1)"], "must start above 0"),
         (["optimizer.lr=log(1,0.1)"], "empty range"),
         (["optimizer.lr=uniform(nan,1)"], "empty range"),
         (["optimizer.lr=log(a,b)"], "not a range of numbers"),
@@ -97,7 +97,7 @@ def test_tasks_of_an_array_share_a_journal(tmp_path, monkeypatch):
     other = second.ask()
     assert (mine.number, other.number) == (1, 2)
     assert mine.values != other.values
-    assert [each.number for each in second.left_behind()] == [2], "task 1 may still train trial 1"
+    assert [each.number for each in second.unfinished_trials()] == [2], "task 1 may still train trial 1"
     second.tell(other, 1.5)
     assert [(each.state, each.value) for each in first.trials()] == [("running", None), ("complete", 1.5)]
 
@@ -194,15 +194,15 @@ def test_a_search_is_listed_and_nothing_is_written(command):
         (("--search", "scheduler.warmup_steps=int(20,9000)"), 1, "a point fails its checks"),
         (("--search", RATE, "--metric", "eval/none"), 2, "is not a metric of this run"),
         (("--search", RATE, "--sweep", "seed=1,2"), 2, "are both given"),
-        (("--search", RATE, "--point", "0"), 2, "no --sweep is given"),
+        (("--search", RATE, "--point", "0"), 2, "is given without --sweep"),
         (("--search", RATE, "--receipt", "receipt.json"), 2, "a receipt covers one run"),
         (("--search", RATE, "--collect"), 1, "no trial of this search was started"),
-        (("--trials", "5"), 2, "no --search is given"),
+        (("--trials", "5"), 2, "is given without --search"),
         (("--sweep", "seed=0,1", "--receipt", "receipt.json"), 2, "a receipt covers one run"),
         (("--sweep", "seed=0,1", "--parallel", "2", "--point", "0"), 2, "--point trains a single point"),
         (("--sweep", "seed=0,1", "--parallel", "2", "--master-port", "9"), 2, "--parallel starts several"),
-        (("--allow-unequal-tokens",), 2, "no --sweep is given"),
-        (("--parallel", "2"), 2, "no --sweep is given"),
+        (("--allow-unequal-tokens",), 2, "is given without --sweep"),
+        (("--parallel", "2"), 2, "is given without --sweep"),
     ],
 )
 def test_sweeps_and_searches_that_are_refused(options, code, words, command):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.stages import StageData, Stages, parse_stages, problem_with, require_stages
+from launcher.run.stages import StageData, Stages, find_problem, parse_stages, require_stages
 from neobert.errors import ProjectError
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
@@ -52,7 +52,7 @@ SOUND = StageData(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.
     ],
 )
 def test_a_stage_that_fails(change, problem):
-    assert problem in problem_with(replace(SOUND, **change))
+    assert problem in find_problem(replace(SOUND, **change))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_stage_that_fails(change, problem):
     ],
 )
 def test_its_neighbour_that_passes(change):
-    assert problem_with(replace(SOUND, **change)) == ""
+    assert find_problem(replace(SOUND, **change)) == ""
 
 
 def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
@@ -78,18 +78,18 @@ def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path):
     stages = Stages(tmp_path, (10, 20, 30), 10, reported.append)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines_of(3.0, 3.1, first_step=9)))
-    assert not stages.look()
+    assert not stages.check_reached_stages()
     with metrics.open("a") as file:
         for line in [*lines_of(3.0, 3.0, first_step=19), {"step": 25, "eval/loss": 1.0}]:
             file.write(json.dumps(line) + "\n")
-    assert not stages.look()
-    assert not stages.look()
+    assert not stages.check_reached_stages()
+    assert not stages.check_reached_stages()
     assert reported == ["stage 20 passed: loss 3.0000 -> 3.0000 at step 20, 1k tokens/s, memory -"]
     with metrics.open("a") as file:
         file.write(json.dumps(lines_of(None, first_step=31)[0]) + "\n")
-    assert stages.look()
+    assert stages.check_reached_stages()
     assert stages.failure.startswith("stage 30 failed: the loss of step 31 is not a finite number; ")
-    assert not stages.look()
+    assert not stages.check_reached_stages()
 
 
 def test_a_run_from_trained_weights_need_not_fall(tmp_path):
@@ -97,8 +97,8 @@ def test_a_run_from_trained_weights_need_not_fall(tmp_path):
     fresh = Stages(tmp_path, (100,), -1, reported.append)
     trained = Stages(tmp_path, (100,), -1, reported.append, has_weights=True)
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trend(*[3.0] * 4)))
-    assert fresh.look()
-    assert not trained.look()
+    assert fresh.check_reached_stages()
+    assert not trained.check_reached_stages()
     assert [line.partition(":")[0] for line in reported] == ["stage 100 passed"]
 
 

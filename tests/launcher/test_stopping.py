@@ -194,7 +194,11 @@ def test_a_stop_is_announced_and_reaches_the_child_without_delay(error, line, mo
     assert child.stderr is not None
     child.stdout.readline()
     begun_s = time.monotonic()
-    with pytest.raises(type(error)), json_child.stopped_with_us(child), json_child.passed_on(child.stderr):
+    with (
+        pytest.raises(type(error)),
+        json_child.stop_on_exception(child),
+        json_child.forward_stderr(child.stderr),
+    ):
         raise error
     child.stdout.close()
     assert time.monotonic() - begun_s < PATIENCE_S / 2
@@ -210,7 +214,7 @@ def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    with child, pytest.raises(KeyboardInterrupt), json_child.stopped_with_us(child):
+    with child, pytest.raises(KeyboardInterrupt), json_child.stop_on_exception(child):
         raise KeyboardInterrupt
     assert child.returncode == -signal.SIGKILL
 

@@ -64,7 +64,7 @@ def test_a_run_that_fails_its_checks_is_not_queued(command):
         (("--extra", "exclusive"), "is not an option"),
         (("--time", "1:00\nrm -r runs"), "is not a time limit"),
         (("--time", "24h"), "'24h' is not a time limit"),
-        (("--parallel", "2"), "no --sweep is given"),
+        (("--parallel", "2"), "is given without --sweep"),
         (("--nodes", "4:2"), "neither a number of nodes nor a range"),
         (("--nodes", "2:4"), "add --trainer.keep_step true"),
     ],

@@ -17,13 +17,20 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.io.files import writing
+from launcher.io.files import convert_write_errors
 from launcher.process import process_tree, trainer_process
-from launcher.process.process_tree import AGENT, STARTED_BY_AGENT, dump_stacks, end, end_orphans, kill_tree
-from launcher.process.signal_forwarding import forwarding
+from launcher.process.process_tree import (
+    AGENT,
+    STARTED_BY_AGENT,
+    dump_stacks,
+    end_orphans,
+    kill_tree,
+    stop_then_kill,
+)
+from launcher.process.signal_forwarding import forward_signals
 from launcher.process.trainer_process import Topology
 from launcher.run.launch_context import Deadline, Launch
-from launcher.run.session import _code_of
+from launcher.run.session import _exit_code_without_wait
 from launcher.run.summary import Summary
 from launcher.run.supervision import supervise
 from launcher.rundir.records import read_json
@@ -81,7 +88,7 @@ def launched(tmp_path: Path) -> Callable[..., Summary]:
             deadlines=deadlines,
             owns_run=owns_run,
         )
-        with forwarding() as forwarder:
+        with forward_signals() as forwarder:
             return supervise(launch, forwarder, lambda: None)
 
     return run
@@ -140,7 +147,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the launcher find no room for anything that it writes of a run."""
 
     def full(path: Path, _content: object) -> None:
-        with writing(path):
+        with convert_write_errors(path):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("launcher.run.launch_records.write_json", full)
@@ -355,15 +362,15 @@ def test_what_cannot_be_killed_is_not_waited_for():
     def hang(timeout_s: float) -> int:
         raise subprocess.TimeoutExpired("trainer", timeout_s)
 
-    assert _code_of(SimpleNamespace(wait=hang)) == -signal.SIGKILL
-    assert _code_of(SimpleNamespace(wait=lambda _: 4)) == 4
+    assert _exit_code_without_wait(SimpleNamespace(wait=hang)) == -signal.SIGKILL
+    assert _exit_code_without_wait(SimpleNamespace(wait=lambda _: 4)) == 4
 
 
 def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path):
     (tmp_path / "logs").mkdir()
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
     program = PROGRAM.format(folder=str(tmp_path)) + hears + "beat(1)\ntime.sleep(60)"
-    child = trainer_process.start(
+    child = trainer_process.start_trainer_process(
         [sys.executable, "-c", program, trainer_process.TRAINER_MODULE],
         tmp_path / "log",
         tmp_path / "error.json",
@@ -374,10 +381,10 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path):
     os.kill(child.pid, signal.SIGSTOP)
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
-    found = process_tree.workers_of(child, has_agent=False)
+    found = process_tree.find_workers(child, has_agent=False)
     assert list(found) == [0]
     (file,) = dump_stacks(found, tmp_path, "a test")
-    end(child, found, 0.1)
+    stop_then_kill(child, found, 0.1)
     assert child.poll() is not None
     assert "most recent call first" in file.read_text(encoding="utf-8")
 
@@ -396,11 +403,13 @@ print(1, flush=True)
 while True:
     time.sleep(60)
 """
-    child = trainer_process.start([sys.executable, "-c", slow], tmp_path / "log", tmp_path / "error.json")
+    child = trainer_process.start_trainer_process(
+        [sys.executable, "-c", slow], tmp_path / "log", tmp_path / "error.json"
+    )
     wait_for(tmp_path / "log")
     (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
     assert file.read_text(encoding="utf-8").endswith("a test\nin fit\n")
-    end(child, {}, 0.1)
+    stop_then_kill(child, {}, 0.1)
 
 
 def test_a_process_that_cannot_say_where_it_is_is_told_apart(tmp_path, monkeypatch):
@@ -408,11 +417,13 @@ def test_a_process_that_cannot_say_where_it_is_is_told_apart(tmp_path, monkeypat
     monkeypatch.setattr(process_tree, "DUMP_TIMEOUT_S", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print(1, flush=True)"
     deaf += "; time.sleep(60)"
-    child = trainer_process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
+    child = trainer_process.start_trainer_process(
+        [sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json"
+    )
     wait_for(tmp_path / "log")
     (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
     assert "no stack was written" in file.read_text(encoding="utf-8")
-    end(child, {}, 0.1)
+    stop_then_kill(child, {}, 0.1)
 
 
 def wait_for(path: Path) -> None:

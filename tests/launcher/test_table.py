@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from launcher.terminal import console
 from launcher.terminal.fold import cut_end, cut_start, fold, reflow, shown_width
-from launcher.terminal.table import columns
+from launcher.terminal.table import format_columns
 
 ROWS = [
     ["time", "41 h", "50,000 steps of 3 s each, as a rehearsal measured"],
@@ -18,12 +18,12 @@ SENTENCE = st.lists(WORD, min_size=1, max_size=12).map(" ".join)
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch):
-    return lambda width: monkeypatch.setattr(console, "width", lambda: width)
+    return lambda width: monkeypatch.setattr(console, "terminal_width", lambda: width)
 
 
 def test_without_a_terminal_lines_are_of_any_length(terminal):
     terminal(0)
-    assert columns(ROWS, indent="  ").splitlines() == [
+    assert format_columns(ROWS, indent="  ").splitlines() == [
         "  time    41 h          50,000 steps of 3 s each, as a rehearsal measured",
         "  memory  24 of 79 GiB  measured",
     ]
@@ -31,7 +31,7 @@ def test_without_a_terminal_lines_are_of_any_length(terminal):
 
 def test_wide_characters_take_two_columns(terminal):
     terminal(0)
-    assert columns([["日本語", "a"], ["text", "b"]]).splitlines() == ["日本語  a", "text    b"]
+    assert format_columns([["日本語", "a"], ["text", "b"]]).splitlines() == ["日本語  a", "text    b"]
 
 
 def test_a_text_is_cut_to_columns():
@@ -45,7 +45,7 @@ def test_a_text_is_cut_to_columns():
 
 def test_the_last_column_is_broken_in_its_place(terminal):
     terminal(72)
-    assert columns(ROWS, indent="  ").splitlines() == [
+    assert format_columns(ROWS, indent="  ").splitlines() == [
         "  time    41 h          50,000 steps of 3 s each, as a rehearsal",
         "                        measured",
         "  memory  24 of 79 GiB  measured",
@@ -55,7 +55,7 @@ def test_the_last_column_is_broken_in_its_place(terminal):
 def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
     terminal(32)
     rows = [["time", "unknown (no price is set)", "50,000 steps of 3 s each"], *ROWS[1:]]
-    assert columns(rows, indent="  ").splitlines() == [
+    assert format_columns(rows, indent="  ").splitlines() == [
         "  time",
         "      unknown (no price is set)",
         "      50,000 steps of 3 s each",
@@ -66,12 +66,14 @@ def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
 
 def test_sentences_are_not_squeezed_and_values_stay_beside_their_names(terminal):
     terminal(70)
-    assert columns(ROWS, indent="  ").splitlines()[:2] == [
+    assert format_columns(ROWS, indent="  ").splitlines()[:2] == [
         "  time    41 h",
         "          50,000 steps of 3 s each, as a rehearsal measured",
     ]
     terminal(40)
-    assert columns([["cost", "unknown (guard.price_per_gpu_hour is not set)", "why"]]).splitlines() == [
+    assert format_columns(
+        [["cost", "unknown (guard.price_per_gpu_hour is not set)", "why"]]
+    ).splitlines() == [
         "cost  unknown (guard.price_per_gpu_hour",
         "      is not set)",
         "      why",
@@ -81,7 +83,7 @@ def test_sentences_are_not_squeezed_and_values_stay_beside_their_names(terminal)
 def test_what_cannot_be_broken_stays_whole(terminal):
     terminal(40)
     path = "/a/path/that/is/longer/than/the/terminal/is/wide"
-    assert path in columns([["a", "b", f"written to {path}"]])
+    assert path in format_columns([["a", "b", f"written to {path}"]])
     assert path in fold(f"it was written to {path} in the end", 40).splitlines()[1]
 
 
@@ -110,10 +112,10 @@ def test_folding_loses_no_word_and_keeps_to_the_width(words, width):
 )
 def test_no_word_is_lost_and_no_line_is_longer_than_the_terminal(terminal, rows, width):
     terminal(width)
-    text = columns(rows, indent="  ")
+    text = format_columns(rows, indent="  ")
     assert text.split() == [word for row in rows for word in " ".join(row).split()]
     assert max(map(len, text.splitlines())) <= width
 
 
 def test_a_pipe_is_no_terminal(capsys):
-    assert console.width() == 0
+    assert console.terminal_width() == 0

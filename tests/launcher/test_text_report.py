@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.report.formats.text import end_of, excerpt
+from launcher.report.formats.text import excerpt, token_end
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
@@ -31,7 +31,7 @@ BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
 )
 def test_the_whole_key_or_value_is_underlined(line, start, underlined):
     place = line.index(start)
-    assert line[place : end_of(line, place)] == underlined
+    assert line[place : token_end(line, place)] == underlined
 
 
 @given(st.text(max_size=40), st.integers(1, 45), st.sampled_from([0, 20, 80]))

@@ -31,7 +31,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def measure(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
         return {"unsupported": output.get("unsupported", ""), **output}
 
-    monkeypatch.setattr(trials, "_measure", measure)
+    monkeypatch.setattr(trials, "_run_probe_module", measure)
     monkeypatch.setattr(trials, "probe_gpus", lambda: (A100,))
     monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (A100,))
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
@@ -91,7 +91,7 @@ def test_a_child_that_does_not_answer_is_unknown(command, answer, monkeypatch, e
     def fails(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(trials, "_measure", fails)
+    monkeypatch.setattr(trials, "_run_probe_module", fails)
     output = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
     # Where the profile's attention kernel is not installed, that is a failure of its own.
     is_missing = "ATT001" in {finding["code"] for finding in output.json["findings"]}

@@ -30,7 +30,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def no_ranks(_: Any) -> Any:
         raise UnsupportedError("one process in this test")
 
-    monkeypatch.setattr(trials, "_measure", measure)
+    monkeypatch.setattr(trials, "_run_probe_module", measure)
     monkeypatch.setattr(ranks, "probe_distributed", no_ranks)
     return started
 

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from launcher.preflight import rehearsal_children as rehearsal
-from launcher.preflight.rehearsal_children import Stage
-from launcher.probes.child import json_of_waiting
+from launcher.preflight.rehearsal_children import RehearsalState
+from launcher.probes.child import run_waiting_for_json
 from launcher.probes.collect import collect
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.process import trainer_process, waiting_child
 from launcher.process.trainer_process import Topology
-from launcher.process.waiting_child import WaitingChild, waiting
+from launcher.process.waiting_child import WaitingChild, start_waiting_child
 from launcher.run.launch_context import Launch
 from launcher.run.session import start_trainer
 from neobert.config.schema import WatchdogConfig
@@ -62,7 +62,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def child(modules: None) -> Iterator[WaitingChild]:
-    with waiting("reporting", ("needed",)) as each:
+    with start_waiting_child("reporting", ("needed",)) as each:
         yield each
 
 
@@ -152,7 +152,7 @@ def test_a_process_that_does_not_warm_up_is_replaced(fault, child, tmp_path, mon
 
 
 def test_it_ends_with_the_block_that_waits(modules, tmp_path):
-    with waiting("reporting", ("needed",)) as child:
+    with start_waiting_child("reporting", ("needed",)) as child:
         pass
     assert child.process.returncode == -signal.SIGKILL
     assert child.start([], tmp_path / "log", tmp_path / "error.json") is None
@@ -199,7 +199,7 @@ def test_each_part_of_a_rehearsal_has_its_own_process_and_one_that_died_is_repla
 
     def measure(subject: Subject) -> None:
         waiting = dict(zip(PARTS, subject.children, strict=True))
-        stage = Stage(tmp_path, 1, time.monotonic() + PATIENCE_S, waiting)
+        stage = RehearsalState(tmp_path, 1, time.monotonic() + PATIENCE_S, waiting)
         subject.children[1].process.kill()
         subject.children[1].process.wait()
         started.extend(rehearsal.start_part(stage, name) for name in PARTS)
@@ -279,11 +279,11 @@ def test_a_probe_measures_in_a_process_that_waits_for_it(code, expected, tmp_pat
     child = WaitingChild("measuring", ("json",))
     try:
         if isinstance(expected, dict):
-            assert json_of_waiting(child, ("3",), 20.0) == expected
+            assert run_waiting_for_json(child, ("3",), 20.0) == expected
         else:
             kind = TimedOutError if "respond" in expected else IncompleteError
             with pytest.raises(kind, match=expected):
-                json_of_waiting(child, ("3",), 2.0 if kind is TimedOutError else 20.0)
-        assert json_of_waiting(child, ("3",), 20.0) is None, "a process measures once"
+                run_waiting_for_json(child, ("3",), 2.0 if kind is TimedOutError else 20.0)
+        assert run_waiting_for_json(child, ("3",), 20.0) is None, "a process measures once"
     finally:
         child.close()

@@ -17,7 +17,7 @@ from rich.console import Console
 from launcher.commands.status import BETWEEN, read_status, status_line
 from launcher.run import live_view
 from launcher.run.live_view import PlainView, SteadyView, make_view
-from launcher.rundir.live_state import Watch, describe, phase_of
+from launcher.rundir.live_state import LiveReader, metrics_text, phase_text
 from launcher.rundir.records import MetricsTail, read_outcome
 from launcher.terminal import console
 from launcher.terminal.metric_text import metric_text
@@ -85,7 +85,7 @@ def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path):
 def test_an_earlier_session_is_not_shown_again(tmp_path):
     append(tmp_path / "metrics.jsonl", {"step": 0, "train/loss": 1.0})
     shown: list[str] = []
-    view = PlainView(Watch(tmp_path, -1, max_steps=40), shown.append)
+    view = PlainView(LiveReader(tmp_path, -1, max_steps=40), shown.append)
     view.refresh()
     append(tmp_path / "metrics.jsonl", {"step": 5, "train/loss": 2.0})
     view.close()
@@ -93,19 +93,19 @@ def test_an_earlier_session_is_not_shown_again(tmp_path):
 
 
 def test_a_line_in_words():
-    assert describe(ROW, BEAT) == (
+    assert metrics_text(ROW, BEAT) == (
         "step 10/40  loss 2.5000  eval loss 3.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB"
         "  saved 2 min ago"
     )
-    assert "memory 1.0 GiB" in describe(ROW, {**BEAT, "gpu_mem_reserved_mib": 1024})
-    assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
+    assert "memory 1.0 GiB" in metrics_text(ROW, {**BEAT, "gpu_mem_reserved_mib": 1024})
+    assert metrics_text({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
 
 
 @pytest.mark.parametrize(("columns", "bar"), [(40, 0), (80, 10), (120, 24)])
 @pytest.mark.parametrize("steps", [40, 1_000_000])
 def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(columns, bar, steps, tmp_path, terminal):
     out = terminal(columns)
-    view = live_view.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(LiveReader(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
     beat = {**BEAT, "phase": "data_wait", "max_steps": steps, "step": steps, "eta_s": 72_600}
     append(tmp_path / "heartbeat_rank0.jsonl", beat)
@@ -140,7 +140,7 @@ def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
     out = terminal(80)
     config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/mcc"}}
     (tmp_path / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
-    view = live_view.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(LiveReader(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", {**ROW, "eval/accuracy": 0.8125, "eval/f1": 0.5, "eval/mcc": 0.3125})
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 1000, "max_steps": 10_000})
     view.close()
@@ -152,11 +152,11 @@ def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):
 
 
 def test_a_phase_says_how_much_of_it_is_done():
-    assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": 48}) == "eval 25%"
-    assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": None}) == "eval 12"
-    assert phase_of({"phase": "eval", "phase_done": 60, "phase_total": 48}) == "eval 100%"
-    assert phase_of({"phase": "train", "phase_done": None}) == "train"
-    assert phase_of({}) == "-"
+    assert phase_text({"phase": "eval", "phase_done": 12, "phase_total": 48}) == "eval 25%"
+    assert phase_text({"phase": "eval", "phase_done": 12, "phase_total": None}) == "eval 12"
+    assert phase_text({"phase": "eval", "phase_done": 60, "phase_total": 48}) == "eval 100%"
+    assert phase_text({"phase": "train", "phase_done": None}) == "train"
+    assert phase_text({}) == "-"
 
 
 def shown_by(view: live_view.ProgressView, out: StringIO) -> str:
@@ -170,7 +170,7 @@ def shown_by(view: live_view.ProgressView, out: StringIO) -> str:
 def test_the_line_follows_a_restart_and_the_progress_of_a_start(tmp_path, terminal):
     """Until the new trainer reports, the phase and the ETA of the killed one are not those of the run."""
     out, beats = terminal(100), tmp_path / "heartbeat_rank0.jsonl"
-    view = live_view.ProgressView(Watch(tmp_path, -1))
+    view = live_view.ProgressView(LiveReader(tmp_path, -1))
     try:
         here = {"boot_id": boot_id(), "boot_s": 50.0}
         append(
@@ -193,7 +193,7 @@ def test_the_line_follows_a_restart_and_the_progress_of_a_start(tmp_path, termin
 
 
 def test_no_bar_without_a_terminal(tmp_path, monkeypatch):
-    watch = Watch(tmp_path, -1)
+    watch = LiveReader(tmp_path, -1)
     assert isinstance(make_view(watch, "text").view, PlainView)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "dumb")
@@ -207,7 +207,7 @@ def test_a_view_that_fails_does_not_end_the_run(capsys, tmp_path):
         raise OSError(28, "No space left on device")
 
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
-    view = SteadyView(PlainView(Watch(tmp_path, -1), refuse))
+    view = SteadyView(PlainView(LiveReader(tmp_path, -1), refuse))
     append(tmp_path / "metrics.jsonl", ROW)
     for _ in range(3):
         view.refresh()
@@ -221,7 +221,7 @@ EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
 def test_a_resumed_bar_begins_at_its_step_and_shows_no_heartbeat_of_an_earlier_session(tmp_path, terminal):
     out, beats = terminal(160), tmp_path / "heartbeat_rank0.jsonl"
     append(beats, {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
-    view = live_view.ProgressView(Watch(tmp_path, 10, 60))
+    view = live_view.ProgressView(LiveReader(tmp_path, 10, 60))
     view.refresh()
     beats.write_text("", encoding="utf-8")
     append(beats, {**BEAT, "seq": 5, "phase": "save"})  # cut back to step 10
@@ -236,7 +236,7 @@ def test_a_resumed_bar_begins_at_its_step_and_shows_no_heartbeat_of_an_earlier_s
 
 
 def test_a_warning_of_the_trainer_is_shown_once_and_as_text(tmp_path, capsys):
-    view = PlainView(Watch(tmp_path, -1), console.write)
+    view = PlainView(LiveReader(tmp_path, -1), console.write)
     messages = {"slow_tokens": "step 9: 80 tokens/s \x1b[31m"}
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "warning_messages": messages})
     view.refresh()

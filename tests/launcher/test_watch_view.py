@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.report.run_view import Terminal, bucketed, page, spark
-from launcher.rundir.directory import claimed
+from launcher.report.run_view import Terminal, bucket_means, draw_columns, page_lines
+from launcher.rundir.directory import lock_run_directory
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
 from launcher.terminal.fold import shown_width
 from tests.launcher.test_runs import records
@@ -69,7 +69,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def shown(folder: Path, terminal: Terminal = WIDE) -> str:
-    return "\n".join(page(RunReader(folder).read(), terminal))
+    return "\n".join(page_lines(RunReader(folder).read(), terminal))
 
 
 def test_the_page_shows_what_a_person_asks(run_dir):
@@ -155,14 +155,14 @@ def big_run(run_dir: Path) -> RunReader:
 @given(size=sizes)
 def test_the_page_fits_every_terminal(size, big_run):
     width, height, is_unicode = size
-    lines = page(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
+    lines = page_lines(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
     assert len(lines) <= height
     assert max(map(shown_width, lines)) <= width
     assert is_unicode or all(line.isascii() for line in lines)
 
 
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run):
-    text = "\n".join(page(big_run.read(), Terminal(80, 24, is_unicode=True)))
+    text = "\n".join(page_lines(big_run.read(), Terminal(80, 24, is_unicode=True)))
     assert re.search(r"rank 1   train       step 9  memory 1001 MiB \(1%\)  heartbeat \d s ago", text)
     assert "58 more ranks, memory 1001 MiB to 12.5 GiB" in text
     assert "loss" in text
@@ -219,10 +219,10 @@ def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir
     (run_dir / "outcome.json").write_text('{"status": "interrupted"}', encoding="utf-8")
     reader = RunReader(run_dir)
     assert reader.read().is_over
-    with claimed(run_dir):
+    with lock_run_directory(run_dir):
         assert not reader.read().is_over
     assert reader.read().is_over
-    with claimed(run_dir):  # to look does not hold the directory
+    with lock_run_directory(run_dir):  # to look does not hold the directory
         pass
 
 
@@ -230,7 +230,7 @@ def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir
 def test_no_value_in_a_file_ends_the_view(found, run_dir):
     for name, content in found:
         (run_dir / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
-    lines = page(RunReader(run_dir).read(), WIDE)
+    lines = page_lines(RunReader(run_dir).read(), WIDE)
     assert all(line.isprintable() for line in lines), found
 
 
@@ -313,7 +313,7 @@ def test_a_run_that_a_launch_is_still_checking_is_waited_for(run_dir, tmp_path, 
 
 @given(st.lists(st.none() | st.floats(), max_size=60), st.integers(1, 5), st.booleans())
 def test_a_curve_has_one_column_per_value(values, height, is_unicode):
-    rows = spark(values, height, is_unicode=is_unicode)
+    rows = draw_columns(values, height, is_unicode=is_unicode)
     assert [len(row) for row in rows] == [len(values)] * height
     bottom = rows[-1]
     has_any = any(value is not None and abs(value) < float("inf") for value in values)
@@ -322,11 +322,11 @@ def test_a_curve_has_one_column_per_value(values, height, is_unicode):
 
 @given(st.lists(st.integers(0, 100), unique=True, min_size=1).map(sorted), st.integers(1, 30))
 def test_every_value_is_in_a_column_and_the_mean_is_kept(positions, width):
-    columns = bucketed(positions, [7.0] * len(positions), width, 0, 100)
+    columns = bucket_means(positions, [7.0] * len(positions), width, 0, 100)
     assert len(columns) == width
     assert {value for value in columns if value is not None} == {7.0}
 
 
 def test_a_rising_line_rises():
-    rows = spark([float(value) for value in range(16)], 2, is_unicode=True)
+    rows = draw_columns([float(value) for value in range(16)], 2, is_unicode=True)
     assert rows == ["        ▁▂▃▄▅▆▇█", "▁▂▃▄▅▆▇█" + "█" * 8]

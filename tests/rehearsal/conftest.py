@@ -13,8 +13,8 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 
-from launcher.preflight.driver_memory import seen_from_outside
-from launcher.preflight.rehearsal_facts import facts_of
+from launcher.preflight.driver_memory import externally_reported_memory
+from launcher.preflight.rehearsal_facts import combine_records
 from neobert.rehearsal import parent
 from neobert.rehearsal.__main__ import rehearse
 from neobert.training.loop.signals import Signals
@@ -87,7 +87,7 @@ def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], 
     out = folder / f"{name}_rank0.json"
 
     def hold(_: Any, measured: Path) -> None:
-        outside.update(seen_from_outside(json.loads(measured.read_text(encoding="utf-8")), {}))
+        outside.update(externally_reported_memory(json.loads(measured.read_text(encoding="utf-8")), {}))
 
     ends = mock.patch.multiple(parent, hang=mock.Mock(side_effect=Enough), hold=hold)
     with global_settings_restored(), suppress(Enough), ends:
@@ -108,7 +108,7 @@ def rehearse_whole(
     run = resolve(folder, text, sections)
     fresh, outside = perform("fresh", run, folder)
     resumes = [[perform(name, run, folder)[0]] for name in again if not fresh.get("out_of_memory")]
-    found = facts_of([fresh], resumes, outside, None if not resumes else WATCHED, 1, 1.0)
+    found = combine_records([fresh], resumes, outside, None if not resumes else WATCHED, 1, 1.0)
     findings, checks = judge_rehearsal(run, found, (Level.REHEARSAL,))
     return Verdict(fresh, found, findings, checks)
 

@@ -11,7 +11,7 @@ from launcher.terminal.values import to_json
 FORMATS = ("text", "json", "github", "sarif", "junit")
 
 
-def deliver(report: Report, output_format: str) -> None:
+def print_report(report: Report, output_format: str) -> None:
     """Write a report to standard output. Only GitHub's format contains workflow commands."""
     put = console.write_commands if output_format == "github" else console.write
     put(render(report, output_format))

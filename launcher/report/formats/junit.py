@@ -15,7 +15,7 @@ TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 def render(report: Report) -> str:
     """Return JUnit XML with a test case per check, and per finding without a check (an unreadable file)."""
     status = {check.id: check.status for check in report.checks}
-    cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
+    cases = [_check_case(check, _findings_with_code(report, check.id)) for check in report.checks]
     cases += [
         _finding_case(finding)
         for finding in report.findings
@@ -34,14 +34,14 @@ def render(report: Report) -> str:
 
 def _has_no_check(finding: Finding, status: Status | None) -> bool:
     """Return whether no check reports the finding: none has its code, or it passed for another file."""
-    return status is None or (_fails(finding) and status not in TELLING)
+    return status is None or (_is_failure(finding) and status not in TELLING)
 
 
-def _fails(finding: Finding) -> bool:
+def _is_failure(finding: Finding) -> bool:
     return finding.severity is Severity.FAIL and not finding.waived
 
 
-def _about(report: Report, code: str) -> list[Finding]:
+def _findings_with_code(report: Report, code: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.code == code and not finding.waived]
 
 
@@ -50,13 +50,13 @@ def _check_case(check: CheckResult, findings: Sequence[Finding]) -> ElementTree.
         "testcase", classname=str(check.level), name=f"{check.id} {check.name}".strip()
     )
     case.set("time", f"{check.duration_s:.4f}")
-    details = "\n".join(_line(finding) for finding in findings) or check.message
+    details = "\n".join(_finding_line(finding) for finding in findings) or check.message
     if check.status is Status.FAIL:
-        _child(case, "failure", check.message, details)
+        _add_child(case, "failure", check.message, details)
     elif check.status is Status.UNKNOWN:
-        _child(case, "error", check.message, details)
+        _add_child(case, "error", check.message, details)
     elif check.status is Status.SKIP:
-        _child(case, "skipped", check.message, "")
+        _add_child(case, "skipped", check.message, "")
     elif check.status is Status.WARN:
         ElementTree.SubElement(case, "system-out").text = printable(details, keep="\n")
     return case
@@ -66,17 +66,17 @@ def _finding_case(finding: Finding) -> ElementTree.Element:
     case = ElementTree.Element(
         "testcase", classname="config", name=printable(f"{finding.code} {finding.path}".strip())
     )
-    if _fails(finding):
-        _child(case, "failure", finding.message, _line(finding))
+    if _is_failure(finding):
+        _add_child(case, "failure", finding.message, _finding_line(finding))
     return case
 
 
-def _child(case: ElementTree.Element, tag: str, message: str, text: str) -> None:
+def _add_child(case: ElementTree.Element, tag: str, message: str, text: str) -> None:
     child = ElementTree.SubElement(case, tag, message=printable(message))
     child.text = printable(text, keep="\n") or None
 
 
-def _line(finding: Finding) -> str:
+def _finding_line(finding: Finding) -> str:
     place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
     hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
     return printable(f"{place} {finding.code} {finding.message}".strip()) + hint

@@ -20,25 +20,25 @@ LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 def render(report: Report) -> str:
     """Return a SARIF log of one run, with every published rule and one result per finding."""
-    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report)]})
+    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run_object(report)]})
 
 
-def _run(report: Report) -> dict[str, Any]:
+def _run_object(report: Report) -> dict[str, Any]:
     codes = sorted({*RULES, *(finding.code for finding in report.findings)})
     driver = {
         "name": "neobert-launch",
         "version": __version__,
-        "rules": [_rule(code, RULES.get(code)) for code in codes],
+        "rules": [_rule_object(code, RULES.get(code)) for code in codes],
     }
     return {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, codes.index(finding.code)) for finding in report.findings],
+        "results": [_result_object(finding, codes.index(finding.code)) for finding in report.findings],
         "invocations": [{"executionSuccessful": True, "exitCode": report.exit_code}],
     }
 
 
-def _rule(code: str, rule: Rule | None) -> dict[str, Any]:
+def _rule_object(code: str, rule: Rule | None) -> dict[str, Any]:
     if rule is None:
         return {"id": code}
     page = rule.page.strip()
@@ -51,32 +51,32 @@ def _rule(code: str, rule: Rule | None) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+def _result_object(finding: Finding, rule_index: int) -> dict[str, Any]:
     hint = f"\nHint: {finding.hint}" if finding.hint else ""
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rule_index,
         "level": LEVEL[finding.severity],
         "message": {"text": finding.message + hint},
-        "locations": [_location(finding)],
+        "locations": [_location_object(finding)],
     }
     if finding.inherited_file:
-        place = _physical(finding.inherited_file, finding.inherited_line, finding.inherited_column)
+        place = _physical_location(finding.inherited_file, finding.inherited_line, finding.inherited_column)
         result["relatedLocations"] = [{"message": {"text": "set here"}, "physicalLocation": place}]
     if finding.waived:
         result["suppressions"] = [{"kind": "inSource"}]
     return result
 
 
-def _location(finding: Finding) -> dict[str, Any]:
+def _location_object(finding: Finding) -> dict[str, Any]:
     """Return the SARIF location of a finding; only the key for an argument or a finding without a file."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
-        location["physicalLocation"] = _physical(finding.file, finding.line, finding.column)
+        location["physicalLocation"] = _physical_location(finding.file, finding.line, finding.column)
     return location
 
 
-def _physical(file: str, line: int, column: int) -> dict[str, Any]:
+def _physical_location(file: str, line: int, column: int) -> dict[str, Any]:
     return {
         "artifactLocation": {"uri": quote(os.fsencode(file))},
         "region": {"startLine": max(1, line), "startColumn": max(1, column)},

@@ -57,7 +57,7 @@ def summary(report: Report, num_fixable: int = 0) -> str:
     lines = [f"{verdict}: {', '.join([*counts, *_check_counts(report)])}"]
     if num_fixable:
         lines.append(f"{paint(FIXABLE, 'cyan')} {num_fixable} fixable with --fix")
-    return fold("\n".join(lines), console.width())
+    return fold("\n".join(lines), console.terminal_width())
 
 
 def _check_counts(report: Report) -> list[str]:
@@ -82,14 +82,14 @@ def finding_text(
         on: output stream, which determines colors and width; None for standard output.
     """
     lines = [
-        _head(finding, on, is_fixable=is_fixable),
-        *_place(finding, on, has_source=has_source),
+        _finding_head(finding, on, is_fixable=is_fixable),
+        *_location_lines(finding, on, has_source=has_source),
         *_key_and_hint(finding, on),
     ]
-    return fold("\n".join(lines), console.width(on))
+    return fold("\n".join(lines), console.terminal_width(on))
 
 
-def _head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> str:
+def _finding_head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> str:
     label = paint(f"{finding.severity} {finding.code}", COLOUR[finding.severity], "bold", on=on)
     name = f" {finding.name}" if finding.name else ""
     marks = (f" {paint(FIXABLE, 'cyan', on=on)}" if is_fixable else "") + (
@@ -98,24 +98,26 @@ def _head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> str:
     return f"{label}{printable(name)}{marks}: {paint(printable(finding.message), 'bold', on=on)}"
 
 
-def _place(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator[str]:
+def _location_lines(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator[str]:
     """Yield location and source line of a finding, then those of an inherited value."""
     colour = COLOUR[finding.severity]
     if finding.file:
-        yield from _spot("-->", finding.file, finding.line, finding.column, colour, on, has_source=has_source)
+        yield from _location_with_excerpt(
+            "-->", finding.file, finding.line, finding.column, colour, on, has_source=has_source
+        )
     if finding.inherited_file:
         inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
-        yield from _spot("set in", *inherited, colour, on, has_source=True)
+        yield from _location_with_excerpt("set in", *inherited, colour, on, has_source=True)
 
 
-def _spot(
+def _location_with_excerpt(
     label: str, file: str, line: int, column: int, colour: str, on: TextIO | None, *, has_source: bool
 ) -> Iterator[str]:
     """Yield a location, then the source line with carets under the whole key or value."""
     place = ":".join(str(part) for part in (file, line, column) if part)
     lines: list[tuple[str, str]] = []
     if has_source and line and file != COMMAND_LINE:
-        lines = list(excerpt(file, line, column, console.width(on)))
+        lines = list(excerpt(file, line, column, console.terminal_width(on)))
     margin = len(lines[0][0]) if lines else 1
     yield f"{' ' * margin} {paint(label, 'dim', on=on)} {printable(place)}"
     for number, text in lines:
@@ -146,30 +148,30 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
         yield number, source[:room]
         return
     start = column - 1
-    stop = max(start + 1, end_of(source, start))
+    stop = max(start + 1, token_end(source, start))
     if stop > room:  # a long line begins later, so that the value is seen
         left_out = max(0, min(start, stop - room + len(CUT)))
         source = f"{CUT}{source[left_out:]}"
         start, stop = (place - left_out + len(CUT) for place in (start, stop))
     yield number, source[:room]
-    yield "", _blanks(source[:start]) + "^" * shown_width(source[start : max(start + 1, min(stop, room))])
+    yield "", _as_blanks(source[:start]) + "^" * shown_width(source[start : max(start + 1, min(stop, room))])
 
 
-def end_of(source: str, start: int) -> int:
+def token_end(source: str, start: int) -> int:
     """Return the index after the key, value or whitespace that starts at index `start` of a line."""
     for pattern in (BLANKS, KEY, QUOTED):
         if match := pattern.match(source, start):
             return match.end()
     opener = source[start : start + 1]
     if opener in CLOSERS:
-        return _end_of_flow(source, start, opener)
+        return _flow_end(source, start, opener)
     rest = COMMENT.sub("", source[start:]).rstrip()
     if _is_in_flow(source[:start]):
         rest = re.split(r"[,\]}]", rest, maxsplit=1)[0].rstrip()
     return start + max(1, len(rest))
 
 
-def _end_of_flow(source: str, start: int, opener: str) -> int:
+def _flow_end(source: str, start: int, opener: str) -> int:
     """Return the index after a list or mapping; the end of the line if it continues on the next line."""
     depth = 0
     for place in range(start, len(source)):
@@ -183,5 +185,5 @@ def _is_in_flow(before: str) -> bool:
     return any(before.count(opener) > before.count(closer) for opener, closer in CLOSERS.items())
 
 
-def _blanks(text: str) -> str:
+def _as_blanks(text: str) -> str:
     return "".join("\t" if char == "\t" else " " * shown_width(char) for char in text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from launcher.run.batch.request import RENDEZVOUS_PORT, BatchRequest, dump
+from launcher.run.batch.request import RENDEZVOUS_PORT, BatchRequest, dump_yaml
 from neobert.errors import (
     EXIT_CHECK_FAILED,
     EXIT_CHECK_UNKNOWN,
@@ -25,7 +25,7 @@ FINAL = [EXIT_CHECK_FAILED, EXIT_USAGE, EXIT_CHECK_UNKNOWN, EXIT_DO_NOT_REQUEUE]
 
 
 def render(request: BatchRequest) -> str:
-    """Return the Job, and for several nodes the Service by which they find the first one."""
+    """Return the Job as YAML; for several nodes, also the Service by which they find the first node."""
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -35,14 +35,14 @@ def render(request: BatchRequest) -> str:
             "parallelism": request.nodes,
             "completionMode": "Indexed",
             "backoffLimit": request.requeue_limit,
-            "podFailurePolicy": {"rules": _rules(request)},
-            "template": {"spec": _pod(request)},
+            "podFailurePolicy": {"rules": _failure_rules(request)},
+            "template": {"spec": _pod_template(request)},
         },
     }
-    return HEAD + (dump(job) if request.nodes == 1 else dump(_service(request), job))
+    return HEAD + (dump_yaml(job) if request.nodes == 1 else dump_yaml(_service(request), job))
 
 
-def _rules(request: BatchRequest) -> list[dict[str, Any]]:
+def _failure_rules(request: BatchRequest) -> list[dict[str, Any]]:
     is_final = (
         {"operator": "In", "values": FINAL}
         if request.nodes > 1
@@ -54,7 +54,7 @@ def _rules(request: BatchRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _pod(request: BatchRequest) -> dict[str, Any]:
+def _pod_template(request: BatchRequest) -> dict[str, Any]:
     volumes = [
         {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
         for number, (_, claim) in enumerate(request.volumes)
@@ -65,7 +65,7 @@ def _pod(request: BatchRequest) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": request.image,
-        "command": ["/bin/bash", "-c", _script(request)],
+        "command": ["/bin/bash", "-c", _pod_script(request)],
         "workingDir": mounts[0]["mountPath"],
         "volumeMounts": [*mounts, {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}],
     }
@@ -80,14 +80,14 @@ def _pod(request: BatchRequest) -> dict[str, Any]:
     }
 
 
-def _script(request: BatchRequest) -> str:
+def _pod_script(request: BatchRequest) -> str:
     node = NODE.format(nodes=request.nodes, name=request.name, port=RENDEZVOUS_PORT)
     line = f"exec {request.line} {node}\n" if request.nodes > 1 else f"exec {request.line}\n"
     return f"{request.setup}\n{line}" if request.setup else line
 
 
 def _service(request: BatchRequest) -> dict[str, Any]:
-    """Return the headless Service whose names of pods resolve before these are ready."""
+    """Return the headless Service; its pod names resolve before the pods are ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -62,17 +62,17 @@ class BatchRequest:
         return shlex.join(self.command)
 
 
-class _Dumper(yaml.SafeDumper):
+class _BlockTextDumper(yaml.SafeDumper):
     """Dumper that writes text of several lines as a block."""
 
 
-def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _represent)
+_BlockTextDumper.add_representer(str, _represent_text)
 
 
-def dump(*documents: Mapping[str, Any]) -> str:
-    """Return YAML documents."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
+def dump_yaml(*documents: Mapping[str, Any]) -> str:
+    """Return the documents as YAML text."""
+    return yaml.dump_all(documents, Dumper=_BlockTextDumper, sort_keys=False, width=1000)

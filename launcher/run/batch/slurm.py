@@ -63,9 +63,9 @@ echo "job $job: training on $count of $SLURM_JOB_NUM_NODES nodes"
 """
 AGAIN = """\
 restarts=${{SLURM_RESTART_COUNT:-0}}
-# {terminated}: the launcher was warned before it handled signals; nothing had begun. {killed} after a
-# restart: a lost node that returned has ended this step, which has the number of its own. Else memory was
-# too small.
+# {terminated}: the launcher was stopped before it handled signals, and training had not begun. {killed} after
+# a restart: a lost node returned and ended this step, which has the same number as its own. {killed} without
+# a restart: out of memory.
 case "$code" in
   {preempted}|{terminated}) ;;
   {killed}) [ "$restarts" -gt 0 ] || exit "$code" ;;
@@ -96,10 +96,10 @@ def render(request: BatchRequest) -> str:
     line = f"{request.line} {POINT}" if request.is_sweep else request.line
     return "\n".join(
         [
-            HEAD + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in _options(request)),
+            HEAD + "".join(f"#SBATCH {shlex.quote(option)}\n" for option in _sbatch_options(request)),
             SETTINGS.format(lead_s=request.lead_s),
             *([f"{request.setup}\n"] if request.setup else []),
-            START.format(line=line, count=_count(request)),
+            START.format(line=line, count=_node_count_lines(request)),
             AGAIN.format(
                 preempted=EXIT_PREEMPTED, terminated=TERMINATED, killed=KILLED, limit=request.requeue_limit
             ),
@@ -107,12 +107,12 @@ def render(request: BatchRequest) -> str:
     )
 
 
-def _count(request: BatchRequest) -> str:
+def _node_count_lines(request: BatchRequest) -> str:
     """Return the lines that set `count`, the number of nodes on which the run trains."""
     return COUNT_OF_RANGE.format(sizes=" ".join(map(str, request.sizes))) if request.sizes else COUNT
 
 
-def _options(request: BatchRequest) -> Iterator[str]:
+def _sbatch_options(request: BatchRequest) -> Iterator[str]:
     yield f"--job-name={request.name}"
     yield f"--nodes={request.nodes}" + (f"-{request.sizes[-1]}" if request.sizes else "")
     if not request.sizes:  # with it, Slurm gives the least nodes of a range; srun has it too
@@ -150,7 +150,7 @@ def submit(script: Path) -> str:
         hint = f"run this on a login node of the cluster: sbatch {shlex.quote(str(script))}"
         raise ProjectError("no-scheduler", "sbatch is not installed here", hint, "--to", EXIT_USAGE) from None
     except subprocess.TimeoutExpired:
-        message = f"sbatch did not answer within {SUBMIT_S:g} s"
+        message = f"sbatch did not respond within {SUBMIT_S:g} s"
         raise ProjectError("no-scheduler", message, "check the cluster with squeue", "--to") from None
     if done.returncode != 0:
         reason = done.stderr.strip().rpartition("\n")[2] or f"sbatch: exit code {done.returncode}"
