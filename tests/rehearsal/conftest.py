@@ -1,17 +1,15 @@
 """Rehearsals of a tiny run in this process, so that faults can be planted in the trainer."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 import yaml
-from accelerate.state import AcceleratorState
 
 from launcher.preflight.driver_memory import externally_reported_memory
 from launcher.preflight.rehearsal_facts import combine_records
@@ -19,7 +17,7 @@ from neobert.rehearsal import parent
 from neobert.rehearsal.__main__ import rehearse
 from neobert.training.loop.signals import Signals
 from profiles.registry import ResolvedRun, resolve_run
-from tests.training.conftest import TINY, write_corpus
+from tests.training.conftest import global_settings_restored, tiny_config, write_corpus
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
@@ -60,25 +58,11 @@ def text(tmp_path_factory) -> dict[str, str]:
 
 
 def resolve(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> ResolvedRun:
-    config = {section: dict(values) for section, values in TINY.items()}
-    config["dataset"] |= text
-    config["trainer"] |= {"max_steps": 200, "save_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
-    for section, value in sections.items():
-        config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
+    trainer = {"max_steps": 200, "save_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
+    config = tiny_config({"dataset": text, "trainer": trainer}, sections)
     file = folder / "run.yaml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     return resolve_run(None, [file])
-
-
-@contextmanager
-def global_settings_restored() -> Iterator[None]:
-    fills = torch.utils.deterministic.fill_uninitialized_memory
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.utils.deterministic.fill_uninitialized_memory = fills
-        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -76,12 +78,17 @@ def corpus_of(folder: Path, documents: list[str]) -> dict[str, str]:
 
 def write_run(run_dir: Path, corpus: dict[str, str], sections: dict[str, Any]) -> Path:
     run_dir.mkdir(exist_ok=True)
-    config = {section: dict(values) for section, values in TINY.items()}
-    config["dataset"] |= corpus
-    config["trainer"]["output_dir"] = str(run_dir)
-    for section, value in sections.items():
-        config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
-    return write_config(run_dir, from_dict(config))
+    here = {"dataset": corpus, "trainer": {"output_dir": str(run_dir)}}
+    return write_config(run_dir, from_dict(tiny_config(here, sections)))
+
+
+def tiny_config(*layers: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a tiny run, with those of each layer in place of earlier ones."""
+    config: dict[str, Any] = {}
+    for layer in (TINY, *layers):
+        for section, value in layer.items():
+            config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
+    return config
 
 
 def write_config(run_dir: Path, config: RunConfig) -> Path:
@@ -112,10 +119,15 @@ def train(run_dir: Path) -> int:
     """Run a session in this process, and undo its global settings."""
     config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
     signals = Signals()
+    with global_settings_restored(), signals.installed():
+        return run_session(config, run_dir, signals)
+
+
+@contextmanager
+def global_settings_restored() -> Iterator[None]:
     fills = torch.utils.deterministic.fill_uninitialized_memory
     try:
-        with signals.installed():
-            return run_session(config, run_dir, signals)
+        yield
     finally:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = fills
