@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unicodedata import category, normalize
 
 from neobert.config.schema import TokenizerConfig
+from neobert.plan.tokenizer_contents import UnreadableError, read_content
 from neobert.plan.vocabulary import KNOWN_SIZES, tokenizer_file
 
 ACCENT = "Mn"
@@ -42,10 +42,9 @@ def read_normalization(config: TokenizerConfig) -> Normalization | None:
 
 def _read_tokenizer_file(file: Path) -> Normalization | None:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        steps = _normalizer_steps(read_content(file).get("normalizer"))
+    except UnreadableError:
         return None
-    steps = _normalizer_steps(content.get("normalizer")) if isinstance(content, dict) else []
     return Normalization(
         lowers_case=any(lowers for lowers, _ in steps), deletes_accents=any(deletes for _, deletes in steps)
     )

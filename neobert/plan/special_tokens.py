@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from neobert.plan.tokenizer_contents import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS, special_tokens
+from neobert.plan.tokenizer_contents import (
+    ROLE_SPELLINGS,
+    SETTINGS,
+    content_or_empty,
+    special_tokens,
+    token_text,
+)
 from neobert.plan.vocabulary import token_ids
 from neobert.runfiles.run_dir import CONFIG
 
@@ -25,7 +28,7 @@ def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int,
     Not compared: roles that one of the two does not declare, and ids beyond the embedding, which are defaults
     of a class.
     """
-    settings, here = _read_json_file(weights / CONFIG), _role_ids(tokenizer)
+    settings, here = content_or_empty(weights / CONFIG), _role_ids(tokenizer)
     rows, found = settings.get("vocab_size"), dict[str, tuple[int, int]]()
     for role in ROLES:
         there = settings.get(f"{role}_token_id")
@@ -42,22 +45,9 @@ def _role_ids(tokenizer: Path) -> dict[str, int]:
     """
     ids, special, declared = token_ids(tokenizer), special_tokens(tokenizer), dict[str, Any]()
     for name in DECLARING:
-        declared |= _read_json_file(tokenizer.parent / name)
-    tokens = {role: _token_content(declared.get(f"{role}_token")) for role in ROLES}
+        declared |= content_or_empty(tokenizer.parent / name)
+    tokens = {role: token_text(declared.get(f"{role}_token")) or "" for role in ROLES}
     for key, spellings in ROLE_SPELLINGS.items():
         role = key.removesuffix("_token")
         tokens[role] = tokens.get(role) or next((each for each in spellings if each in special), "")
     return {role: ids[token] for role, token in tokens.items() if token in ids}
-
-
-def _token_content(token: object) -> str:
-    content = token.get("content") if isinstance(token, Mapping) else token
-    return content if isinstance(content, str) else ""
-
-
-def _read_json_file(file: Path) -> dict[str, Any]:
-    """Return a JSON object; empty for a file that is missing, too large, or holds something else."""
-    with suppress(OSError, ValueError, RecursionError), file.open("rb") as opened:
-        content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
-        return content if isinstance(content, dict) else {}
-    return {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -51,9 +50,7 @@ def read_tokens(place: Path, *, may_add: bool) -> frozenset[str]:
 
 def special_tokens(file: Path) -> frozenset[str]:
     """Return the special tokens of a tokenizer.json; none if it cannot be read."""
-    with suppress(UnreadableError):
-        return frozenset(_added_tokens(read_content(file), only_special=True))
-    return frozenset()
+    return frozenset(_token_texts(_added_tokens(content_or_empty(file), only_special=True)))
 
 
 def _file_versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
@@ -77,8 +74,8 @@ def _read_tokens_from_files(
         _require_vocabulary(files[0], contents[files[0].name])
     names = set(special)
     for content in contents.values():
-        names.update(_vocabulary_tokens(content))
-        special.update(_added_tokens(content, only_special=True))
+        names.update(numbered_tokens(content))
+        special.update(_token_texts(_added_tokens(content, only_special=True)))
     if not names:
         raise UnreadableError("contains no vocabulary")
     if may_add:
@@ -100,6 +97,14 @@ def read_content(file: Path) -> dict[str, Any]:
     return content
 
 
+def content_or_empty(file: Path) -> dict[str, Any]:
+    """Read the JSON object in a file of a tokenizer or a model; empty if it cannot be read."""
+    try:
+        return read_content(file)
+    except UnreadableError:
+        return {}
+
+
 def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
     """Raise `MalformedError` unless a tokenizer.json has a vocabulary whose ids have no gaps."""
     model = content.get("model")
@@ -111,48 +116,49 @@ def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
     if not all(isinstance(number, int) for number in vocabulary.values()):
         raise MalformedError(f"{file} has an id that is not a number")
     ids = set(vocabulary.values())
-    num_tokens = len(ids) + len(set(_added_tokens(content, only_special=False)) - vocabulary.keys())
+    added = set(_token_texts(_added_tokens(content, only_special=False)))
+    num_tokens = len(ids) + len(added - vocabulary.keys())
     if max(ids) >= num_tokens:
         raise MalformedError(f"{file} has ids up to {max(ids):,} for {num_tokens:,} tokens")
 
 
-def _vocabulary_tokens(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens of the content of a tokenizer.json, or of a vocab.json (token to id)."""
+def numbered_tokens(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the tokens of the content of a tokenizer.json, or of a vocab.json, with their ids."""
     model = content.get("model")
     if not isinstance(model, dict):
-        yield from content
-        return
+        return content
     vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict):
-        yield from vocabulary
-    elif isinstance(vocabulary, list):  # of a unigram model: pairs of token and score
-        yield from (str(pair[0]) for pair in vocabulary if isinstance(pair, list) and pair)
-    yield from _added_tokens(content, only_special=False)
+    ids = vocabulary if isinstance(vocabulary, dict) else {}
+    if isinstance(vocabulary, list):  # pairs of token and score of a unigram model, in the order of ids
+        ids = {str(pair[0]): at for at, pair in enumerate(vocabulary) if isinstance(pair, list) and pair}
+    added = _added_tokens(content, only_special=False)
+    return ids | {text: each.get("id") for each in added if (text := token_text(each)) is not None}
 
 
-def _added_tokens(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
+def _added_tokens(content: dict[str, Any], *, only_special: bool) -> list[dict[str, Any]]:
     added = content.get("added_tokens")
-    for token in added if isinstance(added, list) else ():
-        if isinstance(token, dict) and (token.get("special") or not only_special):
-            yield from _token_content(token)
+    tokens = [each for each in added if isinstance(each, dict)] if isinstance(added, list) else []
+    return [each for each in tokens if each.get("special") or not only_special]
 
 
 def _declared_tokens(settings: dict[str, Any]) -> Iterator[str]:
     """Yield the tokens in tokenizer_config.json; the loader adds those that the vocabulary lacks."""
     for key, value in settings.items():
         if key.endswith("_token"):
-            yield from _token_content(value)
+            yield from _token_texts([value])
         elif key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
-            for token in (
-                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-            ):
-                yield from _token_content(token)
+            tokens = [*value.values()] if isinstance(value, dict) else value
+            yield from _token_texts(tokens if isinstance(tokens, list) else ())
 
 
-def _token_content(token: object) -> Iterator[str]:
+def _token_texts(tokens: Iterable[object]) -> Iterator[str]:
+    return (text for token in tokens if (text := token_text(token)) is not None)
+
+
+def token_text(token: object) -> str | None:
+    """Return the text of a token, which a file has alone or with its options; None without a text."""
     content = token.get("content") if isinstance(token, dict) else token
-    if isinstance(content, str):
-        yield content
+    return content if isinstance(content, str) else None
 
 
 def _missing_role_tokens(settings: dict[str, Any], special: set[str]) -> Iterator[str]:

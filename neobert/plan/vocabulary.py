@@ -20,7 +20,8 @@ from neobert.plan.tokenizer_contents import (
     TOKENIZER,
     MalformedError,
     UnreadableError,
-    read_content,
+    content_or_empty,
+    numbered_tokens,
     read_tokens,
 )
 
@@ -115,19 +116,7 @@ def tokenizer_file(config: TokenizerConfig) -> Path | None:
 
 def token_ids(file: Path) -> dict[str, int]:
     """Return the id of each token of a tokenizer.json, without inert tokens; empty if it cannot be read."""
-    try:
-        content = read_content(file)
-    except UnreadableError:
-        return {}
-    model = content.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    # A dictionary has ids; the pairs of a unigram model are in the order of their ids.
-    ids = vocabulary if isinstance(vocabulary, dict) else {}
-    if isinstance(vocabulary, list):
-        ids = {str(pair[0]): at for at, pair in enumerate(vocabulary) if isinstance(pair, list) and pair}
-    added = content.get("added_tokens")
-    tokens = [each for each in added if isinstance(each, dict)] if isinstance(added, list) else []
-    ids = ids | {str(each.get("content")): each.get("id") for each in tokens}
+    ids = numbered_tokens(content_or_empty(file))
     return {token: at for token, at in ids.items() if isinstance(at, int) and not INERT.fullmatch(token)}
 
 
