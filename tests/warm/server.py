@@ -31,14 +31,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# What children import that load an exported folder, without the project.
-LIBRARIES = (
-    "onnxruntime",
-    "sentence_transformers",
+# What all children import, whether they have the project or not.
+SHARED = (
+    "torch._dynamo",
     "transformers.dynamic_module_utils",
+    "transformers.modeling_utils",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
 )
+# What children import that load an exported folder, without the project.
+LIBRARIES = ("onnxruntime", "sentence_transformers")
 # What other children import as they run.
 WARM = (
     "launcher.cli.app",
@@ -146,11 +148,15 @@ class Server:
 
 
 def serve_forks_with(modules: Iterable[str], path: Path, owner: int) -> None:
-    for module in modules:
-        importlib.import_module(module)
+    import_all(modules)
     for each in weakref.finalize._registry:  # of torch's operators: that takes 0.03 seconds at each end
         each.atexit = False
     Server(path, owner).serve()
+
+
+def import_all(modules: Iterable[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
 
 
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
@@ -293,6 +299,7 @@ if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # as `tests/conftest.py` has it
     sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
     path, owner = Path(sys.argv[1]), int(sys.argv[3])
+    import_all(SHARED)  # before the fork: that takes four seconds of a core, once
     if not os.fork():
         serve_forks_with(LIBRARIES, path.with_name("bare"), owner)
     serve_forks_with(WARM, path, owner)
