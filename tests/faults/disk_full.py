@@ -1,12 +1,14 @@
 """Fill a small file system while a run trains on it, then make room; say what became of the run.
 
-unshare --map-root-user --mount python -m tests.faults.disk_full FOLDER
+python -m tests.faults.disk_full FOLDER
 
 FOLDER gets a file system of its own in memory, in the mount namespace of this process alone. Prints a JSON
 object.
 """
 
+import ctypes
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +20,21 @@ from tests.training.conftest import exact_lines, write_corpus, write_run
 
 RUN = {"trainer": {"save_steps": 2, "save_total_limit": 0}}
 SIZE = "900k"  # a checkpoint takes about 200 KiB
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+
+
+def enter_own_mounts() -> None:
+    """Do as `unshare --map-root-user --mount`, which a fork of a warm interpreter cannot be started by."""
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER | CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    maps = {"setgroups": "deny", "uid_map": f"0 {user} 1", "gid_map": f"0 {group} 1"}
+    for name, content in maps.items():
+        Path("/proc/self", name).write_text(content, encoding="utf-8")
 
 
 def main(folder: Path) -> None:
+    enter_own_mounts()
     corpus = write_corpus(folder)
     undisturbed = write_run(folder / "undisturbed", corpus, RUN)
     nursery.end(nursery.begin(undisturbed))

@@ -3,14 +3,9 @@
 Where this process may not mount one, `tests/training/test_faults.py` still has the kernel refuse a file.
 """
 
-import json
-import os
 import subprocess
-import sys
 
 import pytest
-
-from tests.faults.conftest import ROOT
 
 pytestmark = pytest.mark.e2e
 
@@ -25,13 +20,10 @@ def may_mount(folder):
         return False
 
 
-def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(tmp_path):
+def test_a_full_disk_ends_the_run_and_costs_no_checkpoint(report, tmp_path):
     if not may_mount(tmp_path):
         pytest.skip("no file system may be mounted here, not even in a namespace of its own")
-    command = (*OWN_MOUNTS, sys.executable, "-m", "tests.faults.disk_full", str(tmp_path))
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = report("disk_full", tmp_path)
     assert (found["full"], found["outcome"]["exit_code"]) == (4, 4)
     assert "could not be written: " in found["outcome"]["message"]
     assert "No space left on device" in found["outcome"]["message"]
