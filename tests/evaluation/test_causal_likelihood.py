@@ -2,7 +2,9 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,10 +40,15 @@ def folder(request, tmp_path_factory) -> Path:
     return folder
 
 
+@cache  # a property has fifty examples
+def loaded(folder: Path) -> tuple[Any, PreTrainedTokenizerFast]:
+    model = AutoModelForCausalLM.from_pretrained(folder).eval().double()
+    return model, PreTrainedTokenizerFast.from_pretrained(folder)
+
+
 def by_transformers(folder: Path, texts: list[str]) -> np.ndarray:
     """The definition: each token from at least half a window before it, in fp64."""
-    model = AutoModelForCausalLM.from_pretrained(folder).eval().double()
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model, tokenizer = loaded(folder)
     framed = tokenizer("").input_ids
     start = framed[:1] or [tokenizer.eos_token_id]
     found = np.zeros((len(texts), 2))
