@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection, hide_gpus_from_cpu_run, require_working_directory
-from launcher.io.files import absolute_path, require_writable, write_text
+from launcher.io.files import require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
@@ -18,6 +18,7 @@ from launcher.probes.software import probe_software
 from launcher.probes.trials import devices_probe, numerics_probe
 from launcher.report.formats.text import VERDICT_COLOUR, finding_text
 from launcher.report.report import Report, run_report
+from launcher.rundir.directory import run_directory
 from launcher.terminal import console
 from launcher.terminal.activity import activity, announce
 from launcher.terminal.console import paint
@@ -140,9 +141,8 @@ def measure(resolved: ResolvedRun, *, all_backends: bool) -> Facts:
         ]
     if has_ranks(resolved):
         probes.append(ranks_probe())
-    output_dir = absolute_path(resolved.config.trainer.output_dir, "trainer.output_dir")
     with activity("checking this machine"):
-        return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), announce)
+        return collect(probes, Subject(resolved.config, run_directory(resolved), Path.cwd()), announce)
 
 
 def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:

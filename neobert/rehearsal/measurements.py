@@ -103,10 +103,10 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
             return None
         train = window.store
     wanted: dict[int, int] = {}
-    for document in _contents(prepared.eval, MAX_DOCUMENTS):
+    for document in _contents(prepared.eval):
         wanted[hash(document)] = wanted.get(hash(document), 0) + len(document)
     shared, compared = set[int](), 0
-    for document in _contents(train, MAX_DOCUMENTS):
+    for document in _contents(train):
         compared += 1
         if hash(document) in wanted:
             shared.add(hash(document))
@@ -117,11 +117,11 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     }
 
 
-def _contents(store: SegmentStore, most: int) -> Iterator[bytes]:
-    """Yield the tokens of up to `most` documents as bytes of 64-bit integers, whatever the store's dtype."""
-    stride = -(-len(store) // most)
+def _contents(store: SegmentStore) -> Iterator[bytes]:
+    """Yield the tokens of up to `MAX_DOCUMENTS` documents as bytes of 64-bit integers."""
+    stride = -(-len(store) // MAX_DOCUMENTS)
     for number in range(0, len(store), stride):
-        yield store.example(number).astype("<i8").tobytes()
+        yield store.example(number).astype("<i8").tobytes()  # whatever the dtype of the store
 
 
 @contextmanager

@@ -228,12 +228,11 @@ class FixedWindows:
 
     store: SegmentStore
     shape: BatchShape
-    window_examples: int = WINDOW_EXAMPLES
 
     def load(self, cursor: Cursor) -> Window:
         """Return the window at a cursor, in the order of the text."""
-        start = cursor.window * self.window_examples
-        stop = min(start + self.window_examples, len(self.store))
+        start = cursor.window * WINDOW_EXAMPLES
+        stop = min(start + WINDOW_EXAMPLES, len(self.store))
         after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
         examples = np.arange(start, stop, dtype=np.int64)
         window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)

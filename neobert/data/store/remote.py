@@ -80,7 +80,6 @@ class _Copy:
     dataset: DatasetConfig
     store: Any
     on_progress: Callable[[], None]
-    sleep: Callable[[float], None] = time.sleep
 
     def make(self) -> None:
         """Copy all files, and the manifest last. Files that an earlier attempt copied are not read again."""
@@ -147,7 +146,7 @@ class _Copy:
                 dataset.streaming_read_retry_backoff_seconds,
                 dataset.streaming_read_retry_max_backoff_seconds,
             )
-            self.sleep(min(first_s * 2 ** (attempt - 1), longest_s))
+            time.sleep(min(first_s * 2 ** (attempt - 1), longest_s))
 
 
 def _in_turn(pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]) -> Iterable[int]:
