@@ -41,13 +41,13 @@ def _evaluate_glue(
     """
     from launcher.commands import evaluate_glue
     from launcher.commands.glue_points import Request
-    from neobert.evaluation.glue.tasks import chosen
+    from neobert.evaluation.glue.tasks import expand_task_names
 
     request = Request(
         folder=folder,
         data=data,
         output=output,
-        tasks=chosen(tasks or evaluate_glue.DEFAULT_TASKS),
+        tasks=expand_task_names(tasks or evaluate_glue.DEFAULT_TASKS),
         seeds=seeds,
         device=device,
         transfers=transfer,

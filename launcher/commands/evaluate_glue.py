@@ -25,7 +25,7 @@ from launcher.terminal.table import format_columns
 from launcher.terminal.values import result_json
 from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.evaluation.glue.settings import is_neobert, unknown_sizes
+from neobert.evaluation.glue.settings import is_neobert, missing_size_keys
 from neobert.evaluation.glue.summary import (
     KIND,
     SCHEMA_VERSION,

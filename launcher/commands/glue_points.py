@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.records import read_metrics, read_outcome
-from neobert.evaluation.glue.settings import Start, run_settings
+from neobert.evaluation.glue.settings import StartWeights, run_settings
 from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
@@ -74,7 +74,7 @@ class GlueRun:
 
     task: GlueTask
     seed: int
-    start: Start
+    start: StartWeights
     digest: str
     folder: Path
     file: Path
@@ -130,13 +130,13 @@ class GlueSuite:
         file = output / "configs" / f"{task.name}-seed-{seed}.json"
         return GlueRun(task, seed, start, digest, folder, file, settings(folder))
 
-    def _initial_weights(self, task: GlueTask, seed: int) -> tuple[Start, str]:
+    def _initial_weights(self, task: GlueTask, seed: int) -> tuple[StartWeights, str]:
         """Return the initial weights of a run, and the string that identifies them in its digest."""
         if (parent := self.parent(task, seed)) is not None:
-            return parent.start.after(parent.task.name, parent.best_checkpoint), parent.digest
+            return parent.start.continue_from(parent.task.name, parent.best_checkpoint), parent.digest
         if self.request.random_weights:
-            return Start(RANDOM, None), ""
-        return Start(PRETRAINED, self.model), self.weights
+            return StartWeights(RANDOM, None), ""
+        return StartWeights(PRETRAINED, self.model), self.weights
 
     def parent(self, task: GlueTask, seed: int) -> GlueRun | None:
         """Return the run whose best checkpoint initializes this run; None if no other run does."""

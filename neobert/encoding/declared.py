@@ -20,7 +20,7 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSettings:
     """Embedding settings declared by a model folder; None for an undeclared setting.
 
     Attributes:
@@ -33,7 +33,7 @@ class Declared:
     prompts: Prompts
     pools_prompt: bool
 
-    def one_pooling(self, requested: str | None, folder: Path) -> str:
+    def resolve_pooling(self, requested: str | None, folder: Path) -> str:
         """Return the requested pooling, else the declared one. Raises `ProjectError` without a known one."""
         pooling, choices = requested or self.pooling, tuple(POOLINGS.values())
         if pooling in choices:
@@ -49,15 +49,15 @@ class Declared:
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
 
 
-def read_declared(folder: Path) -> Declared:
+def read_declared_settings(folder: Path) -> DeclaredSettings:
     """Read config.json and, where they exist, the files of sentence-transformers.
 
     Raises `ProjectError` if two declarations differ, and for modules other than pooling and normalization.
     """
     own = read_json(folder / "config.json").get("pooling")
-    modules = _modules(folder)
+    modules = _module_folders(folder)
     settings = _pooling_settings(folder, modules)
-    pooled = None if settings is None else _pooling(settings, folder / modules["Pooling"])
+    pooled = None if settings is None else _pooling_mode(settings, folder / modules["Pooling"])
     if own is not None and pooled is not None and own != pooled:
         raise ProjectError(
             CODE,
@@ -65,22 +65,22 @@ def read_declared(folder: Path) -> Declared:
             f"set the same pooling in config.json and {modules['Pooling']}/config.json",
             str(folder),
         )
-    return Declared(
+    return DeclaredSettings(
         pooling=pooled or (None if own is None else str(own)),
         normalizes="Normalize" in modules,
-        max_length=declared_length(folder),
+        max_length=declared_max_length(folder),
         prompts=read_prompts(folder),
         pools_prompt=settings is None or settings.get("include_prompt") is not False,
     )
 
 
-def declared_length(folder: Path) -> int | None:
+def declared_max_length(folder: Path) -> int | None:
     """Return the length in tokens at which a folder of sentence-transformers truncates texts."""
     length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
 
-def _modules(folder: Path) -> dict[str, str]:
+def _module_folders(folder: Path) -> dict[str, str]:
     """Return the folder of each module of sentence-transformers, by the name of its class."""
     listed = read_json(folder / MODULES, may_lack=True, is_list=True)
     modules: dict[str, str] = {}
@@ -108,9 +108,15 @@ def _pooling_settings(folder: Path, modules: Mapping[str, str]) -> Mapping[str, 
     return settings
 
 
-def _pooling(settings: Mapping[str, Any], folder: Path) -> str:
+def _pooling_mode(settings: Mapping[str, Any], folder: Path) -> str:
     named = settings.get("pooling_mode")
-    names = [named] if isinstance(named, str) else named if isinstance(named, list) else _older(settings)
+    names = (
+        [named]
+        if isinstance(named, str)
+        else named
+        if isinstance(named, list)
+        else _legacy_pooling_modes(settings)
+    )
     if len(names) == 1 and names[0] in POOLINGS:
         return POOLINGS[names[0]]
     raise ProjectError(
@@ -121,7 +127,7 @@ def _pooling(settings: Mapping[str, Any], folder: Path) -> str:
     )
 
 
-def _older(settings: Mapping[str, Any]) -> list[str]:
+def _legacy_pooling_modes(settings: Mapping[str, Any]) -> list[str]:
     """Return the poolings enabled by the `pooling_mode_*` keys of sentence-transformers before release 6."""
     prefix = "pooling_mode_"
     spelled = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.declared import read_declared
+from neobert.encoding.declared import read_declared_settings
 from neobert.encoding.finite import require_finite
 from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel, load_model
-from neobert.encoding.placement import placement
+from neobert.encoding.placement import resolve_placement
 from neobert.encoding.prompts import Prompts
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
@@ -71,7 +71,7 @@ class Encoder:
         self.normalizes = normalizes
         self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
         self.prompts = prompts or Prompts()
-        self.prompt = self.prompts.of_texts if prompt is None else prompt
+        self.prompt = self.prompts.text_prompt if prompt is None else prompt
         self._pools_prompt = pools_prompt
         self.counts = TextCounts()
 
@@ -105,9 +105,9 @@ class Encoder:
         Raises `ProjectError` for an unusable folder, or if the folder declares no pooling and none is given.
         """
         path = Path(folder) if is_verified else model_folder(Path(folder))
-        declared = read_declared(path)
-        pooled = declared.one_pooling(pooling, path)
-        model = load_model(path, *placement(device, dtype))
+        declared = read_declared_settings(path)
+        pooled = declared.resolve_pooling(pooling, path)
+        model = load_model(path, *resolve_placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
             message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
             raise ProjectError(
@@ -140,12 +140,12 @@ class Encoder:
         """
         _require_texts(texts)
         prompt = self.prompt if prompt is None else prompt
-        unpooled = self._length_of(prompt)
+        unpooled = self._num_unpooled_tokens(prompt)
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
         waiting: tuple[NDArray[np.int64], Tensor] | None = None
         done = 0
-        for sequences in self._tokenized(texts, prompt):
-            started = self._start(sequences, unpooled, on_progress)
+        for sequences in self._tokenize_chunks(texts, prompt):
+            started = self._queue_chunk(sequences, unpooled, on_progress)
             # A chunk is read back while the device computes the next one.
             if waiting is not None:
                 embeddings[waiting[0]] = waiting[1].cpu().numpy()
@@ -156,7 +156,7 @@ class Encoder:
         require_finite(embeddings, "embeddings", self.folder)
         return embeddings
 
-    def _length_of(self, prompt: str) -> int:
+    def _num_unpooled_tokens(self, prompt: str) -> int:
         """Return the number of unpooled tokens before each text: the length of an excluded prompt.
 
         Raises `ProjectError` if the prompt leaves no room for a text.
@@ -169,7 +169,7 @@ class Encoder:
             raise ProjectError(CODE, message, "pass a shorter --prompt-text", self.folder, EXIT_USAGE)
         return 0 if self._pools_prompt else len(tokens) - len(self.tokenizer.bundle.framing.end)
 
-    def _tokenized(self, texts: Sequence[str], prompt: str) -> Iterator[list[Tokens]]:
+    def _tokenize_chunks(self, texts: Sequence[str], prompt: str) -> Iterator[list[Tokens]]:
         """Yield the token ids of each chunk, while a thread tokenizes the next chunk."""
         starts = range(0, len(texts), TEXTS_PER_CHUNK)
         chunks = [[prompt + text for text in texts[start : start + TEXTS_PER_CHUNK]] for start in starts]
@@ -184,7 +184,7 @@ class Encoder:
                 self.counts.add(counts)
                 yield sequences
 
-    def _start(
+    def _queue_chunk(
         self, sequences: Sequence[Tokens], unpooled: int, on_progress: OnProgress
     ) -> tuple[NDArray[np.int64], Tensor]:
         """Queue a chunk; return the text index of each embedding [n], and the embeddings [n, D]."""
@@ -192,16 +192,18 @@ class Encoder:
         parts: list[Tensor] = []
         for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
             order.append(indices)
-            parts.append(self._embed([sequences[index] for index in indices], unpooled))
+            parts.append(self._embed_run([sequences[index] for index in indices], unpooled))
             on_progress(len(indices))
             return_freed_memory(self.model.device)
         return np.concatenate(order), torch.cat(parts)
 
     @torch.no_grad()
-    def _embed(self, sequences: Sequence[Tokens], unpooled: int) -> Tensor:
+    def _embed_run(self, sequences: Sequence[Tokens], unpooled: int) -> Tensor:
         """Embed the texts of one run: fp32 [K, D]. The first `unpooled` tokens of each are not pooled."""
-        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
-        hidden = self.model.hidden(run).to(torch.float32)
+        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
+            self.model.device
+        )
+        hidden = self.model.hidden_states(run).to(torch.float32)
         bounds = run.cu_seqlens
         if unpooled:
             hidden = hidden[run.position_ids >= unpooled]

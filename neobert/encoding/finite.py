@@ -23,10 +23,10 @@ def require_finite(values: NDArray[Any], what: str, folder: str) -> None:
     """
     bad = len(values) - int(np.isfinite(values).all(axis=1).sum())
     if bad:
-        of_texts = f"{bad:,} of {counted(len(values), 'text')}"
-        raise not_finite(f"the {what} of {of_texts} are NaN or infinite", folder)
+        text_prompt = f"{bad:,} of {counted(len(values), 'text')}"
+        raise non_finite_error(f"the {what} of {text_prompt} are NaN or infinite", folder)
 
 
-def not_finite(message: str, folder: str) -> ProjectError:
+def non_finite_error(message: str, folder: str) -> ProjectError:
     """Return the error for outputs that are NaN or infinite, of the model in `folder`."""
     return ProjectError(CODE, message, HINT, folder, EXIT_TRAINING_FAILED)

@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neobert.encoding.declared import Declared, read_declared
+from neobert.encoding.declared import DeclaredSettings, read_declared_settings
 from neobert.encoding.passages import LONGEST
-from neobert.encoding.processes import in_processes, speed_of
+from neobert.encoding.processes import run_in_processes, throughput_report
 from neobert.encoding.request import Request
 from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
-from neobert.encoding.texts import Texts, open_texts, unusable_texts
+from neobert.encoding.texts import Texts, open_texts, unusable_texts_error
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
 from neobert.search.index import require_new, write_index
 
 if TYPE_CHECKING:
-    from neobert.encoding.share import Share
+    from neobert.encoding.share import ShareResult
 
 
 def run(request: Request) -> dict[str, Any]:
@@ -32,25 +32,27 @@ def run(request: Request) -> dict[str, Any]:
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
     if request.is_index:
         require_new(output.parent)
-        request = _for_index(request)
+        request = _request_for_index(request)
     folder = model_folder(Path(request.folder))
-    declared = read_declared(folder)
-    declared.one_pooling(request.pooling, folder)
-    request = replace(request, folder=str(folder), prompt=None, prompt_text=_prompt_of(request, declared))
+    declared = read_declared_settings(folder)
+    declared.resolve_pooling(request.pooling, folder)
+    request = replace(
+        request, folder=str(folder), prompt=None, prompt_text=_resolve_prompt(request, declared)
+    )
     texts = open_texts(Path(request.texts), request.column, request.split)
     if next(iter(texts), None) is None:
-        raise unusable_texts(request.texts, "holds no texts", "pass a file with text")
-    shards, identity = Shards(output), _identity(request, texts)
-    with shards.begin(identity):
-        shares = _shares(request)
+        raise unusable_texts_error(request.texts, "holds no texts", "pass a file with text")
+    shards, identity = Shards(output), _job_identity(request, texts)
+    with shards.lock(identity):
+        shares = _encode_shares(request)
         if request.is_index:
-            with shards.writing(output.parent):
+            with shards.convert_write_errors(output.parent):
                 num_texts = write_index(request, texts, identity["texts"], shares[0].settings)
-        report = {"source": texts.label, **_merged(request, shards, shares)}
+        report = {"source": texts.label, **_merge_shards(request, shards, shares)}
         return report | {"texts": num_texts, "passages": report["texts"]} if request.is_index else report
 
 
-def _for_index(request: Request) -> Request:
+def _request_for_index(request: Request) -> Request:
     """Return the request with embeddings of unit length, whose product is their cosine."""
     if request.normalize is False:
         message = "--no-normalize and --index are both set, but search compares directions"
@@ -58,16 +60,16 @@ def _for_index(request: Request) -> Request:
     return replace(request, normalize=True)
 
 
-def _prompt_of(request: Request, declared: Declared) -> str:
+def _resolve_prompt(request: Request, declared: DeclaredSettings) -> str:
     """Return the prompt before each text: the requested one, else the model's."""
     if request.prompt_text is not None:
         return request.prompt_text
     if request.prompt is not None:
         return declared.prompts.named(request.prompt)
-    return declared.prompts.of_documents if request.is_index else declared.prompts.of_texts
+    return declared.prompts.document_prompt if request.is_index else declared.prompts.text_prompt
 
 
-def _merged(request: Request, shards: Shards, shares: Sequence[Share]) -> dict[str, Any]:
+def _merge_shards(request: Request, shards: Shards, shares: Sequence[ShareResult]) -> dict[str, Any]:
     first = shares[0]
     counts = shards.counts(first.num_shards)
     suffix = shards.output.suffix
@@ -77,11 +79,11 @@ def _merged(request: Request, shards: Shards, shares: Sequence[Share]) -> dict[s
         "embeddings": [counts.texts, first.hidden_size],
         **asdict(counts),
         **first.settings,
-        **speed_of(shares),
+        **throughput_report(shares),
     }
 
 
-def _identity(request: Request, texts: Texts) -> dict[str, Any]:
+def _job_identity(request: Request, texts: Texts) -> dict[str, Any]:
     """Return the inputs that determine the embeddings, as JSON values."""
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
@@ -96,8 +98,10 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     }
 
 
-def _shares(request: Request) -> list[Share]:
+def _encode_shares(request: Request) -> list[ShareResult]:
     from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
     from neobert.encoding.share import encode_share
 
-    return in_processes(encode_share, request, num_processes(request.processes, request.device), "encoding")
+    return run_in_processes(
+        encode_share, request, num_processes(request.processes, request.device), "encoding"
+    )

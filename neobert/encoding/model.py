@@ -58,7 +58,7 @@ KERNEL_MULTIPLE = 128
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
-def multiple_on(device: torch.device) -> int:
+def run_length_multiple(device: torch.device) -> int:
     """Return the number that a run's length in tokens must be a multiple of."""
     return KERNEL_MULTIPLE if device.type == "cuda" else 1
 
@@ -72,7 +72,7 @@ class InferenceModel:
         max_length: longest sequence in tokens.
         num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
-        multiple: the length of each run must be a multiple of this number of tokens.
+        length_multiple: the length of each run must be a multiple of this number of tokens.
         is_causal: its head predicts next tokens, and not masked ones.
     """
 
@@ -82,12 +82,12 @@ class InferenceModel:
         settings = objective.model.config
         self.device, self.hidden_size = device, settings.hidden_size
         self.max_length, self.num_rows = objective.backbone.max_length, settings.vocab_size
-        self.multiple = multiple_on(device)
+        self.length_multiple = run_length_multiple(device)
         self.is_causal = is_causal(settings.model_type)
         self.kernels = f"{kernels}, attention {objective.backbone.attention}"
         self._objective, self._dtype = objective.to(device).eval(), dtype
 
-    def accept(self, length: int) -> None:
+    def extend_to(self, length: int) -> None:
         """Accept sequences of `length` tokens, also beyond those that rotary positions were trained on.
 
         Raises `ProjectError` for a model whose table of positions is shorter.
@@ -102,20 +102,20 @@ class InferenceModel:
         self.max_length = settings.max_position_embeddings = length
 
     @torch.no_grad()
-    def hidden(self, run: Run) -> Tensor:
+    def hidden_states(self, run: Run) -> Tensor:
         """Return a run's final hidden states [T, D]; filler tokens have undefined states."""
-        with computing_in(self._dtype, self.device):
+        with autocast_on(self._dtype, self.device):
             return self._objective.final_states(self._objective.encode(run.inputs))
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode final hidden states: [M, D] to [M, V]."""
-        with computing_in(self._dtype, self.device):
+        with autocast_on(self._dtype, self.device):
             return self._objective.decode(hidden)
 
 
 @contextmanager
-def computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+def autocast_on(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
     """Set autocast to `dtype` and the current GPU to `device`: Triton ignores the device of its tensors."""
     in_type = nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -141,7 +141,7 @@ def load_model(
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     refuse_other_settings(folder)
     if kind == NeoBERTConfig.model_type:
-        return _with_kernels(load_neobert(folder, needs_decoder=needs_decoder), device, dtype)
+        return _build_inference_model(load_neobert(folder, needs_decoder=needs_decoder), device, dtype)
     return _load_transformers(folder, device, dtype, needs_decoder=needs_decoder)
 
 
@@ -158,7 +158,7 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 @contextmanager
-def neobert_config(folder: Path) -> Iterator[None]:
+def convert_config_errors(folder: Path) -> Iterator[None]:
     """Raise `ProjectError` for a config.json from which no NeoBERT can be built."""
     try:
         yield
@@ -177,7 +177,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     state = join_gates(read_weights(folder))
     if not any(name.startswith(ENCODER) for name in state):
         state = {ENCODER + name: tensor for name, tensor in state.items()}  # the encoder, saved alone
-    with neobert_config(folder):
+    with convert_config_errors(folder):
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
         is_tied = bool(settings.tie_word_embeddings)
         if not needs_decoder:
@@ -185,11 +185,13 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
         with torch.device("meta"):
             model = NeoBERTLMHead(settings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
-    _assign(model, {name: each.float() for name, each in state.items() if name.startswith(kept)}, folder)
+    _assign_weights(
+        model, {name: each.float() for name, each in state.items() if name.startswith(kept)}, folder
+    )
     return model
 
 
-def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
+def _assign_weights(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     wanted = own_weights(model)
     missing = sorted(wanted.keys() - state.keys())
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
@@ -201,7 +203,7 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     model.tie_weights()
 
 
-def _with_kernels(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> InferenceModel:
+def _build_inference_model(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> InferenceModel:
     kernels = resolve_step_kernels(run_config(model.config, dtype), device.type, dtype)
     model.config.attn_backend = kernels.model_attention
     backbone = backbone_of(model, kernels)
@@ -216,21 +218,21 @@ def _with_kernels(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype
 def _load_transformers(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> InferenceModel:
-    auto_class = _auto_class_of(read_json(folder / "config.json")["model_type"])
+    auto_class = _auto_class_for(read_json(folder / "config.json")["model_type"])
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
-    backbone = over_runs(model, auto_class, folder, device, dtype)
+    backbone = packed_backbone(model, auto_class, folder, device, dtype)
     return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
 
 
-def _auto_class_of(model_type: str) -> str:
+def _auto_class_for(model_type: str) -> str:
     """Return the auto class of the head over tokens: of next tokens if the architecture has one."""
     return CAUSAL if is_causal(model_type) else MASKED
 
 
-def over_runs(
+def packed_backbone(
     model: PreTrainedModel,
     auto_class: str,
     folder: Path,
@@ -245,10 +247,10 @@ def over_runs(
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)
         return transformers_backbone(model, auto_class, shape, kernel)
     backbone = transformers_backbone(model, auto_class, shape)
-    return replace(backbone, hidden=partial(_in_rows, backbone.hidden))
+    return replace(backbone, hidden=partial(_padded_hidden_states, backbone.hidden))
 
 
-def _in_rows(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
+def _padded_hidden_states(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
     """Return the hidden states [T, D] of a run by a model of padded rows; a run's lengths are similar."""
     lengths = inputs["cu_seqlens"].diff()
     is_token = torch.arange(inputs["max_seqlen"], device=lengths.device) < lengths[:, None]

@@ -59,19 +59,19 @@ class Passages:
 
     def passages(self) -> Iterator[Passage]:
         """Yield the passages of all texts, in their order."""
-        for row, (file, text) in enumerate(self._texts.with_files()):
-            yield from (Passage(row, file, piece) for piece in self._pieces(text))
+        for row, (file, text) in enumerate(self._texts.texts_with_files()):
+            yield from (Passage(row, file, piece) for piece in self._split_text(text))
 
     def identity(self) -> Any:
         """Return the identity of the texts."""
         return self._texts.identity()
 
-    def _pieces(self, text: str) -> Iterator[str]:
+    def _split_text(self, text: str) -> Iterator[str]:
         start = 0
         while TOKENS_PER_CHARACTER * (len(text) - start) > self._room:
             window = text[start : start + WINDOW]
             is_last = start + len(window) == len(text)
-            ends = list(self._ends(window))
+            ends = list(self._passage_ends(window))
             if not is_last and not ends:
                 ends = [len(window)]
             for begin, end in pairwise([0, *ends]):
@@ -82,7 +82,7 @@ class Passages:
         if start < len(text) or not text:
             yield text[start:]
 
-    def _ends(self, window: str) -> Iterator[int]:
+    def _passage_ends(self, window: str) -> Iterator[int]:
         """Yield where each passage ends, except the last one, whose end may be in the next window."""
         (encoding,) = self._encoder.encodings([window], has_offsets=True)
         starts = [start for start, _ in encoding.offsets]

@@ -20,7 +20,7 @@ primitive.
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
+def resolve_placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
     """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32.
 
     Raises `ProjectError` for a GPU on a machine without one.
@@ -37,20 +37,20 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
 
     Results with other values are not resumed.
     """
-    where, computed_in = placement(device, dtype)
+    where, computed_in = resolve_placement(device, dtype)
     names = {value: name for name, value in DTYPES.items()}
     return {"model": model_digests(folder), "dtype": names[computed_in], "device": where.type}
 
 
 def num_processes(requested: int | None, device: str | None) -> int:
     """Return the number of processes; None: one per GPU, or one on the CPU."""
-    where, _ = placement(device, None)
+    where, _ = resolve_placement(device, None)
     return requested or (torch.cuda.device_count() if where.type == "cuda" else 1)
 
 
-def device_of(rank: int, size: int, device: str | None) -> str:
+def device_for_rank(rank: int, size: int, device: str | None) -> str:
     """Return the device of one of `size` processes; on the CPU, they share its threads."""
-    if placement(device, None)[0].type == "cuda":
+    if resolve_placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
     os.environ.setdefault(PROGRAMS_ENV, PROGRAMS)
     map_large_tensors()

@@ -24,7 +24,7 @@ class HasSpeed(Protocol):
     def seconds(self) -> float: ...  # noqa: D102
 
 
-def speed_of(shares: Sequence[HasSpeed]) -> dict[str, Any]:
+def throughput_report(shares: Sequence[HasSpeed]) -> dict[str, Any]:
     """Return the number of processes, the time of the slowest, and their tokens per second, for a report."""
     seconds = max(share.seconds for share in shares)
     return {
@@ -34,19 +34,19 @@ def speed_of(shares: Sequence[HasSpeed]) -> dict[str, Any]:
     }
 
 
-def in_processes(
-    share: Callable[[Request, int, int], Share], request: Request, size: int, doing: str
+def run_in_processes(
+    run_share: Callable[[Request, int, int], Share], request: Request, size: int, activity: str
 ) -> list[Share]:
-    """Return the results of `share(request, rank, size)` of each rank, in processes if there are several.
+    """Return the results of `run_share(request, rank, size)` of each rank, in processes if there are several.
 
-    Raises `ProjectError` if a process was killed; `doing` names the activity for its message.
+    Raises `ProjectError` if a process was killed; `activity` completes the message: "killed while ...".
     """
     if size == 1:
-        return [share(request, 0, 1)]
+        return [run_share(request, 0, 1)]
     try:
         with worker_pool(size, report_to_launcher) as ranks:
-            return list(ranks.map(share, [request] * size, range(size), [size] * size))
+            return list(ranks.map(run_share, [request] * size, range(size), [size] * size))
     except BrokenProcessPool as error:
-        message = f"a process was killed while {doing}, probably because memory ran out"
+        message = f"a process was killed while {activity}, probably because memory ran out"
         hint = "lower --processes or --max-length; the same command continues the job"
         raise ProjectError("process-killed", message, hint, exit_code=EXIT_TRAINING_FAILED) from error

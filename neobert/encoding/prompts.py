@@ -28,17 +28,17 @@ class Prompts:
     default: str | None = None
 
     @property
-    def of_queries(self) -> str:
+    def query_prompt(self) -> str:
         """Prompt of a query, or empty text."""
         return self.by_name.get(QUERY, "")
 
     @property
-    def of_documents(self) -> str:
+    def document_prompt(self) -> str:
         """Prompt of a document, or empty text."""
         return next((self.by_name[name] for name in DOCUMENTS if name in self.by_name), "")
 
     @property
-    def of_texts(self) -> str:
+    def text_prompt(self) -> str:
         """Prompt of a text of no declared kind, or empty text."""
         return "" if self.default is None else self.by_name[self.default]
 

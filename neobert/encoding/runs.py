@@ -39,7 +39,7 @@ class Run:
         return sum(self.lengths)
 
     @property
-    def longest(self) -> int:
+    def max_seqlen(self) -> int:
         """Length of the longest segment, filler included."""
         return max(*self.lengths, len(self.input_ids) - self.num_tokens)
 
@@ -50,13 +50,13 @@ class Run:
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,
             "cu_seqlens": self.cu_seqlens,
-            "max_seqlen": self.longest,
+            "max_seqlen": self.max_seqlen,
         }
 
-    def types(self, seconds: Sequence[int]) -> Tensor:
-        """Return the token types [T]: 1 from the place `seconds` [K] of each sequence on, 0 for filler."""
+    def token_types(self, second_starts: Sequence[int]) -> Tensor:
+        """Return the token types [T]: 1 from `second_starts` [K] on in each sequence, else 0; 0 for filler."""
         filler = len(self.input_ids) - self.num_tokens
-        starts = np.repeat([*seconds, filler], [*self.lengths, filler])
+        starts = np.repeat([*second_starts, filler], [*self.lengths, filler])
         return (self.position_ids >= torch.from_numpy(starts).to(self.position_ids.device)).long()
 
     def to(self, device: torch.device) -> Run:

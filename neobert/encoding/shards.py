@@ -62,20 +62,20 @@ class Shards:
         self.folder = output.with_name(f"{output.name}.parts")
 
     @contextmanager
-    def begin(self, identity: Mapping[str, Any]) -> Iterator[None]:
+    def lock(self, identity: Mapping[str, Any]) -> Iterator[None]:
         """Lock the shard folder, which is new or has shards of the same job, in the `with` block.
 
         Raises `ProjectError` for shards of another job, if another process holds the lock, or if the folder
         cannot be written. A folder without shards is removed at the end.
         """
-        with self.writing(self.folder):
+        with self.convert_write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with lock_folder(self.folder):
                 self._refuse_another_job(identity)
                 content = json.dumps(identity, indent=1, sort_keys=True)
                 try:
-                    with self.writing(self.folder / MANIFEST):
+                    with self.convert_write_errors(self.folder / MANIFEST):
                         write_atomically(self.folder / MANIFEST, content.encode())
                     yield
                 finally:
@@ -87,7 +87,7 @@ class Shards:
                 "encode-running", "another process is writing this output", hint, str(self.output)
             ) from None
 
-    def fill(
+    def write_missing(
         self,
         texts: Iterable[Text],
         texts_per_shard: int,
@@ -107,7 +107,7 @@ class Shards:
             number += 1
             if number % share[1] != share[0]:
                 continue
-            if self.has(number):
+            if self.is_complete(number):
                 progress.skip(len(group))
                 continue
             model.counts = TextCounts()
@@ -115,26 +115,26 @@ class Shards:
             done.add(model.counts)
         return number + 1, done
 
-    def has(self, number: int) -> bool:
+    def is_complete(self, number: int) -> bool:
         """Return whether a shard is complete."""
-        return self._file(number, self._suffix).is_file()
+        return self._shard_path(number, self._suffix).is_file()
 
     def write(self, number: int, values: Any, counts: TextCounts) -> None:
         """Write a shard. Raises `ProjectError` if that fails."""
-        path = self._file(number, self._suffix)
-        with self.writing(path):
-            write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
+        path = self._shard_path(number, self._suffix)
+        with self.convert_write_errors(path):
+            write_atomically(self._shard_path(number, ".json"), json.dumps(asdict(counts)).encode())
             write_atomically(path, self._to_bytes(values))
 
     def files(self, num_shards: int) -> list[Path]:
         """Return the paths of the first `num_shards` shards."""
-        return [self._file(number, self._suffix) for number in range(num_shards)]
+        return [self._shard_path(number, self._suffix) for number in range(num_shards)]
 
     def counts(self, num_shards: int) -> TextCounts:
         """Return the summed counts of the first `num_shards` shards."""
         total = TextCounts()
         for number in range(num_shards):
-            total.add(TextCounts(**json.loads(self._file(number, ".json").read_text(encoding="utf-8"))))
+            total.add(TextCounts(**json.loads(self._shard_path(number, ".json").read_text(encoding="utf-8"))))
         return total
 
     def merge(self, num_shards: int, write: Callable[[Path, list[Path]], None]) -> None:
@@ -144,7 +144,7 @@ class Shards:
         """
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
         try:
-            with self.writing(self.output):
+            with self.convert_write_errors(self.output):
                 write(partial, self.files(num_shards))
                 partial.replace(self.output)
         finally:
@@ -152,7 +152,7 @@ class Shards:
         shutil.rmtree(self.folder)
 
     @contextmanager
-    def writing(self, path: Path) -> Iterator[None]:
+    def convert_write_errors(self, path: Path) -> Iterator[None]:
         """Convert an `OSError` in the `with` block to a `ProjectError` about this file."""
         try:
             yield
@@ -169,7 +169,7 @@ class Shards:
     def _refuse_another_job(self, identity: Mapping[str, Any]) -> None:
         if not self._num_finished():
             return
-        if changed := self._changed(identity):
+        if changed := self._describe_changed_job(identity):
             raise ProjectError(
                 "encode-parts",
                 f"these shards belong to another job: {changed}",
@@ -178,7 +178,7 @@ class Shards:
                 EXIT_USAGE,
             )
 
-    def _changed(self, identity: Mapping[str, Any]) -> str:
+    def _describe_changed_job(self, identity: Mapping[str, Any]) -> str:
         try:
             earlier = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -190,7 +190,7 @@ class Shards:
     def _num_finished(self) -> int:
         return sum(1 for _ in self.folder.glob(f"*{self._suffix}"))
 
-    def _file(self, number: int, suffix: str) -> Path:
+    def _shard_path(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:05d}{suffix}"
 
 
@@ -198,10 +198,10 @@ def describe_changes(earlier: Mapping[str, Any], identity: Mapping[str, Any]) ->
     """Return the differences from the identity of an earlier job as text; empty if there are none."""
     now = json.loads(json.dumps(identity))
     changed = sorted(name for name, value in now.items() if name not in earlier or earlier[name] != value)
-    return listed([_change(name, earlier, now[name]) for name in changed])
+    return listed([_describe_change(name, earlier, now[name]) for name in changed])
 
 
-def _change(name: str, whole: Mapping[str, Any], value: object) -> str:
+def _describe_change(name: str, whole: Mapping[str, Any], value: object) -> str:
     """Describe a change, with both values if they are scalars, or with the changed keys of an object."""
     if name not in whole:
         return f"{name} was not recorded by the version that wrote this"

@@ -9,7 +9,7 @@ from typing import Any
 
 from neobert.encoding.encoder import Encoder
 from neobert.encoding.passages import Passages
-from neobert.encoding.placement import device_of
+from neobert.encoding.placement import device_for_rank
 from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
 from neobert.encoding.texts import open_texts
@@ -17,7 +17,7 @@ from neobert.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareResult:
     """Result of one process of the job.
 
     Attributes:
@@ -33,12 +33,12 @@ class Share:
     seconds: float
 
 
-def encode_share(request: Request, rank: int, size: int) -> Share:
+def encode_share(request: Request, rank: int, size: int) -> ShareResult:
     """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ...
 
     `request.folder` is a verified model folder, not a run directory.
     """
-    shards, device = Shards(Path(request.output)), device_of(rank, size, request.device)
+    shards, device = Shards(Path(request.output)), device_for_rank(rank, size, request.device)
     encoder = Encoder.load(
         request.folder,
         pooling=request.pooling,
@@ -59,7 +59,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
     total = texts.known_count() if size == 1 and passages is None else None
     place = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"encoding{place}", "passages" if passages else "texts", total)
-    num_shards, done = shards.fill(
+    num_shards, done = shards.write_missing(
         passages or texts, request.texts_per_shard, encoder, encoder.encode, progress, (rank, size)
     )
     settings = {
@@ -71,4 +71,4 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         "kernels": encoder.model.kernels,
     }
     seconds = time.perf_counter() - started_s
-    return Share(num_shards, encoder.model.hidden_size, settings, done.tokens, seconds)
+    return ShareResult(num_shards, encoder.model.hidden_size, settings, done.tokens, seconds)

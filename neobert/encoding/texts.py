@@ -39,7 +39,7 @@ class Texts(Protocol):
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts from the beginning."""
 
-    def with_files(self) -> Iterator[tuple[str, str]]:
+    def texts_with_files(self) -> Iterator[tuple[str, str]]:
         """Iterate over (name of the file, text); the name is empty if all texts are from one file."""
 
     def known_count(self) -> int | None:
@@ -55,21 +55,21 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     Raises `ProjectError` for a path that cannot be opened, a split of a file, or a column of plain text.
     """
     if path.is_dir():
-        return _data_set(DatasetConfig(path=str(path), text_column=column, train_split=split))
+        return _open_dataset(DatasetConfig(path=str(path), text_column=column, train_split=split))
     if is_hub_name(str(path)):
-        return _data_set(DatasetConfig(name=str(path), text_column=column, train_split=split))
-    kind = format_of(path)
+        return _open_dataset(DatasetConfig(name=str(path), text_column=column, train_split=split))
+    kind = text_format(path)
     if split != ONLY_SPLIT:
         hint = f"remove {SPLIT_OPTION}, or pass a folder or a Hub dataset"
-        raise unusable_texts(path, f"is a single file, which has no split {printable(split)!r}", hint)
+        raise unusable_texts_error(path, f"is a single file, which has no split {printable(split)!r}", hint)
     if kind != TEXT_KIND:
-        return _Table(path, column)
+        return _TableColumn(path, column)
     if column is not None:
-        raise _without_columns(path, column)
-    return _Lines(path)
+        raise _no_columns_error(path, column)
+    return _TextLines(path)
 
 
-def format_of(path: Path) -> str:
+def text_format(path: Path) -> str:
     """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or only once."""
     if not path.is_file():
         message, hint = "does not exist", "pass an existing file"
@@ -77,34 +77,34 @@ def format_of(path: Path) -> str:
             message, hint = "is not a regular file", "pass a file: its texts are read more than once"
         if path.is_dir():
             message, hint = "is a folder", "pass a table, or a folder that save_to_disk wrote"
-        raise unusable_texts(path, message, hint)
+        raise unusable_texts_error(path, message, hint)
     kind = text_format(path)
     if kind is None:
         message = f"is not in a supported format ({READABLE})"
-        raise unusable_texts(path, message, "convert the file to .csv, .jsonl or .txt")
+        raise unusable_texts_error(path, message, "convert the file to .csv, .jsonl or .txt")
     return kind
 
 
-def _without_columns(path: Path, column: str) -> ProjectError:
+def _no_columns_error(path: Path, column: str) -> ProjectError:
     hint = f"remove {COLUMN_OPTION}, or pass a table"
-    return unusable_texts(path, f"is plain text, which has no column {printable(column)!r}", hint)
+    return unusable_texts_error(path, f"is plain text, which has no column {printable(column)!r}", hint)
 
 
-def unusable_texts(place: Path | str, message: str, hint: str) -> ProjectError:
+def unusable_texts_error(place: Path | str, message: str, hint: str) -> ProjectError:
     """Return the error for texts that a command cannot use."""
     return ProjectError("unusable-texts", message, hint, str(place), EXIT_USAGE)
 
 
-def _data_set(config: DatasetConfig) -> Texts:
+def _open_dataset(config: DatasetConfig) -> Texts:
     """Open a folder or a Hub dataset; hints name command-line options instead of config keys."""
     try:
-        return _DataSet(config)
+        return _DatasetTexts(config)
     except ProjectError as error:
         place = SPLIT_OPTION if error.place == TRAIN_KEY else error.place
-        raise replace(error, hint=_for_command(error.hint), place=place, exit_code=EXIT_USAGE) from error
+        raise replace(error, hint=_hint_for_command(error.hint), place=place, exit_code=EXIT_USAGE) from error
 
 
-def _for_command(hint: str) -> str:
+def _hint_for_command(hint: str) -> str:
     """Replace config keys in a hint with command-line options; replace a hint about dataset.name entirely."""
     if "dataset.name" in hint:
         return "no such local path: pass an existing one, or check the name"
@@ -112,31 +112,31 @@ def _for_command(hint: str) -> str:
     return hint.replace(TRAIN_KEY, SPLIT_OPTION)
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line without its line end) of a text file."""
     with opened(path) as handle:
         for number, line in whole_lines(line_pieces(handle, path), path):
             yield number, line.rstrip("\r\n")
 
 
-class _OneFile:
+class _SingleFile:
     """Texts of one file."""
 
     def __iter__(self) -> Iterator[str]:
         raise NotImplementedError
 
-    def with_files(self) -> Iterator[tuple[str, str]]:
+    def texts_with_files(self) -> Iterator[tuple[str, str]]:
         return (("", text) for text in self)
 
 
-class _Lines(_OneFile):
+class _TextLines(_SingleFile):
     """Lines of a text file; an empty line is an empty text."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.label = path, str(path)
 
     def __iter__(self) -> Iterator[str]:
-        return (line for _, line in lines_of(self._path))
+        return (line for _, line in numbered_lines(self._path))
 
     def known_count(self) -> int:
         """Count the lines, including a last line without a line end."""
@@ -150,10 +150,10 @@ class _Lines(_OneFile):
         return num_ends + (last != end)
 
     def identity(self) -> Any:
-        return whole_digest(self._path)
+        return size_and_digest(self._path)
 
 
-class _Table(_OneFile):
+class _TableColumn(_SingleFile):
     """One column of a table. Quotes in a TSV file are literal characters."""
 
     def __init__(self, path: Path, column: str | None) -> None:
@@ -167,7 +167,7 @@ class _Table(_OneFile):
         """Return None: counting would require reading the table."""
 
     def identity(self) -> Any:
-        return [whole_digest(self._path), self._column]
+        return [size_and_digest(self._path), self._column]
 
 
 def _text_field(column: str | None) -> Field:
@@ -175,20 +175,20 @@ def _text_field(column: str | None) -> Field:
     return Field(TEXT, COLUMN_OPTION, column, CANDIDATES)
 
 
-class _DataSet:
+class _DatasetTexts:
     """Texts of one split of a dataset, read in the same way as training text."""
 
     def __init__(self, config: DatasetConfig) -> None:
         rows = RowFormat((_text_field(config.text_column),), config.column_names, config.tsv_quotes)
-        self._source = open_corpus(config, rows, whole_digest).train
+        self._source = open_corpus(config, rows, size_and_digest).train
         if config.path and config.text_column and self._source.column is None:
-            raise _without_columns(Path(str(config.path)), config.text_column)
+            raise _no_columns_error(Path(str(config.path)), config.text_column)
         self.label = self._source.label
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())
 
-    def with_files(self) -> Iterator[tuple[str, str]]:
+    def texts_with_files(self) -> Iterator[tuple[str, str]]:
         reader = self._source.open()
         names = self._source.names if isinstance(self._source, FileSource) else ()
         for row in reader:
@@ -202,7 +202,7 @@ class _DataSet:
         return [self._source.identity(), self._source.column]
 
 
-def whole_digest(path: Path) -> list[Any]:
+def size_and_digest(path: Path) -> list[Any]:
     """Return [size in bytes, digest] of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:

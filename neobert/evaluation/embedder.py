@@ -27,27 +27,27 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
     )
 
 
-def prompts_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, str]:
+def resolve_prompts(encoder: Encoder, model: EmbeddingModel) -> dict[str, str]:
     """Return the text before each query and before each document, for `Encoder.encode` and for reports."""
     query, document = model.query_prefix, model.document_prefix
     return {
-        QUERY_PREFIX: encoder.prompts.of_queries if query is None else query,
-        DOCUMENT_PREFIX: encoder.prompts.of_documents if document is None else document,
+        QUERY_PREFIX: encoder.prompts.query_prompt if query is None else query,
+        DOCUMENT_PREFIX: encoder.prompts.document_prompt if document is None else document,
     }
 
 
-def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
+def describe_embedder(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     """Return the digest of the weights and the settings that affect a score, for reports."""
     return {
         WEIGHTS: weights_digest(Path(encoder.folder)),
         "pooling": encoder.pooling,
         "max_length": encoder.tokenizer.max_length,
-        **prompts_of(encoder, model),
+        **resolve_prompts(encoder, model),
         "kernels": encoder.model.kernels,
     }
 
 
-def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
+def embedder_identity(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     """Return model and settings that determine embeddings, except prefixes, as JSON values."""
     return {
         **model_identity(Path(encoder.folder), model.device, model.dtype),

@@ -17,7 +17,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
-from neobert.encoding.declared import MODULES, read_declared
+from neobert.encoding.declared import MODULES, read_declared_settings
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import in_dtype, read_tokenizer_files
@@ -142,11 +142,11 @@ def embedding_of(
         pooling: value that replaces the declared pooling; None keeps it.
         longest: longest text of the tokenizer, in tokens.
     """
-    declared = read_declared(folder)
+    declared = read_declared_settings(folder)
     if (pooling or declared.pooling) is None:
         return None
     return EmbeddingFiles(
-        declared.one_pooling(pooling, folder),
+        declared.resolve_pooling(pooling, folder),
         model.config.hidden_size,
         min(declared.max_length or longest, longest),
         declared.prompts.by_name,

@@ -13,14 +13,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 import neobert.families.nsa.model  # noqa: F401  # registers its classes
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizer_files import from_path
-from neobert.encoding.placement import placement
+from neobert.encoding.placement import resolve_placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_absent
 from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
 from neobert.printable import printable
 
 
-class _Pieces(TextStreamer):  # type: ignore[misc]
+class _TextStreamer(TextStreamer):  # type: ignore[misc]
     """Streamer that passes text on as soon as later tokens cannot change it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, on_text: Callable[[str], None]) -> None:
@@ -88,24 +88,24 @@ class Generator:
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=min(sampling.max_tokens, room),
-            streamer=_Pieces(self.tokenizer, on_text),
+            streamer=_TextStreamer(self.tokenizer, on_text),
             stopping_criteria=[lambda ids, _: torch.full_like(ids[:, 0], is_interrupted(), dtype=torch.bool)],
             pad_token_id=self.tokenizer.pad_token_id or 0,
-            **_drawing(sampling),
+            **_sampling_options(sampling),
         )
         new = made[0, len(prompt) :].tolist()
-        if new and new[-1] in self._ends():
+        if new and new[-1] in self._stop_token_ids():
             reason: Reason = "stop"
         else:
             reason = "interrupted" if is_interrupted() else "length"
         return ReplyEnd(reason=reason, tokens=len(new))
 
-    def _ends(self) -> set[int]:
+    def _stop_token_ids(self) -> set[int]:
         ends = self.model.generation_config.eos_token_id
         return {ends} if isinstance(ends, int) else set(ends or ())
 
 
-def _drawing(sampling: Sampling) -> dict[str, Any]:
+def _sampling_options(sampling: Sampling) -> dict[str, Any]:
     if not sampling.temperature:  # the folder's own settings of sampling would be warned of
         return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
     return {
@@ -120,7 +120,7 @@ def load_generator(folder: Path, device: str | None, dtype: str | None, seed: in
     """
     torch.manual_seed(seed)
     tokenizer = from_path(folder, TokenizerConfig())
-    where, computed_in = placement(device, dtype)
+    where, computed_in = resolve_placement(device, dtype)
     model, absent, _ = read_model("AutoModelForCausalLM", folder, WHOLE_MODEL)
     refuse_absent(absent, folder, "pass a complete checkpoint")
     if model.generation_config.eos_token_id is None:

@@ -25,8 +25,8 @@ def run(request: Request) -> dict[str, Any]:
     progress = Progress("encoding", "texts", len(documents) + len(pairs.answers))
     prompts = encoder.prompts
     found = choose_negatives(
-        encoder.encode(pairs.queries.texts, progress.advance, prompt=prompts.of_queries),
-        encoder.encode(documents, progress.advance, prompt=prompts.of_documents),
+        encoder.encode(pairs.queries.texts, progress.advance, prompt=prompts.query_prompt),
+        encoder.encode(documents, progress.advance, prompt=prompts.document_prompt),
         pairs.answers,
         pairs.excluded(),
         request.negatives,

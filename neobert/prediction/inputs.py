@@ -21,7 +21,7 @@ from neobert.data.sources.rows import (
     text_of,
 )
 from neobert.data.sources.saved_rows import split_folders
-from neobert.encoding.texts import format_of, lines_of, unusable_texts, whole_digest
+from neobert.encoding.texts import numbered_lines, size_and_digest, text_format, unusable_texts_error
 from neobert.errors import ProjectError
 from neobert.plurals import listed
 from neobert.runfiles.model_folder import read_json
@@ -83,7 +83,7 @@ class Inputs:
     def identity(self) -> list[Any]:
         """Return what determines the items, JSON-serializable."""
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
-        return [*map(whole_digest, files), [field.column for field in self.fields]]
+        return [*map(size_and_digest, files), [field.column for field in self.fields]]
 
     def _text_of(self, field: Field, value: object, column: str, place: str) -> str:
         if field.read is None:
@@ -93,7 +93,7 @@ class Inputs:
 
     def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not self.path.is_dir() and text_format(self.path) == TEXT_KIND:
-            return ((f"{self.path}:{number}", {TEXT: line}) for number, line in lines_of(self.path))
+            return ((f"{self.path}:{number}", {TEXT: line}) for number, line in numbered_lines(self.path))
         return rows_in(self.path, RowFormat((), tsv_quotes=False))
 
 
@@ -105,10 +105,10 @@ def open_inputs(
     The columns are the requested ones, else the run's columns that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
-    kind, path = (None, _only_split(path)) if is_saved_dataset(path) else (format_of(path), path)
+    kind, path = (None, _only_split(path)) if is_saved_dataset(path) else (text_format(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
-        raise unusable_texts(path, "holds no texts", "pass a file with text")
+        raise unusable_texts_error(path, "holds no texts", "pass a file with text")
     run = _config_of_run(folder)
     row = spec.rows(from_dict(run or {"task": spec.name})).fields
     fields = _text_fields(row, first)
@@ -116,7 +116,7 @@ def open_inputs(
     if pair_column is not None:
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
-        raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
+        raise unusable_texts_error(path, "is plain text, which has no columns", "pass a table")
     label = _label_field(row, first) if run else None
     return Inputs(path, tuple(fields), not spec.labels_texts, label)
 
@@ -126,7 +126,7 @@ def _only_split(path: Path) -> Path:
     splits = [*split_folders(path).values()]
     if len(splits) > 1:
         message = f"is a dataset of {len(splits)} splits"
-        raise unusable_texts(path, message, f"pass one of them: {listed([*map(str, splits)], 5)}")
+        raise unusable_texts_error(path, message, f"pass one of them: {listed([*map(str, splits)], 5)}")
     return splits[0]
 
 
@@ -163,7 +163,7 @@ def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
         return replace(fields[1], column=column)
     if not spec.labels_texts:
         message, hint = "the model reads one text per row", f"remove {PAIR_OPTION}"
-        raise unusable_texts(PAIR_OPTION, message, hint)
+        raise unusable_texts_error(PAIR_OPTION, message, hint)
     return Field(PAIR, PAIR_OPTION, column)
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from neobert.encoding.processes import in_processes, speed_of
+from neobert.encoding.processes import run_in_processes, throughput_report
 from neobert.encoding.shards import Shards
 from neobert.errors import ProjectError
 from neobert.prediction.inputs import Inputs, open_inputs
@@ -46,8 +46,8 @@ def run(request: Request) -> dict[str, Any]:
     spec = task_of_model(Path(request.folder))
     check_output(Path(request.output), next(iter(inputs.rows())), spec.predicted)
     shards = _shards(request)
-    with shards.begin(_identity(request, inputs)):
-        shares = in_processes(
+    with shards.lock(_identity(request, inputs)):
+        shares = run_in_processes(
             _predict_share, request, num_processes(request.processes, request.device), "predicting"
         )
         first = shares[0]
@@ -58,7 +58,7 @@ def run(request: Request) -> dict[str, Any]:
         "output": request.output,
         **asdict(counts),
         **first.settings,
-        **speed_of(shares),
+        **throughput_report(shares),
         **scores,
     }
 
@@ -114,10 +114,10 @@ def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
 
 def _predict_share(request: Request, rank: int, size: int) -> Share:
     """Predict the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
-    from neobert.encoding.placement import device_of, placement
+    from neobert.encoding.placement import device_for_rank, resolve_placement
 
     folder = Path(request.folder)
-    place = placement(device_of(rank, size, request.device), request.dtype)
+    place = resolve_placement(device_for_rank(rank, size, request.device), request.dtype)
     predictor = _predictor_of(task_of_model(folder)).load(folder, *place, request.max_length)
     predictor.every_class = request.every_class
     inputs = _inputs(request)
@@ -125,7 +125,7 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
     started_s = time.perf_counter()
     which = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"predicting{which}", "texts")
-    num_shards, done = _shards(request).fill(
+    num_shards, done = _shards(request).write_missing(
         inputs.texts(),
         request.rows_per_shard,
         predictor,

@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.encoding.model import computing_in, multiple_on, neobert_config, over_runs, run_config
+from neobert.encoding.model import (
+    autocast_on,
+    convert_config_errors,
+    packed_backbone,
+    run_config,
+    run_length_multiple,
+)
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_other_settings
@@ -64,9 +70,9 @@ class HeadModel:
         return bool(problem == SCORE)
 
     @property
-    def multiple(self) -> int:
+    def length_multiple(self) -> int:
         """The length of each run must be a multiple of this number of tokens."""
-        return multiple_on(self.device)
+        return run_length_multiple(self.device)
 
     @property
     def max_length(self) -> int:
@@ -82,8 +88,8 @@ class HeadModel:
         """
         inputs = run.inputs | {"attention_mask": None}
         if seconds is not None:
-            inputs["token_type_ids"] = run.types(seconds)
-        with computing_in(self.dtype, self.device):
+            inputs["token_type_ids"] = run.token_types(seconds)
+        with autocast_on(self.dtype, self.device):
             return self.objective.logits(inputs)
 
 
@@ -131,7 +137,7 @@ def _refuse_unusable_names(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
-    with neobert_config(folder):
+    with convert_config_errors(folder):
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
         kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
         settings.attn_backend = kernels.model_attention
@@ -143,4 +149,4 @@ def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.d
 def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     refuse_absent(absent, folder, "pass a complete checkpoint")
-    return over_runs(model, auto_class, folder, device, dtype)
+    return packed_backbone(model, auto_class, folder, device, dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TEXTS_PER_CHUNK, TOKENS_PER_RUN
-from neobert.encoding.finite import not_finite
+from neobert.encoding.finite import non_finite_error
 from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel
 from neobert.encoding.runs import Run, Tokens, cut_into_runs, pack
@@ -97,10 +97,10 @@ class Predictor(ABC, Generic[Model]):
         device, filler = self.model.device, self.tokenizer.bundle.filler_id
         for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             places: list[int] = indices.tolist()
-            run = pack([sequences[place] for place in places], filler, self.model.multiple).to(device)
+            run = pack([sequences[place] for place in places], filler, self.model.length_multiple).to(device)
             values = compute(run, places).cpu()
             if not bool(values.isfinite().all()):
-                raise not_finite("the model's outputs are NaN or infinite", self.folder)
+                raise non_finite_error("the model's outputs are NaN or infinite", self.folder)
             yield places, values
             on_progress(len(places))
             return_freed_memory(device)

@@ -25,7 +25,7 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.unreadable import unopened
 from neobert.encoding.passages import Passages
 from neobert.encoding.request import EMBEDDINGS, Request
-from neobert.encoding.texts import Texts, whole_digest
+from neobert.encoding.texts import Texts, size_and_digest
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_digests
@@ -48,7 +48,7 @@ class FileState:
     @classmethod
     def of(cls, path: Path) -> FileState:
         """Read a file."""
-        state, (size, digest) = path.stat(), whole_digest(path)
+        state, (size, digest) = path.stat(), size_and_digest(path)
         return cls(size=size, mtime_ns=state.st_mtime_ns, digest=digest)
 
     def is_state_of(self, path: Path) -> bool:
@@ -59,7 +59,7 @@ class FileState:
             raise unopened(path, error) from error
         if (state.st_size, state.st_mtime_ns) == (self.size, self.mtime_ns):
             return True
-        return state.st_size == self.size and whole_digest(path)[1] == self.digest
+        return state.st_size == self.size and size_and_digest(path)[1] == self.digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

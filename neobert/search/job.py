@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.encoding import Encoder
-from neobert.encoding.declared import read_declared
+from neobert.encoding.declared import read_declared_settings
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
 from neobert.search.exact import best_rows
@@ -70,8 +70,8 @@ def _encoder_of(index: Index, request: Request) -> Encoder:
         raise ProjectError(CODE, "the model of the index is missing", hint, str(folder), EXIT_USAGE)
     folder = model_folder(folder)
     index.require_model(folder)
-    prompts = read_declared(folder).prompts
-    prompt = prompts.of_queries if request.prompt is None else prompts.named(request.prompt)
+    prompts = read_declared_settings(folder).prompts
+    prompt = prompts.query_prompt if request.prompt is None else prompts.named(request.prompt)
     return Encoder.load(
         folder,
         pooling=index.header.pooling,

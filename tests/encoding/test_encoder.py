@@ -37,7 +37,7 @@ def test_chunks_keep_the_order(model_folder, one_by_one, monkeypatch):
 
 def test_filler_changes_nothing(model_folder, one_by_one):
     loaded = Encoder.load(model_folder)
-    loaded.model.multiple = 64
+    loaded.model.length_multiple = 64
     assert differences(loaded.encode(SOME), one_by_one(model_folder, SOME)) < 1e-5
 
 

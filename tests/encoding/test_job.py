@@ -174,10 +174,10 @@ def test_a_failed_write_names_the_file_and_the_same_command_continues(
 @pytest.mark.parametrize("content", ["", "[]", "{"])
 def test_shards_with_a_damaged_manifest_are_refused(tmp_path, content):
     shards = Shards(tmp_path / "out.npy")
-    with shards.begin({"max_length": 9}):
+    with shards.lock({"max_length": 9}):
         shards.write(0, np.zeros((1, 2), np.float32), TextCounts())
     (shards.folder / "manifest.json").write_text(content)
-    with pytest.raises(ProjectError, match=r"manifest\.json cannot be read"), shards.begin({"max_length": 9}):
+    with pytest.raises(ProjectError, match=r"manifest\.json cannot be read"), shards.lock({"max_length": 9}):
         pass
 
 
@@ -191,14 +191,14 @@ def test_a_folder_that_its_job_removed_meanwhile_is_created_again(tmp_path, monk
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_and_lock)
-    with shards.begin({}):
+    with shards.lock({}):
         assert (shards.folder / "manifest.json").is_file()
 
 
 def test_ranks_share_the_shards(request_of, tmp_path):
     run(replace(request_of, output=str(tmp_path / "one.npy")))
     shards = Shards(Path(request_of.output))
-    with shards.begin({}):
+    with shards.lock({}):
         shares = [encode_share(request_of, rank, 2) for rank in (1, 0)]
         shards.merge(5, partial(shards_module.write_arrays, width=32))
     assert [share.num_shards for share in shares] == [5, 5]
@@ -325,10 +325,10 @@ def test_the_device_decides_on_the_number_of_processes(request_of, monkeypatch, 
     monkeypatch.setattr(placement.torch.cuda, "is_available", lambda: visible > 0)
     monkeypatch.setattr(placement.torch.cuda, "device_count", lambda: visible)
     assert placement.num_processes(None, "cpu") == 1
-    assert placement.device_of(0, 1, "cpu") == "cpu"
+    assert placement.device_for_rank(0, 1, "cpu") == "cpu"
     if visible:
         assert placement.num_processes(None, None) == 2
-        assert placement.device_of(1, 2, "cuda") == "cuda:1"
+        assert placement.device_for_rank(1, 2, "cuda") == "cuda:1"
     else:
         with pytest.raises(ProjectError, match="--device is cuda, but no GPU is visible"):
             run(replace(request_of, device="cuda"))
@@ -421,9 +421,9 @@ def test_lines_are_counted_as_they_are_read(text, number, tmp_path):
 
 LENGTHS_TWICE = """
 import torch
-from neobert.encoding.placement import device_of
+from neobert.encoding.placement import device_for_rank
 
-device_of(0, 1, "cpu")
+device_for_rank(0, 1, "cpu")
 with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON_CREATION):
     for length in [*range(4000, 4040)] * 2:
         torch.nn.functional.gelu(torch.zeros(length, 8))
@@ -444,9 +444,9 @@ import sys
 import psutil
 import torch
 from neobert.encoding.freed_memory import return_freed_memory
-from neobert.encoding.placement import device_of
+from neobert.encoding.placement import device_for_rank
 
-device_of(0, 1, "cpu")
+device_for_rank(0, 1, "cpu")
 process = psutil.Process()
 largest = torch.zeros(30 << 18)
 del largest  # which by itself raises the size from which memory is mapped

@@ -38,8 +38,8 @@ def test_embeddings_with_prompts_are_those_of_sentence_transformers(model_folder
     peer = SentenceTransformer(str(model_folder), trust_remote_code=True, device="cpu")
     for prompt, wanted in (
         (None, peer.encode(TEXTS)),
-        (encoder.prompts.of_queries, peer.encode_query(TEXTS)),
-        (encoder.prompts.of_documents, peer.encode_document(TEXTS)),
+        (encoder.prompts.query_prompt, peer.encode_query(TEXTS)),
+        (encoder.prompts.document_prompt, peer.encode_document(TEXTS)),
         ("", peer.encode(TEXTS, prompt="")),
     ):
         np.testing.assert_allclose(encoder.encode(TEXTS, prompt=prompt), wanted, atol=1e-5)
@@ -71,5 +71,5 @@ def test_an_unusable_declaration_is_refused(tmp_path, content, message):
 
 def test_a_folder_without_prompts_has_none(tmp_path):
     prompts = read_prompts(tmp_path)
-    assert (prompts.of_texts, prompts.of_queries, prompts.of_documents) == ("", "", "")
-    assert Prompts({"corpus": "c ", "passage": "p "}).of_documents == "p "
+    assert (prompts.text_prompt, prompts.query_prompt, prompts.document_prompt) == ("", "", "")
+    assert Prompts({"corpus": "c ", "passage": "p "}).document_prompt == "p "

@@ -12,7 +12,7 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.files import prepare_task
-from neobert.evaluation.glue.task import is_whole, reasons_not_comparable
+from neobert.evaluation.glue.task import has_published_size, reasons_not_comparable
 from neobert.evaluation.glue.tasks import TASKS
 
 GLUE = os.environ.get("NEOBERT_GLUE")
@@ -76,7 +76,7 @@ def test_a_sample_is_read_and_marked(glue_data, tmp_path):
 def test_each_split_is_compared_with_its_own_size(train, dev, num_reasons):
     """Mutants that compare with another bound, or with the other split, fail here."""
     assert len(reasons_not_comparable(TASKS["cola"], train, dev)) == num_reasons
-    assert [is_whole(rows, 500) for rows in (498, 499, 501, 502)] == [False, True, True, False]
+    assert [has_published_size(rows, 500) for rows in (498, 499, 501, 502)] == [False, True, True, False]
 
 
 def test_the_published_development_set_comes_before_a_held_out_one(tmp_path):

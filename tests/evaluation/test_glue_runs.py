@@ -13,7 +13,7 @@ from launcher.commands import evaluate_glue
 from launcher.terminal.values import origin_text
 from neobert.errors import EXIT_PREEMPTED, EXIT_TRAINING_FAILED
 from neobert.evaluation.glue.files import prepare_task
-from neobert.evaluation.glue.settings import Start, run_settings
+from neobert.evaluation.glue.settings import StartWeights, run_settings
 from neobert.evaluation.glue.summary import averages, best_row, statistics, task_summary
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.folder_lock import lock_folder
@@ -336,7 +336,7 @@ def failures_of(name, device, tmp_path):
     model = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96,
              "max_position_embeddings": 512, "model_type": "neobert"}  # fmt: skip
     settings = run_settings(
-        TASKS[name], 0, model=model, tokenizer=tmp_path, start=Start("pretrained", tmp_path),
+        TASKS[name], 0, model=model, tokenizer=tmp_path, start=StartWeights("pretrained", tmp_path),
         data=tmp_path, train_rows=TASKS[name].train_rows, output=tmp_path / "run", device=device,
     )  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps(settings))

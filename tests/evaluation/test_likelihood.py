@@ -23,7 +23,7 @@ from launcher.cli import app
 from neobert.encoding import runs
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.likelihood import scorer as scoring
-from neobert.evaluation.likelihood.blimp import Pair, accuracies, evaluate_blimp
+from neobert.evaluation.likelihood.blimp import MinimalPair, accuracies, evaluate_blimp
 from neobert.evaluation.likelihood.job import Settings
 from neobert.evaluation.likelihood.load import load_scorer
 from neobert.evaluation.likelihood.pseudo_perplexity import evaluate_texts, pseudo_perplexity
@@ -121,8 +121,10 @@ def test_a_tokenizer_without_a_mask_is_refused(model_folder):
     assert (refusal.value.code, refusal.value.place) == ("TOK002", str(model_folder))
 
 
-def pairs(*paradigms: str) -> list[Pair]:
-    return [Pair("g", "b", name, name[0], "syntax" if name[0] == "x" else "other") for name in paradigms]
+def pairs(*paradigms: str) -> list[MinimalPair]:
+    return [
+        MinimalPair("g", "b", name, name[0], "syntax" if name[0] == "x" else "other") for name in paradigms
+    ]
 
 
 def test_a_tie_is_wrong_and_paradigms_weigh_the_same():

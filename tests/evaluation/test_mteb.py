@@ -10,10 +10,10 @@ import pytest
 from launcher.cli import app
 from launcher.commands import evaluation
 from neobert.encoding import Encoder
-from neobert.evaluation.embedder import identity_of, load_embedder
+from neobert.evaluation.embedder import embedder_identity, load_embedder
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.__main__ import evaluate
-from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, revision_of, text_length
+from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, revision_digest, text_length
 
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
@@ -76,7 +76,7 @@ def test_results_of_other_settings_are_not_taken_over(model_folder):
     def revision(**changes):
         model = EmbeddingModel(folder=str(model_folder), device="cpu", **changes)
         prefixes = (model.query_prefix, model.document_prefix)
-        return revision_of(identity_of(load_embedder(model), model), prefixes)
+        return revision_digest(embedder_identity(load_embedder(model), model), prefixes)
 
     changes = [{"pooling": "cls"}, {"max_length": 9}, {"dtype": "bf16"}]
     changes += [{"query_prefix": "a "}, {"document_prefix": "a "}]

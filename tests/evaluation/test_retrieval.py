@@ -21,7 +21,7 @@ from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval import ranking
 from neobert.evaluation.retrieval.evaluate import evaluate_collection
 from neobert.evaluation.retrieval.files import read_collection
-from neobert.evaluation.retrieval.metrics import mean_metrics, metrics_of
+from neobert.evaluation.retrieval.metrics import mean_metrics, query_metrics
 from neobert.evaluation.retrieval.ranking import rank
 
 CRANFIELD = os.environ.get("NEOBERT_CRANFIELD")
@@ -118,7 +118,7 @@ def test_what_is_no_collection_is_refused(beir, file, content, message):
 
 
 def test_metrics_of_a_ranking_by_hand():
-    found = metrics_of(["x", "b", "a"], {"a": 2, "b": 1, "c": 1})
+    found = query_metrics(["x", "b", "a"], {"a": 2, "b": 1, "c": 1})
     ideal = 2 + 1 / math.log2(3) + 1 / 2
     assert found["ndcg@10"] == pytest.approx((1 / math.log2(3) + 2 / 2) / ideal)
     assert found["mrr@10"] == 0.5
@@ -128,10 +128,10 @@ def test_metrics_of_a_ranking_by_hand():
 
 def test_metrics_look_no_further_than_their_depth():
     ranking = [f"x{number}" for number in range(10)] + ["a"]
-    assert metrics_of(ranking, {"a": 1})["ndcg@10"] == metrics_of(ranking, {"a": 1})["mrr@10"] == 0
-    assert metrics_of(ranking, {"a": 1})["map@100"] == pytest.approx(1 / 11)
+    assert query_metrics(ranking, {"a": 1})["ndcg@10"] == query_metrics(ranking, {"a": 1})["mrr@10"] == 0
+    assert query_metrics(ranking, {"a": 1})["map@100"] == pytest.approx(1 / 11)
     far = [f"x{number}" for number in range(100)] + ["a"]
-    assert metrics_of(far, {"a": 1}) == dict.fromkeys(("ndcg@10", "mrr@10", "map@100", "recall@100"), 0.0)
+    assert query_metrics(far, {"a": 1}) == dict.fromkeys(("ndcg@10", "mrr@10", "map@100", "recall@100"), 0.0)
 
 
 @given(
@@ -139,8 +139,8 @@ def test_metrics_look_no_further_than_their_depth():
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 4), min_size=1),
 )
 def test_the_ideal_order_is_the_best(ranking, relevance):
-    found = metrics_of(ranking, relevance)
-    ideal = metrics_of(sorted(relevance, key=lambda name: -relevance[name]), relevance)
+    found = query_metrics(ranking, relevance)
+    ideal = query_metrics(sorted(relevance, key=lambda name: -relevance[name]), relevance)
     assert all(0 <= found[name] <= ideal[name] + 1e-12 for name in found)
     assert ideal == {name: pytest.approx(1.0) for name in ideal}
 
@@ -192,8 +192,8 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(score, monkeypatch):
 
 def test_embeddings_that_are_not_finite_are_not_ranked(score, model_folder, monkeypatch):
     """The order of documents whose similarity is NaN is arbitrary; it was scored."""
-    right = Encoder._embed
-    monkeypatch.setattr(Encoder, "_embed", lambda *arguments: right(*arguments) * float("nan"))
+    right = Encoder._embed_run
+    monkeypatch.setattr(Encoder, "_embed_run", lambda *arguments: right(*arguments) * float("nan"))
     with pytest.raises(ProjectError, match="the embeddings of 2 of 2 texts are NaN or infinite") as caught:
         score()
     assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, str(model_folder))

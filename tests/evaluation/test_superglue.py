@@ -13,9 +13,9 @@ from launcher.io.files import require_source
 from neobert.data.sources import hub
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.files import prepare_task
-from neobert.evaluation.glue.sources import is_hub_copy, parts_of
+from neobert.evaluation.glue.sources import is_hub_copy, split_parts
 from neobert.evaluation.glue.superglue import multirc_rows, wic_rows, wsc_rows
-from neobert.evaluation.glue.tasks import SUITES, TASKS, chosen
+from neobert.evaluation.glue.tasks import SUITES, TASKS, expand_task_names
 from neobert.hub_names import is_hub_name
 
 WSC = {
@@ -162,8 +162,17 @@ def test_answers_without_labels_are_counted(tmp_path):
 
 
 def test_suites_are_names_of_tasks():
-    assert chosen("superglue,cola,rte") == ("boolq", "cb", "copa", "multirc", "rte", "wic", "wsc", "cola")
-    assert chosen("glue,nothing") == (*SUITES[0].tasks, "nothing")
+    assert expand_task_names("superglue,cola,rte") == (
+        "boolq",
+        "cb",
+        "copa",
+        "multirc",
+        "rte",
+        "wic",
+        "wsc",
+        "cola",
+    )
+    assert expand_task_names("glue,nothing") == (*SUITES[0].tasks, "nothing")
 
 
 NLI = {"sentence1": "It rains.", "sentence2": "It is wet."}
@@ -244,13 +253,13 @@ def test_several_splits_of_a_configuration_are_refused(hub_copy):
     more = "  - split: train_more\n    path: data/cb_validation.parquet\n- config_name: axb"
     card.write_text(card.read_text(encoding="utf-8").replace("- config_name: axb", more), encoding="utf-8")
     with pytest.raises(ProjectError, match="task cb has several train splits: train, train_more") as refusal:
-        parts_of(TASKS["cb"], str(hub_copy))
+        split_parts(TASKS["cb"], str(hub_copy))
     assert refusal.value.hint.endswith("in a folder per task, with one train file")
 
 
 def test_a_missing_configuration_is_named(hub_copy):
     with pytest.raises(ProjectError, match="has no configuration wic, only cb, axb"):
-        parts_of(TASKS["wic"], str(hub_copy))
+        split_parts(TASKS["wic"], str(hub_copy))
 
 
 def test_a_name_without_a_connection_is_one_error_with_the_way_out(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
 from neobert.encoding import Encoder
-from neobert.encoding.declared import read_declared
+from neobert.encoding.declared import read_declared_settings
 from neobert.errors import ProjectError
 from neobert.export import read_weights, verify, write_hf_folder
 from neobert.export import run as export_run
@@ -308,12 +308,12 @@ def test_an_embedder_keeps_pooling_length_and_prompts(make_model, save, monkeypa
     prompts = {"query": "the a ", "passage": "c "}
     EmbeddingFiles("max", 64, 24, prompts, True, "passage", False).write(folder)
     exported = run(folder, name) if name == "onnx" else unread(folder, name, monkeypatch)
-    assert read_declared(exported) == read_declared(folder)
+    assert read_declared_settings(exported) == read_declared_settings(folder)
     if name == ST:
         sentence_transformers = pytest.importorskip("sentence_transformers")
         peer = sentence_transformers.SentenceTransformer(str(exported), device="cpu")
         encoder = Encoder.load(folder, device="cpu")
-        wanted = encoder.encode(["text", "b c"], prompt=encoder.prompts.of_queries)
+        wanted = encoder.encode(["text", "b c"], prompt=encoder.prompts.query_prompt)
         np.testing.assert_allclose(peer.encode_query(["text", "b c"]), wanted, atol=1e-5)
 
 
@@ -326,7 +326,7 @@ def test_a_transformers_encoder_gets_the_pooling_of_the_option(save):
     assert writer_of(ST).refusal(open_source([folder], None)) == (
         "BertForMaskedLM declares no pooling: pass --pooling avg, cls or max"
     )
-    assert read_declared(run(folder, ST, "cls")).pooling == "cls"
+    assert read_declared_settings(run(folder, ST, "cls")).pooling == "cls"
 
 
 def test_the_mean_of_checkpoints_is_taken_in_fp32(make_model, save):

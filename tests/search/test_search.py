@@ -152,7 +152,7 @@ def test_moved_files_are_found(index, tmp_path):
 
 
 def test_texts_that_are_edited_while_they_are_encoded_are_refused(request_of, monkeypatch):
-    right = job._shares
+    right = job._encode_shares
 
     def edited(request):
         shares = right(request)

@@ -112,9 +112,9 @@ class BlockWriter:
         for row in rows:
             with writing(self.folder):
                 for kind, file in files.items():
-                    of_texts = kind == TEXTS
+                    text_prompt = kind == TEXTS
                     found = (
-                        compared_digests(row, self.compared) if of_texts else digest_of(self.rows.key(row))
+                        compared_digests(row, self.compared) if text_prompt else digest_of(self.rows.key(row))
                     )
                     file.write(np.frombuffer(found, DIGEST))
             yield row

@@ -24,7 +24,7 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     sampling = Sampling(temperature=0.0, max_tokens=request["max_tokens"])
     progress, samples = Progress("generating", "prompts", len(prompts)), []
     for prompt in prompts:
-        samples.append(continued(generator, prompt, sampling))
+        samples.append(continue_prompt(generator, prompt, sampling))
         progress.advance()
     ended = [sample["reason"] == "stop" for sample in samples]
     return {
@@ -41,7 +41,7 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def continued(generator: Generator, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
+def continue_prompt(generator: Generator, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
     """Return a prompt with its continuation, and the reason why the continuation ended."""
     pieces: list[str] = []
     ids = generator.chat_prompt(prompt.messages) if prompt.messages else generator.text_prompt(prompt.text)

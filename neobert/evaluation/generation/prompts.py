@@ -28,41 +28,43 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may be inside a text
     except (OSError, ValueError) as error:
-        raise _wrong(f"cannot be read: {printable(str(error))}", str(path)) from error
+        raise _prompt_error(f"cannot be read: {printable(str(error))}", str(path)) from error
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if path.suffix == ".jsonl":
-        prompts = [_from_json(line, f"{path}:{number}") for number, line in numbered]
+        prompts = [_parse_json_prompt(line, f"{path}:{number}") for number, line in numbered]
     else:
         prompts = [Prompt(line) for _, line in numbered]
     if not prompts:
-        raise _wrong("has no prompt", str(path))
+        raise _prompt_error("has no prompt", str(path))
     return prompts
 
 
-def _from_json(line: str, place: str) -> Prompt:
+def _parse_json_prompt(line: str, place: str) -> Prompt:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _wrong(f"is not JSON: {printable(str(error))}", place) from error
+        raise _prompt_error(f"is not JSON: {printable(str(error))}", place) from error
     text, messages = (row.get("prompt"), row.get("messages")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str) and text and messages is None:
         return Prompt(text)
     if isinstance(messages, list) and messages and text is None:
-        return Prompt(messages=[_message(each, number, place) for number, each in enumerate(messages, 1)])
-    raise _wrong("has neither a prompt nor messages", place)
+        return Prompt(
+            messages=[_parse_message(each, number, place) for number, each in enumerate(messages, 1)]
+        )
+    raise _prompt_error("has neither a prompt nor messages", place)
 
 
-def _message(value: Any, number: int, place: str) -> Message:
+def _parse_message(value: Any, number: int, place: str) -> Message:
     """Return a message; content in text parts, as OpenAI has it, becomes one string."""
     role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
     if role not in ROLES:
-        raise _wrong(f"message {number} has none of the roles {', '.join(ROLES)}", place)
+        raise _prompt_error(f"message {number} has none of the roles {', '.join(ROLES)}", place)
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise _wrong(f"message {number} has no text as content", place)
+        raise _prompt_error(f"message {number} has no text as content", place)
     return {"role": role, "content": "".join(map(str, texts))}
 
 
-def _wrong(message: str, place: str) -> ProjectError:
+def _prompt_error(message: str, place: str) -> ProjectError:
     return ProjectError("prompts", message, FORMS, place, EXIT_USAGE)

@@ -16,7 +16,7 @@ from typing import Any
 from neobert.atomic_write import write_atomically
 from neobert.data.sources.rows import BETWEEN_TEXTS, kind_text, text_digest, without_layout
 from neobert.errors import ProjectError
-from neobert.evaluation.glue.sources import CODE, Part, parts_of
+from neobert.evaluation.glue.sources import CODE, SplitPart, split_parts
 from neobert.evaluation.glue.task import GlueTask
 from neobert.plurals import counted
 from neobert.printable import printable
@@ -56,7 +56,7 @@ def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, An
 
     Raises `ProjectError` if a split is missing or a label is invalid.
     """
-    splits = {name: _read(parts) for name, parts in parts_of(task, str(data)).items()}
+    splits = {name: _read_split(parts) for name, parts in split_parts(task, str(data)).items()}
     seen = set(splits["train"].keys)
     report = {name: split.as_json() for name, split in splits.items()}
     report["dev"]["in_train"] = sum(key in seen for key in splits["dev"].keys)
@@ -71,16 +71,16 @@ def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, An
     return {**report, "digest": sha256("".join(digests).encode()).hexdigest()}
 
 
-def _read(parts: Sequence[Part]) -> Split:
+def _read_split(parts: Sequence[SplitPart]) -> Split:
     split = Split(", ".join(part.label for part in parts))
     for part in parts:
         _add_rows(split, part)
     if not split.lines:
-        raise _without_rows(split, parts[0].task)
+        raise _no_rows_error(split, parts[0].task)
     return split
 
 
-def _without_rows(split: Split, task: GlueTask) -> ProjectError:
+def _no_rows_error(split: Split, task: GlueTask) -> ProjectError:
     """Return the error for a split without labelled rows, with the number of skipped ones."""
     malformed = f"{counted(split.num_malformed, 'row')} with missing or extra fields"
     unlabelled = f"{counted(split.num_unlabelled, 'row')} without a label"
@@ -92,29 +92,29 @@ def _without_rows(split: Split, task: GlueTask) -> ProjectError:
     return ProjectError(CODE, message, hint, split.source)
 
 
-def _add_rows(split: Split, part: Part) -> None:
+def _add_rows(split: Split, part: SplitPart) -> None:
     task = part.task
     columns: dict[str, str] = {}
-    for place, row in _expanded(part):
+    for place, row in _expand_rows(part):
         if not row:
             split.num_malformed += 1
             continue
-        columns = columns or _columns(task, row, place)
+        columns = columns or _task_columns(task, row, place)
         if any(row.get(column) is None for name, column in columns.items() if name != "label"):
             split.num_malformed += 1
             continue
-        label = _label(task, row.get(columns["label"]), place)
+        label = _parse_label(task, row.get(columns["label"]), place)
         if label is None:
             split.num_unlabelled += 1
             continue
-        texts = {name: _text(row, column, place) for name, column in columns.items() if name != "label"}
+        texts = {name: _text_cell(row, column, place) for name, column in columns.items() if name != "label"}
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
         split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_layout, texts.values()))))
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
 
 
-def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _expand_rows(part: SplitPart) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield rows with the columns of the task, each with its place for messages.
 
     Raises `ProjectError` for a row that the task cannot convert.
@@ -134,7 +134,7 @@ def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
             raise ProjectError(CODE, message, hint, place) from None
 
 
-def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, str]:
+def _task_columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, str]:
     wanted = {"text": task.text, "label": task.label} | ({"pair": task.pair} if task.pair else {})
     chosen = {name: next((each for each in names if each in row), None) for name, names in wanted.items()}
     for name, column in chosen.items():
@@ -148,7 +148,7 @@ def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, st
     return {name: str(column) for name, column in chosen.items()}
 
 
-def _text(row: Mapping[str, Any], column: str, place: str) -> str:
+def _text_cell(row: Mapping[str, Any], column: str, place: str) -> str:
     value = row[column]
     if isinstance(value, str):
         return value
@@ -156,7 +156,7 @@ def _text(row: Mapping[str, Any], column: str, place: str) -> str:
     raise ProjectError(CODE, message, "write each text as one string", place)
 
 
-def _label(task: GlueTask, value: object, place: str) -> str | float | None:
+def _parse_label(task: GlueTask, value: object, place: str) -> str | float | None:
     """Return a score, or the name of a class; None for a row without a gold label.
 
     Raises `ProjectError` for an unknown label.
@@ -168,7 +168,7 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     if text in NO_GOLD_LABEL:
         return None
     if task.is_regression:
-        return _score(text, place)
+        return _parse_score(text, place)
     if name in task.labels:
         return name
     if text.isdecimal() and int(text) < len(task.labels):
@@ -178,7 +178,7 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     raise ProjectError(CODE, message, "correct the label, or remove the row", place)
 
 
-def _score(text: str, place: str) -> float:
+def _parse_score(text: str, place: str) -> float:
     try:
         score = float(text)
     except ValueError:

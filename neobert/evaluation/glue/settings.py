@@ -30,7 +30,7 @@ SIZES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartWeights:
     """The weights that runs start from.
 
     Attributes:
@@ -43,10 +43,10 @@ class Start:
     checkpoint: Path | None
     tasks: tuple[str, ...] = ()
 
-    def after(self, task: str, checkpoint: Path) -> Start:
+    def continue_from(self, task: str, checkpoint: Path) -> StartWeights:
         """Return the start from `checkpoint`, the best one of a run on `task` that began with this start."""
         tasks = (*self.tasks, task)
-        return Start(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
+        return StartWeights(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
 
 def run_settings(
@@ -55,7 +55,7 @@ def run_settings(
     *,
     model: Mapping[str, Any],
     tokenizer: Path,
-    start: Start,
+    start: StartWeights,
     data: Path,
     train_rows: int,
     output: Path,
@@ -87,7 +87,7 @@ def run_settings(
             "problem": "regression" if task.is_regression else "classes",
             "label_column": "label",
             "pair_column": "pair" if task.pair else None,
-            **_pooling(model, tokenizer),
+            **_pooling_keys(model, tokenizer),
             "label_names": None if task.is_regression else list(task.labels),
         },
         "optimizer": {"lr": 5e-5, "betas": [0.9, 0.98], "weight_decay": 0.01},
@@ -112,7 +112,9 @@ def run_settings(
     }
 
 
-def _model_section(model: Mapping[str, Any], folder: Path, start: Start, positions: int) -> dict[str, Any]:
+def _model_section(
+    model: Mapping[str, Any], folder: Path, start: StartWeights, positions: int
+) -> dict[str, Any]:
     checkpoint = None if start.checkpoint is None else str(start.checkpoint)
     if is_neobert(model):
         sizes = {name: model[name] for name in SIZES if name in model}
@@ -127,7 +129,7 @@ def is_neobert(model: Mapping[str, Any]) -> bool:
     return family_of_type(str(model.get("model_type"))) is NEOBERT
 
 
-def _pooling(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
+def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the pooling of a transformers classifier that supports only one."""
     if is_neobert(model):
         return {}
@@ -135,7 +137,7 @@ def _pooling(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
     return {"pooling": poolings[0]} if len(poolings) == 1 else {}
 
 
-def unknown_sizes(model: Mapping[str, Any]) -> list[str]:
+def missing_size_keys(model: Mapping[str, Any]) -> list[str]:
     """Return the keys of config.json that the section `model` needs and that are missing."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     assert set(SIZES) <= set(ModelConfig.__dataclass_fields__)

@@ -47,7 +47,7 @@ SPLIT = "split"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SplitPart:
     """The rows of a split, or of a part of it, with the columns of a task.
 
     Attributes:
@@ -63,11 +63,11 @@ class Part:
     def rows(self) -> Rows:
         """Yield the rows of the split, each with its place for messages."""
         for place, row in self.read():
-            if _split_of(row.get(SPLIT, self.split)) == self.split:
+            if _standard_split_name(row.get(SPLIT, self.split)) == self.split:
                 yield place, row
 
 
-def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
+def split_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:
     """Return the parts of each split of a task, train and dev.
 
     Args:
@@ -76,9 +76,11 @@ def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
     Raises `ProjectError` if a split is missing, or if several names match one split.
     """
     folder = Path(data)
-    found = _on_hub(task, data) if is_hub_name(data) or is_hub_copy(folder) else _in_folder(task, folder)
+    found = (
+        _hub_parts(task, data) if is_hub_name(data) or is_hub_copy(folder) else _folder_parts(task, folder)
+    )
     if task.parts and not any(found.values()):
-        parts = [parts_of(TASKS[name], data) for name in task.parts]
+        parts = [split_parts(TASKS[name], data) for name in task.parts]
         return {split: [each for part in parts for each in part[split]] for split in found}
     missing = [split for split, parts in found.items() if not parts]
     if missing:
@@ -102,24 +104,26 @@ def is_hub_copy(folder: Path) -> bool:
     return any(line.startswith("configs:") for line in lines[:end])
 
 
-def _on_hub(task: GlueTask, data: str) -> dict[str, list[Part]]:
+def _hub_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:
     hint = f"use a local folder: {LOCAL}"
     tables = _tables(data, task.folders, hint)
 
-    def part(split: str, name: str) -> Part:
+    def part(split: str, name: str) -> SplitPart:
         label = f"{data}, {name}"
-        return Part(task, split, label, partial(_rows_of_table, tables[name], label, task))
+        return SplitPart(task, split, label, partial(_table_rows, tables[name], label, task))
 
     found = {}
     for split, patterns in PATTERNS.items():
         names = _first_matches(patterns, tables, str)
         if len(names) > 1:
-            raise _several(task, f"{split} splits", names, f"{hint}, with one {split} file", data)
+            raise _ambiguous_names_error(
+                task, f"{split} splits", names, f"{hint}, with one {split} file", data
+            )
         found[split] = [part(split, name) for name in names]
     return found
 
 
-def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
+def _table_rows(table: Dataset, label: str, task: GlueTask) -> Rows:
     """Yield the rows of a table, with class names for class numbers: datasets number classes differently."""
     names = {
         column: feature.names
@@ -133,34 +137,34 @@ def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
         yield f"{label}, row {number}", {**row, **named}
 
 
-def _split_of(name: Any) -> str | None:
+def _standard_split_name(name: Any) -> str | None:
     """Return train or dev for the name of a split or file; None for other splits."""
     if TRAIN.match(str(name)):
         return "train"
     return "dev" if any(pattern.match(str(name)) for pattern in DEV) else None
 
 
-def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
+def _folder_parts(task: GlueTask, data: Path) -> dict[str, list[SplitPart]]:
     folders = [
         folder
         for folder in sorted(data.iterdir() if data.is_dir() else [])
         if folder.is_dir() and SAMPLE.sub("", folder.name.lower()) in task.folders
     ]
     files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_table(file, task)]
-    refuse_two_formats(file for file in files if _split_of(file.name))
-    found = {split: _files_of(task, split, files, data) for split in PATTERNS}
+    refuse_two_formats(file for file in files if _standard_split_name(file.name))
+    found = {split: _split_files(task, split, files, data) for split in PATTERNS}
     if not any(found.values()) and len(files) == 1:
         found = dict.fromkeys(found, files)
     return {
         split: [
-            Part(task, split, str(file.relative_to(data)), partial(_rows_of_file, file, task))
+            SplitPart(task, split, str(file.relative_to(data)), partial(_file_rows, file, task))
             for file in chosen
         ]
         for split, chosen in found.items()
     }
 
 
-def _files_of(task: GlueTask, split: str, files: Sequence[Path], data: Path) -> list[Path]:
+def _split_files(task: GlueTask, split: str, files: Sequence[Path], data: Path) -> list[Path]:
     """Return the file of a split, or its shards; those in a folder of the whole data come before a sample.
 
     Raises `ProjectError` if several names match: reading the first would train on a part of the data.
@@ -170,7 +174,7 @@ def _files_of(task: GlueTask, split: str, files: Sequence[Path], data: Path) -> 
     if len({file.with_name(SHARD.sub("", file.name)) for file in matches}) > 1:
         names = [str(file.relative_to(data)) for file in matches]
         hint = "keep one of the names: remove or rename the other files (shards: NAME-00000-of-00002)"
-        raise _several(task, f"{split} files", names, hint, str(data))
+        raise _ambiguous_names_error(task, f"{split} files", names, hint, str(data))
     return matches
 
 
@@ -182,7 +186,9 @@ def _first_matches(
     return next(filter(None, matches), [])
 
 
-def _several(task: GlueTask, what: str, names: Sequence[str], hint: str, data: str) -> ProjectError:
+def _ambiguous_names_error(
+    task: GlueTask, what: str, names: Sequence[str], hint: str, data: str
+) -> ProjectError:
     message = f"task {task.name} has several {what}: {printable(', '.join(names))}"
     return ProjectError(CODE, message, hint, data, EXIT_USAGE)
 
@@ -192,7 +198,7 @@ def _is_table(path: Path, task: GlueTask) -> bool:
     return path.is_file() and kind is not None and (kind != ".txt" or bool(task.headless))
 
 
-def _rows_of_file(path: Path, task: GlueTask) -> Rows:
+def _file_rows(path: Path, task: GlueTask) -> Rows:
     """Yield the rows of a file in any supported format. Raises `ProjectError` for a malformed file.
 
     Quotes in TSV files are ordinary characters, a byte order mark is dropped, and a first line without a
@@ -202,10 +208,10 @@ def _rows_of_file(path: Path, task: GlueTask) -> Rows:
         with opened(path) as handle:
             yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task)
     else:
-        yield from _json_object(path) or read_table(path)
+        yield from _json_object_rows(path) or read_table(path)
 
 
-def _json_object(path: Path) -> Rows | None:
+def _json_object_rows(path: Path) -> Rows | None:
     """Return the values of a JSON file `{"0": {...}, "1": {...}}` as rows; None for any other file."""
     if text_format(path) != ".json":
         return None

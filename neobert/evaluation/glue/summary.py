@@ -81,7 +81,7 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 "of": len(suite.averaged),
             }
             for suite in SUITES
-            if not means.keys().isdisjoint(suite.own)
+            if not means.keys().isdisjoint(suite.own_tasks)
         },
         "not_comparable": sorted(name for name, summary in tasks.items() if summary["not_comparable"]),
     }

@@ -63,16 +63,16 @@ def multirc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield a row per answer of every question, with its passage; a flat row contains one answer."""
     if "passage" not in row:
         question = f"{row['question']} {row['answer']}"
-        yield {"text": question, "pair": _without_markup(row["paragraph"]), "label": row.get("label")}
+        yield {"text": question, "pair": _strip_markup(row["paragraph"]), "label": row.get("label")}
         return
-    passage = _without_markup(row["passage"]["text"])
+    passage = _strip_markup(row["passage"]["text"])
     for question in row["passage"]["questions"]:
         for answer in question["answers"]:
             text = f"{question['question']} {answer['text']}"
             yield {"text": text, "pair": passage, "label": answer.get("label")}
 
 
-def _without_markup(text: str) -> str:
+def _strip_markup(text: str) -> str:
     return " ".join(_MARKUP.sub(" ", text).split())
 
 

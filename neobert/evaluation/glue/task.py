@@ -53,7 +53,7 @@ class GlueTask:
         return not self.labels
 
 
-def is_whole(rows: int, published: int) -> bool:
+def has_published_size(rows: int, published: int) -> bool:
     """Return whether a split has the size of the published split, within a tolerance."""
     return abs(rows - published) <= SAME_SIZE * published
 
@@ -61,8 +61,8 @@ def is_whole(rows: int, published: int) -> bool:
 def reasons_not_comparable(task: GlueTask, train_rows: int, dev_rows: int) -> list[str]:
     """Return the reasons for which scores on these files differ from published ones; empty if comparable."""
     reasons = []
-    if not is_whole(train_rows, task.train_rows):
+    if not has_published_size(train_rows, task.train_rows):
         reasons.append(f"training set of {train_rows:,} texts, the published one has {task.train_rows:,}")
-    if not is_whole(dev_rows, task.dev_rows):
+    if not has_published_size(dev_rows, task.dev_rows):
         reasons.append(f"development set of {dev_rows:,} texts, the published one has {task.dev_rows:,}")
     return reasons

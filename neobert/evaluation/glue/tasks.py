@@ -97,7 +97,7 @@ class Suite:
         return (*self.averaged, *self.others)
 
     @property
-    def own(self) -> set[str]:
+    def own_tasks(self) -> set[str]:
         """Averaged tasks that belong to no other suite."""
         return {*self.averaged} - {*self.shared}
 
@@ -108,7 +108,7 @@ SUITES = (
 )
 
 
-def chosen(names: str) -> tuple[str, ...]:
+def expand_task_names(names: str) -> tuple[str, ...]:
     """Expand a comma-separated list of tasks and suites to unique task names; unknown names are kept."""
     suites = {suite.name: suite.tasks for suite in SUITES}
     groups = (suites.get(name, (name,)) for name in names.split(",") if name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from neobert.config.text_formats import PARQUET, text_format
 from neobert.data.sources.text_files import read_table
-from neobert.encoding.texts import whole_digest
+from neobert.encoding.texts import size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.plurals import counted
@@ -34,7 +34,7 @@ PUBLISHED_PAIRS, PUBLISHED_PARADIGMS = 67_000, 67
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MinimalPair:
     """A minimal pair: an acceptable sentence, and an unacceptable one that differs minimally."""
 
     good: str
@@ -46,12 +46,12 @@ class Pair:
 
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
     """Score all pairs, and return a report with the accuracies as JSON values. Raises `ProjectError`."""
-    files = _files(data)
-    pairs = list(_pairs(files, pairs_per_paradigm))
+    files = _paradigm_files(data)
+    pairs = list(_read_pairs(files, pairs_per_paradigm))
     if not pairs:
         hint = "use a file with minimal pairs"
         raise ProjectError(CODE, "holds no minimal pairs", hint, str(data), EXIT_USAGE)
-    identity = {"texts": [whole_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
+    identity = {"texts": [size_and_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
     scores = score_all(texts, identity, settings, 2 * len(pairs))
     found = accuracies(pairs, scores.values)
@@ -77,7 +77,7 @@ def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
     return summary("BLiMP", figures, notes)
 
 
-def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
+def accuracies(pairs: Sequence[MinimalPair], scores: Likelihoods) -> dict[str, Any]:
     """Return the accuracy by paradigm, phenomenon and field, from `scores` [2 N, 2], good before bad.
 
     The accuracy of several paradigms is the mean of their accuracies.
@@ -92,7 +92,7 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
         groups[FIELD].setdefault(pair.field, set()).add(pair.paradigm)
     shares = {name: fmean(rights) for name, rights in sorted(by_paradigm.items())}
 
-    def means(members: Mapping[str, Iterable[str]]) -> dict[str, float]:
+    def mean_by_group(members: Mapping[str, Iterable[str]]) -> dict[str, float]:
         return {name: fmean(shares[each] for each in sorted(members[name])) for name in sorted(members)}
 
     is_whole = (len(pairs), len(shares)) == (PUBLISHED_PAIRS, PUBLISHED_PARADIGMS)
@@ -102,14 +102,14 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
         "pairs": len(pairs),
         "ties": int((good == bad).sum()),
         "accuracy": fmean(shares.values()),
-        "phenomena": means(groups[PHENOMENON]),
-        "fields": means(groups[FIELD]),
+        "phenomena": mean_by_group(groups[PHENOMENON]),
+        "fields": mean_by_group(groups[FIELD]),
         "paradigms": shares,
         "not_comparable": [] if is_whole else [size],
     }
 
 
-def _files(data: Path) -> list[Path]:
+def _paradigm_files(data: Path) -> list[Path]:
     found = sorted(data.rglob("*")) if data.is_dir() else [data]
     files = [file for file in found if file.is_file() and text_format(file) in KINDS]
     if not files:
@@ -118,15 +118,15 @@ def _files(data: Path) -> list[Path]:
     return files
 
 
-def _pairs(files: Sequence[Path], most: int | None) -> Iterator[Pair]:
-    """Yield the first `most` pairs of each paradigm; all if it is None."""
+def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPair]:
+    """Yield the first `limit` pairs of each paradigm, or all if it is None."""
     taken: Counter[str] = Counter()
     for place, row in chain.from_iterable(map(read_table, files)):
         good, bad = (_sentence(row.get(column), place) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
-        pair = Pair(good, bad, *others)
+        pair = MinimalPair(good, bad, *others)
         taken[pair.paradigm] += 1
-        if most is None or taken[pair.paradigm] <= most:
+        if limit is None or taken[pair.paradigm] <= limit:
             yield pair
 
 

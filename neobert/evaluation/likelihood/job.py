@@ -75,12 +75,12 @@ def score_all(
         "texts_per_shard": settings.texts_per_shard,
     }
     weights = weights_digest(folder)
-    if (finished := _finished(whole, settings.output, weights)) is not None:
+    if (finished := _load_finished(whole, settings.output, weights)) is not None:
         return finished
     shards = Shards(settings.output)
-    with shards.begin(whole):
+    with shards.lock(whole):
         _score_missing(texts, whole, settings, shards, num_texts)
-    finished = _finished(whole, settings.output, weights)
+    finished = _load_finished(whole, settings.output, weights)
     assert finished is not None
     return finished
 
@@ -99,25 +99,25 @@ def _score_missing(
         settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device
     )
     started_s, progress = time.perf_counter(), Progress("scoring", "texts", num_texts)
-    num_shards, _ = shards.fill(texts, settings.texts_per_shard, scorer, scorer.score, progress)
+    num_shards, _ = shards.write_missing(texts, settings.texts_per_shard, scorer, scorer.score, progress)
     record = {
         "identity": identity,
         "counts": asdict(shards.counts(num_shards)),
         "kernels": scorer.model.kernels,
         "seconds": time.perf_counter() - started_s,
     }
-    _record_of(settings.output).unlink(missing_ok=True)
+    _record_path(settings.output).unlink(missing_ok=True)
     shards.merge(num_shards, partial(write_arrays, width=2))
-    write_atomically(_record_of(settings.output), json.dumps(record).encode())
+    write_atomically(_record_path(settings.output), json.dumps(record).encode())
 
 
-def _finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores | None:
+def _load_finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores | None:
     """Return the scores of a complete evaluation; None if there is none.
 
     Raises `ProjectError` if the output belongs to other texts, weights or settings and would be overwritten.
     """
     try:
-        record = json.loads(_record_of(output).read_text(encoding="utf-8"))
+        record = json.loads(_record_path(output).read_text(encoding="utf-8"))
         earlier = dict(record["identity"])
         values = np.load(output, allow_pickle=False)
         counts = TextCounts(**record["counts"])
@@ -133,9 +133,9 @@ def _finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores
 
 def discard(output: Path) -> None:
     """Remove the scores of an evaluation that has no result, and their record."""
-    for file in (_record_of(output), output):
+    for file in (_record_path(output), output):
         file.unlink(missing_ok=True)
 
 
-def _record_of(output: Path) -> Path:
+def _record_path(output: Path) -> Path:
     return output.with_suffix(".json")

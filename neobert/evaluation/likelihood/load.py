@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from neobert.encoding.model import load_model
-from neobert.encoding.placement import placement
+from neobert.encoding.placement import resolve_placement
 from neobert.encoding.tokens import TextTokenizer
 from neobert.evaluation.likelihood.next_tokens import WINDOW, NextTokenScorer
 from neobert.evaluation.likelihood.scorer import Scorer
@@ -22,9 +22,11 @@ def load_scorer(
 ) -> Scorer | NextTokenScorer:
     """Load a checkpoint with its head over tokens. Arguments as for `Encoder.load`. Raises `ProjectError`."""
     path = model_folder(Path(folder))
-    model = load_model(path, *placement(device, dtype), needs_decoder=True)
+    model = load_model(path, *resolve_placement(device, dtype), needs_decoder=True)
     if model.is_causal:
-        return NextTokenScorer.over(model, path, min(max_length or WINDOW, model.max_length), tokens_per_run)
+        return NextTokenScorer.from_model(
+            model, path, min(max_length or WINDOW, model.max_length), tokens_per_run
+        )
     length = min(max_length or model.max_length, model.max_length)
     tokenizer = TextTokenizer.load(path, length, model.num_rows, ("mask_token",))
     return Scorer(model, tokenizer, tokens_per_run, str(path))

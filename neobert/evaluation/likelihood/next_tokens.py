@@ -62,7 +62,7 @@ class NextTokenScorer:
         self.counts = TextCounts()
 
     @classmethod
-    def over(
+    def from_model(
         cls, model: InferenceModel, folder: Path, max_length: int, tokens_per_run: int | None
     ) -> NextTokenScorer:
         """Return the scorer of a loaded model, with the tokenizer of its folder. Raises `ProjectError`."""
@@ -80,7 +80,7 @@ class NextTokenScorer:
         sequences, counts = self.tokenizer.tokenize(texts)
         self.counts.add(counts)
         sums, completed = np.zeros((len(texts), 2)), 0
-        for windows in self._runs(sequences):
+        for windows in self._window_runs(sequences):
             for window, found in zip(windows, self._log_probabilities(windows), strict=True):
                 sums[window.text] += [found.sum(), len(found)]
             last = windows[-1].text  # it may continue in the next run
@@ -90,7 +90,7 @@ class NextTokenScorer:
         require_finite(sums, "log-probabilities", self.folder)
         return sums
 
-    def _runs(self, sequences: Sequence[Tokens]) -> Iterator[list[Window]]:
+    def _window_runs(self, sequences: Sequence[Tokens]) -> Iterator[list[Window]]:
         """Yield the windows of each run."""
         run: list[Window] = []
         for text, tokens in enumerate(sequences):
@@ -120,12 +120,14 @@ class NextTokenScorer:
     def _log_probabilities(self, windows: Sequence[Window]) -> list[NDArray[np.float64]]:
         """Return the log-probabilities of the scored tokens of each window."""
         sequences = [each.tokens for each in windows]
-        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
+        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
+            self.model.device
+        )
         begins = np.cumsum([0, *map(len, sequences)])
         rows = [
             np.arange(begin + window.first - 1, begin + len(window.tokens) - 1)
             for begin, window in zip(begins, windows, strict=False)
         ]
         targets = np.concatenate([window.tokens[window.first :] for window in windows])
-        found = log_probabilities(self.model, self.model.hidden(run), np.concatenate(rows), targets)
+        found = log_probabilities(self.model, self.model.hidden_states(run), np.concatenate(rows), targets)
         return np.split(found, np.cumsum([len(each) for each in rows])[:-1])

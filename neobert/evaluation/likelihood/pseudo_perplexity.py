@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.encoding.finite import not_finite
+from neobert.encoding.finite import non_finite_error
 from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
@@ -43,11 +43,11 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     found = pseudo_perplexity(scores.values)
     if is_next := is_causal(config.get("model_type", "")):
         found = {name.removeprefix("pseudo_"): value for name, value in found.items()}
-        found |= _of_bytes(scores.values, texts)
+        found |= _values_per_byte(scores.values, texts)
     if not all(value is not None and math.isfinite(value) for value in found.values()):
         discard(settings.output)
         message = f"the loss of {found['loss_per_token']:,.4g} nats per token has no finite perplexity"
-        raise not_finite(message, settings.folder)
+        raise non_finite_error(message, settings.folder)
     return {
         "kind": KIND_OF_CAUSAL if is_next else KIND,
         "schema_version": SCHEMA_VERSION,
@@ -88,11 +88,11 @@ LABELS = {
 """Names of the values of all tokens, by their keys in the report."""
 
 
-def _of_bytes(scores: Likelihoods, texts: Texts) -> dict[str, Any]:
+def _values_per_byte(scores: Likelihoods, texts: Texts) -> dict[str, Any]:
     """Return the values per byte of UTF-8, which are comparable between tokenizers."""
     num_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
     loss = float(-scores[:, 0].sum()) / num_bytes
-    return {"bytes": num_bytes, "byte_perplexity": _exp(loss), "bits_per_byte": loss / math.log(2)}
+    return {"bytes": num_bytes, "byte_perplexity": _finite_exp(loss), "bits_per_byte": loss / math.log(2)}
 
 
 def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
@@ -104,19 +104,19 @@ def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
     kept: NDArray[np.float64] = scores[scores[:, 1] > 0]
     losses = -kept[:, 0] / kept[:, 1]
     total = -kept[:, 0].sum() / kept[:, 1].sum()
-    documents = [_exp(loss) for loss in losses]
+    documents = [_finite_exp(loss) for loss in losses]
     is_finite = None not in documents
     return {
         "documents": len(kept),
         "tokens": int(kept[:, 1].sum()),
         "loss_per_token": float(total),
-        "pseudo_perplexity": _exp(total),
+        "pseudo_perplexity": _finite_exp(total),
         "mean_of_documents": float(np.mean(np.array(documents, float))) if is_finite else None,
-        "median_of_documents": _exp(float(np.median(losses))),
+        "median_of_documents": _finite_exp(float(np.median(losses))),
     }
 
 
-def _exp(loss: float) -> float | None:
+def _finite_exp(loss: float) -> float | None:
     try:
         return math.exp(loss)
     except OverflowError:

@@ -57,8 +57,8 @@ class Scorer:
         self.counts.add(counts)
         sums = np.zeros((len(texts), 2))
         completed = 0
-        for copies, texts_of, places, targets in self._runs(sequences):
-            np.add.at(sums, (texts_of, 0), self._log_probabilities(copies, places, targets))
+        for copies, texts_of, positions, targets in self._masked_runs(sequences):
+            np.add.at(sums, (texts_of, 0), self._log_probabilities(copies, positions, targets))
             np.add.at(sums, (texts_of, 1), 1)
             begun = int(np.count_nonzero(sums[:, 1]))
             on_progress(begun - 1 - completed)  # the last text may continue in the next run
@@ -67,32 +67,32 @@ class Scorer:
         require_finite(sums, "log-probabilities", self.folder)
         return sums
 
-    def _runs(
+    def _masked_runs(
         self, sequences: Sequence[Tokens]
     ) -> Iterator[tuple[list[Tokens], list[int], list[int], list[int]]]:
         """Yield the masked copies of each run, and each copy's text index, masked position and token id."""
         copies: list[Tokens] = []
         texts_of: list[int] = []
-        places: list[int] = []
+        positions: list[int] = []
         targets: list[int] = []
         total = 0
         for text in sorted(range(len(sequences)), key=lambda index: -len(sequences[index])):
             tokens = sequences[text]
-            for place in self._scored(tokens):
+            for place in self._scored_positions(tokens):
                 if copies and total + len(tokens) > self.tokens_per_run:
-                    yield copies, texts_of, places, targets
-                    copies, texts_of, places, targets, total = [], [], [], [], 0
+                    yield copies, texts_of, positions, targets
+                    copies, texts_of, positions, targets, total = [], [], [], [], 0
                 masked = tokens.copy()
                 masked[place] = self.tokenizer.bundle.mask_id
                 copies.append(masked)
                 texts_of.append(text)
-                places.append(int(place))
+                positions.append(int(place))
                 targets.append(int(tokens[place]))
                 total += len(tokens)
         if copies:
-            yield copies, texts_of, places, targets
+            yield copies, texts_of, positions, targets
 
-    def _scored(self, tokens: Tokens) -> NDArray[np.int64]:
+    def _scored_positions(self, tokens: Tokens) -> NDArray[np.int64]:
         """Return the positions to mask: all but special tokens; unknown tokens are scored too."""
         bundle = self.tokenizer.bundle
         is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
@@ -102,11 +102,11 @@ class Scorer:
 
     @torch.no_grad()
     def _log_probabilities(
-        self, copies: Sequence[Tokens], places: Sequence[int], targets: Sequence[int]
+        self, copies: Sequence[Tokens], positions: Sequence[int], targets: Sequence[int]
     ) -> NDArray[np.float64]:
-        run = pack(copies, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
-        rows = np.cumsum([0, *map(len, copies)], dtype=np.int64)[:-1] + np.array(places, np.int64)
-        return log_probabilities(self.model, self.model.hidden(run), rows, np.array(targets, np.int64))
+        run = pack(copies, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(self.model.device)
+        rows = np.cumsum([0, *map(len, copies)], dtype=np.int64)[:-1] + np.array(positions, np.int64)
+        return log_probabilities(self.model, self.model.hidden_states(run), rows, np.array(targets, np.int64))
 
 
 def log_probabilities(

@@ -52,18 +52,18 @@ class MtebModel:
 
     def similarity(self, first: Any, second: Any) -> Tensor:
         """Return the cosine similarity of each row of `first` with each row of `second`."""
-        return _unit(first) @ _unit(second).T
+        return _normalize(first) @ _normalize(second).T
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
         """Return the cosine similarity of each row of `first` with the same row of `second`."""
-        return (_unit(first) * _unit(second)).sum(-1)
+        return (_normalize(first) * _normalize(second)).sum(-1)
 
 
-def _unit(vectors: Any) -> Tensor:
+def _normalize(vectors: Any) -> Tensor:
     return F.normalize(torch.atleast_2d(torch.as_tensor(vectors, dtype=torch.float32)), dim=-1)
 
 
-def name_of(folder: Path) -> str:
+def model_name(folder: Path) -> str:
     """Return the name for results: the folder's name; for a checkpoint, preceded by the name of its run."""
     parts = [part for part in folder.absolute().parts[-3:] if part not in ("/", "checkpoints")]
     return "-".join(parts)

@@ -16,20 +16,20 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.embedder import (
     DOCUMENT_PREFIX,
     QUERY_PREFIX,
-    describe,
-    identity_of,
+    describe_embedder,
+    embedder_identity,
     load_embedder,
     prompts_note,
-    prompts_of,
+    resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
-from neobert.evaluation.mteb_suite.model import MtebModel, name_of
+from neobert.evaluation.mteb_suite.model import MtebModel, model_name
 from neobert.evaluation.mteb_suite.summary import (
     averages,
     estimated_seconds,
     figures,
     missing_note,
-    revision_of,
+    revision_digest,
 )
 from neobert.plurals import counted
 from neobert.printable import printable
@@ -51,15 +51,15 @@ def evaluate_tasks(
 
     Raises `ProjectError` for an unknown task or benchmark.
     """
-    tasks = _tasks(benchmark, names)
+    tasks = _load_tasks(benchmark, names)
     encoder = load_embedder(model)
-    prompts = prompts_of(encoder, model)
+    prompts = resolve_prompts(encoder, model)
     prefixes = (prompts[QUERY_PREFIX], prompts[DOCUMENT_PREFIX])
-    revision = revision_of(identity_of(encoder, model), prefixes)
+    revision = revision_digest(embedder_identity(encoder, model), prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
     _announce(tasks, estimate_s)
     results = mteb.evaluate(
-        MtebModel(encoder, name_of(Path(model.folder)), revision, prefixes),
+        MtebModel(encoder, model_name(Path(model.folder)), revision, prefixes),
         tasks,
         cache=ResultCache(cache),
         overwrite_strategy="only-missing",
@@ -80,11 +80,11 @@ def evaluate_tasks(
         **means,
         "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
         "estimated_seconds": estimate_s,
-        **describe(encoder, model),
+        **describe_embedder(encoder, model),
     }
 
 
-def _tasks(benchmark: str | None, names: Sequence[str]) -> list[Any]:
+def _load_tasks(benchmark: str | None, names: Sequence[str]) -> list[Any]:
     try:
         if benchmark is not None:
             return list(mteb.get_benchmark(benchmark).tasks)

@@ -11,7 +11,7 @@ from typing import Any
 from neobert.runfiles.evaluation_report import Figure
 
 
-def revision_of(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
+def revision_digest(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
     """Return a digest of everything that affects scores; mteb reruns tasks whose revision differs."""
     content = json.dumps([identity, list(prefixes)], sort_keys=True)
     return sha256(content.encode()).hexdigest()[:32]
@@ -19,11 +19,11 @@ def revision_of(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:
     """Estimate the seconds of encoding by task, from mteb's published sizes; None if a size is unknown."""
-    sizes = {task.metadata.name: _characters(task) for task in tasks}
+    sizes = {task.metadata.name: _num_characters(task) for task in tasks}
     return {name: None if size is None else round(size / rate, 1) for name, size in sizes.items()}
 
 
-def _characters(task: Any) -> int | None:
+def _num_characters(task: Any) -> int | None:
     statistics = task.metadata.descriptive_stats or {}
     found = [text_length(statistics[split]) for split in task.metadata.eval_splits if split in statistics]
     return sum(found) if found and all(found) else None

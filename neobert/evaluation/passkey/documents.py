@@ -53,7 +53,7 @@ class Documents:
 
     def __init__(self, bundle: TokenizerBundle, *, is_causal: bool) -> None:
         self._bundle, self._is_causal = bundle, is_causal
-        self._filler, self._statement, self._stop = map(self._ids, (FILLER, STATEMENT, "."))
+        self._filler, self._statement, self._stop = map(self._token_ids, (FILLER, STATEMENT, "."))
         self.words = self._single_words()
         start, end = bundle.framing.start, bundle.framing.end
         self._start = start or ((bundle.end_id,) if is_causal else ())
@@ -77,7 +77,7 @@ class Documents:
         queried = np.arange(first, first + KEY_WORDS)
         return Document(np.array(tokens, np.int64), queried, np.array(key, np.int64))
 
-    def _ids(self, text: str) -> list[int]:
+    def _token_ids(self, text: str) -> list[int]:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))
 
     def _single_words(self) -> list[int]:
@@ -88,7 +88,7 @@ class Documents:
         tokenizer, taken = self._bundle.tokenizer, {*self._filler, *self._statement}
         texts = {each: tokenizer.decode([each]).strip() for each in range(len(tokenizer))}
         words = [each for each, text in texts.items() if _is_word(text) and each not in taken]
-        before = self._ids("are")
+        before = self._token_ids("are")
         spelled = tokenizer([f"are {texts[each]}" for each in words], add_special_tokens=False)["input_ids"]
         found = [each for each, ids in zip(words, spelled, strict=True) if ids == [*before, each]]
         if len(found) < MIN_WORDS:

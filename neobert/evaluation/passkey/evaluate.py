@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.model import InferenceModel, load_model
-from neobert.encoding.placement import placement
+from neobert.encoding.placement import resolve_placement
 from neobert.encoding.runs import cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -49,8 +49,8 @@ class Settings:
 def evaluate_passkey(settings: Settings) -> dict[str, Any]:
     """Predict the key words of all documents; return the report as JSON values. Raises `ProjectError`."""
     folder = model_folder(Path(settings.folder))
-    model = load_model(folder, *placement(settings.device, settings.dtype), needs_decoder=True)
-    model.accept(max(settings.lengths))
+    model = load_model(folder, *resolve_placement(settings.device, settings.dtype), needs_decoder=True)
+    model.extend_to(max(settings.lengths))
     role = "eos_token" if model.is_causal else "mask_token"
     tokenizer = TextTokenizer.load(folder, max(settings.lengths), model.num_rows, (role,))
     documents = Documents(tokenizer.bundle, is_causal=model.is_causal)
@@ -96,20 +96,20 @@ def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequen
     for chosen in cut_into_runs(sizes, TOKENS_PER_RUN[model.device.type]):
         some = [documents[index] for index in chosen]
         keys = np.concatenate([each.key for each in some])
-        right += int((_predicted(model, tokenizer, some) == keys).sum())
+        right += int((_predict_keys(model, tokenizer, some) == keys).sum())
     return right / (len(documents) * KEY_WORDS)
 
 
 @torch.no_grad()
-def _predicted(
+def _predict_keys(
     model: InferenceModel, tokenizer: TextTokenizer, documents: Sequence[Document]
 ) -> NDArray[np.int64]:
     """Return the most likely token at each place of a key word in packed documents."""
     sequences = [each.tokens for each in documents]
-    run = pack(sequences, tokenizer.bundle.filler_id, model.multiple).to(model.device)
+    run = pack(sequences, tokenizer.bundle.filler_id, model.length_multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])
     rows = np.concatenate([start + each.queried for start, each in zip(starts, documents, strict=False)])
-    hidden = model.hidden(run)[torch.from_numpy(rows).to(model.device)]
+    hidden = model.hidden_states(run)[torch.from_numpy(rows).to(model.device)]
     predicted: NDArray[np.int64] = model.logits(hidden).argmax(-1).cpu().numpy()
     return predicted
 

@@ -15,11 +15,11 @@ from neobert.encoding.shards import Shards
 from neobert.evaluation.embedder import (
     DOCUMENT_PREFIX,
     QUERY_PREFIX,
-    describe,
-    identity_of,
+    describe_embedder,
+    embedder_identity,
     load_embedder,
     prompts_note,
-    prompts_of,
+    resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection
@@ -43,7 +43,7 @@ def evaluate_collection(
     """
     encoder = load_embedder(model)
     started_s = time.perf_counter()
-    prompts = prompts_of(encoder, model)
+    prompts = resolve_prompts(encoder, model)
     queries = encoder.encode(list(collection.queries.values()), prompt=prompts[QUERY_PREFIX])
     corpus = _corpus_embeddings(collection, encoder, model, output, texts_per_shard)
     ranked = rank(queries, corpus, collection.corpus, encoder.model.device)
@@ -67,7 +67,7 @@ def evaluate_collection(
         "unknown_judgements": collection.num_unknown,
         "queries_in_corpus": len(own),
         "truncated": encoder.counts.truncated,
-        **describe(encoder, model),
+        **describe_embedder(encoder, model),
         "seconds": round(time.perf_counter() - started_s, 3),
     }
 
@@ -80,20 +80,22 @@ def _corpus_embeddings(
     Other queries or judgements are an error, although the embeddings do not depend on them: the report of
     the earlier evaluation would be overwritten.
     """
-    prompts = prompts_of(encoder, model)
+    prompts = resolve_prompts(encoder, model)
     identity = {
         **dict(zip(("texts", "queries", "judgements"), collection.identity, strict=True)),
-        **identity_of(encoder, model),
+        **embedder_identity(encoder, model),
         "prefix": prompts[DOCUMENT_PREFIX],
         QUERY_PREFIX: prompts[QUERY_PREFIX],
         "texts_per_shard": texts_per_shard,
     }
-    shards, of_queries = Shards(output), encoder.counts
+    shards, query_prompt = Shards(output), encoder.counts
     encode = partial(encoder.encode, prompt=prompts[DOCUMENT_PREFIX])
     progress = Progress("encoding the corpus", "documents", len(collection.corpus))
-    with shards.begin(identity):
-        num_shards, _ = shards.fill(collection.corpus.values(), texts_per_shard, encoder, encode, progress)
+    with shards.lock(identity):
+        num_shards, _ = shards.write_missing(
+            collection.corpus.values(), texts_per_shard, encoder, encode, progress
+        )
         # Earlier sessions may have encoded some of the shards.
         encoder.counts = shards.counts(num_shards)
-        encoder.counts.add(of_queries)
+        encoder.counts.add(query_prompt)
         return np.concatenate([np.load(file, allow_pickle=False) for file in shards.files(num_shards)])

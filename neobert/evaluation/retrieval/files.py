@@ -18,7 +18,7 @@ from neobert.data.sources.lines import LinePiece, line_pieces
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.table_rows import csv_rows
 from neobert.data.sources.text_files import opened, read_table
-from neobert.encoding.texts import whole_digest
+from neobert.encoding.texts import size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -57,18 +57,22 @@ def read_collection(folder: Path) -> Collection:
 
     Raises `ProjectError` for a missing file, a repeated id, or if no document is judged relevant.
     """
-    files = [_file(folder, ("corpus.jsonl",)), _file(folder, ("queries.jsonl",)), _file(folder, JUDGEMENTS)]
-    queries = {name: _with_title(title, text) for name, title, text in _texts(files[1])}
+    files = [
+        _find_file(folder, ("corpus.jsonl",)),
+        _find_file(folder, ("queries.jsonl",)),
+        _find_file(folder, JUDGEMENTS),
+    ]
+    queries = {name: _with_title(title, text) for name, title, text in _read_texts(files[1])}
     corpus: dict[str, str] = {}
     own: set[str] = set()
-    for name, title, text in _texts(files[0]):
+    for name, title, text in _read_texts(files[0]):
         corpus[name] = _with_title(title, text)
         # Equal ids alone mean nothing: many collections number queries and documents from 1.
         if name in queries and queries[name].strip() == text.strip():
             own.add(name)
     relevance: dict[str, dict[str, int]] = {}
     num_unknown = 0
-    for query, document, score in _judgements(files[2]):
+    for query, document, score in _read_judgements(files[2]):
         if query not in queries or document not in corpus:
             num_unknown += 1
         elif score > 0:
@@ -77,7 +81,7 @@ def read_collection(folder: Path) -> Collection:
         message = "has no score above 0 for a query and a document of this folder"
         raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
-    identity = [whole_digest(file) for file in files]
+    identity = [size_and_digest(file) for file in files]
     return Collection(
         name=folder.name,
         corpus=corpus,
@@ -90,7 +94,7 @@ def read_collection(folder: Path) -> Collection:
     )
 
 
-def _file(folder: Path, names: tuple[str, ...]) -> Path:
+def _find_file(folder: Path, names: tuple[str, ...]) -> Path:
     candidates = [folder / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS)]
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
@@ -99,7 +103,7 @@ def _file(folder: Path, names: tuple[str, ...]) -> Path:
     return found
 
 
-def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
+def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield id, title and text of each row. Raises `ProjectError` for a missing or repeated id."""
     seen: set[str] = set()
     for place, row in read_table(file):
@@ -118,7 +122,7 @@ def _with_title(title: str, text: str) -> str:
     return text if not title or text.startswith(title) else f"{title} {text}".strip()
 
 
-def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
+def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
     """Yield query, document and score of each line. Raises `ProjectError` for two scores of one pair."""
     seen: dict[tuple[str, str], tuple[int, str]] = {}
     with opened(file) as handle:
@@ -127,7 +131,7 @@ def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
         _require_header(first, file)
         for place, row in csv_rows(chain([first], pieces), file, "\t", RowFormat((), tsv_quotes=False)):
             query, document = row[HEADER[0]], row[HEADER[1]]
-            grade = _grade(row[HEADER[2]], place)
+            grade = _parse_grade(row[HEADER[2]], place)
             earlier, earlier_place = seen.setdefault((query, document), (grade, place))
             if earlier != grade:
                 message = (
@@ -138,7 +142,7 @@ def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
             yield query, document, grade
 
 
-def _grade(score: str, place: str) -> int:
+def _parse_grade(score: str, place: str) -> int:
     """Read a score, as a whole number or as a float with a whole value, such as 1.0."""
     try:
         if (value := float(score)).is_integer():

@@ -17,11 +17,11 @@ def mean_metrics(
     rankings: Mapping[str, Sequence[str]], relevance: Mapping[str, Mapping[str, int]]
 ) -> dict[str, float]:
     """Return the mean metrics over all queries. `rankings` maps a query to its documents, best first."""
-    each = [metrics_of(ranking, relevance[query]) for query, ranking in rankings.items()]
+    each = [query_metrics(ranking, relevance[query]) for query, ranking in rankings.items()]
     return {name: fmean(one[name] for one in each) for name in METRICS}
 
 
-def metrics_of(ranking: Sequence[str], relevance: Mapping[str, int]) -> dict[str, float]:
+def query_metrics(ranking: Sequence[str], relevance: Mapping[str, int]) -> dict[str, float]:
     """Return the metrics of one query. `relevance` contains at least one document, all above 0."""
     gains = [relevance.get(document, 0) for document in ranking]
     is_hit = [gain > 0 for gain in gains]

@@ -17,39 +17,39 @@ from neobert.encoding.encoder import Embeddings
 from neobert.evaluation.retrieval.metrics import DEPTH
 
 QUERIES_AT_ONCE = 256
-FOUND = DEPTH + 1
+NUM_RANKED = DEPTH + 1
 """Documents retrieved per query: one more than evaluated, since the query itself may be one of them."""
 
 
 def rank(
     queries: Embeddings, embeddings: Embeddings, corpus: Mapping[str, str], device: torch.device
 ) -> list[list[str]]:
-    """Return the ids of the `FOUND` documents with the highest cosine, the best first, for each query.
+    """Return the ids of the `NUM_RANKED` documents with the highest cosine, the best first, for each query.
 
     Equal scores are ordered by id, descending, as by trec_eval. Documents with the same text have the same
     score. The rows of queries [Q, D] and embeddings [N, D] have unit length.
     """
     documents = F.normalize(torch.from_numpy(embeddings).to(device), dim=-1)
     names = list(corpus)
-    positions = _descending(names)
-    copies, originals = _copies(corpus)
+    positions = _descending_ranks(names)
+    copies, originals = _duplicate_documents(corpus)
     found: list[list[str]] = []
     for part in torch.from_numpy(queries).split(QUERIES_AT_ONCE):
         scores = part.to(device) @ documents.T
         # The sums of equal rows may round differently, by the place of each row in the product.
         scores[:, copies] = scores[:, originals]
-        found += ([names[index] for index in row] for row in _best(scores, positions))
+        found += ([names[index] for index in row] for row in _best_documents(scores, positions))
     return found
 
 
-def _descending(names: Sequence[str]) -> NDArray[np.int64]:
+def _descending_ranks(names: Sequence[str]) -> NDArray[np.int64]:
     """Return the position of each name in the descending order of names."""
     positions = np.empty(len(names), np.int64)
     positions[sorted(range(len(names)), key=names.__getitem__, reverse=True)] = np.arange(len(names))
     return positions
 
 
-def _copies(corpus: Mapping[str, str]) -> tuple[list[int], list[int]]:
+def _duplicate_documents(corpus: Mapping[str, str]) -> tuple[list[int], list[int]]:
     """Return the indices of documents with the text of an earlier one, and of those earlier documents."""
     first: dict[str, int] = {}
     sources = [first.setdefault(text, index) for index, text in enumerate(corpus.values())]
@@ -57,13 +57,13 @@ def _copies(corpus: Mapping[str, str]) -> tuple[list[int], list[int]]:
     return copies, [sources[index] for index in copies]
 
 
-def _best(scores: Tensor, positions: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _best_documents(scores: Tensor, positions: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of the best documents by scores [P, N], of equal ones by position, for each row."""
-    least = scores.topk(min(FOUND, scores.shape[1]), dim=-1).values[:, -1:]
+    least = scores.topk(min(NUM_RANKED, scores.shape[1]), dim=-1).values[:, -1:]
     rows, columns = (scores >= least).nonzero(as_tuple=True)  # all that tie with the last one, too
     values = scores[rows, columns].cpu().numpy()
     of_rows, of_columns = rows.cpu().numpy(), columns.cpu().numpy()
     order = np.lexsort((positions[of_columns], -values, of_rows))
     ends = np.searchsorted(of_rows, np.arange(len(scores)), side="right")
     for candidates in np.split(of_columns[order], ends[:-1]):
-        yield candidates[:FOUND]
+        yield candidates[:NUM_RANKED]

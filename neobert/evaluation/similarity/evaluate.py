@@ -11,10 +11,10 @@ from neobert.data.sources.rows import TEXT
 from neobert.evaluation.embedder import (
     DOCUMENT_PREFIX,
     QUERY_PREFIX,
-    describe,
+    describe_embedder,
     load_embedder,
     prompts_note,
-    prompts_of,
+    resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.similarity.files import SCORE, SECOND, ScoredPairs
@@ -29,7 +29,7 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
     """Return a report with Spearman's and Pearson's correlation. Raises `ProjectError`."""
     encoder = load_embedder(model)
     started_s = time.perf_counter()
-    prompts = prompts_of(encoder, model)
+    prompts = resolve_prompts(encoder, model)
     first = encoder.encode([row[TEXT] for row in pairs.rows], prompt=prompts[QUERY_PREFIX])
     second = encoder.encode([row[SECOND] for row in pairs.rows], prompt=prompts[DOCUMENT_PREFIX])
     similar = (first.astype(np.float64) * second).sum(1)
@@ -47,6 +47,6 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
         "pairs": len(pairs.rows),
         "data": pairs.identity,
         "truncated": encoder.counts.truncated,
-        **describe(encoder, model),
+        **describe_embedder(encoder, model),
         "seconds": round(time.perf_counter() - started_s, 3),
     }

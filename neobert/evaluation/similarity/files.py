@@ -10,7 +10,7 @@ from pathlib import Path
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, score_of
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
 from neobert.data.sources.text_files import read_rows
-from neobert.encoding.texts import format_of, whole_digest
+from neobert.encoding.texts import size_and_digest, text_format
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 
@@ -44,9 +44,11 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     read = partial(score_of, setting=OPTIONS[SCORE])
     score = replace(field(SCORE, SCORES), read=read, is_text=False)
     rows = RowFormat((field(TEXT, QUERIES), field(SECOND, POSITIVES), score), tsv_quotes=False)
-    format_of(file)
+    text_format(file)
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
         message = f"has {counted(len(kept), 'pair')} with a score (at least 2)"
         raise ProjectError("scored-pairs", message, "pass a table of pairs", str(file), EXIT_USAGE)
-    return ScoredPairs(file.name.partition(".")[0], kept, [*whole_digest(file), *map(str, columns.values())])
+    return ScoredPairs(
+        file.name.partition(".")[0], kept, [*size_and_digest(file), *map(str, columns.values())]
+    )

@@ -63,12 +63,12 @@ class ReferenceStep:
         of_question = of_all([number[each.queries] for _, number, each in pairs])
         answers = of_all([_answers(number, each) for _, number, each in pairs])
         digests = of_all([each.digests for each in texts])
-        of_queries = of_all([each.query_digests for each in texts])
+        query_prompt = of_all([each.query_digests for each in texts])
         owners = of_all([each.owners for each in texts])
         is_answer = of_question[:, None] == answers
         same = digests[:, None] == digests
-        is_false = (is_answer.float() @ same.float() > 0) | (digests == of_queries[:, None])
-        is_false |= owners == of_queries[:, None]
+        is_false = (is_answer.float() @ same.float() > 0) | (digests == query_prompt[:, None])
+        is_false |= owners == query_prompt[:, None]
         total = torch.zeros((), device=queries.device)
         for width in (*self.loss.widths, queries.shape[1]):
             cut = (each[:, :width] for each in (queries, documents))

@@ -164,12 +164,12 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
     Raises `ProjectError` for a folder with further modules, which the run would lose.
     """
-    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+    from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
     if not (folder / "modules.json").is_file():
         return {}
-    found = read_declared(folder)
-    prompts = {"query": found.prompts.of_queries, "document": found.prompts.of_documents}
+    found = read_declared_settings(folder)
+    prompts = {"query": found.prompts.query_prompt, "document": found.prompts.document_prompt}
     return {POOLING: found.pooling} | {
         f"contrastive.{name}_prompt": text for name, text in prompts.items() if text
     }
@@ -177,9 +177,9 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
 def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
     """Return the pooling with what the weights declare instead, if they do not declare the run's."""
-    from neobert.encoding.declared import read_declared  # `lint` reads no checkpoint
+    from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
-    found = read_declared(folder).pooling
+    found = read_declared_settings(folder).pooling
     return {} if found == CONTRASTIVE.of(config).pooling else {POOLING: found or "none"}
 
 

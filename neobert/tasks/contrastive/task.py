@@ -13,7 +13,7 @@ from neobert.config.schedules import MaskingRates, masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
-from neobert.encoding.declared import declared_length
+from neobert.encoding.declared import declared_max_length
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import with_plain_texts
 from neobert.families.table import initial_weights
@@ -75,7 +75,7 @@ def _longest_text(config: RunConfig, positions: int) -> int:
     longest, weights = segment_length(config), initial_weights(config)
     if weights is None:
         return longest
-    declared = declared_length(folder_of_weights(Path(weights))) or positions
+    declared = declared_max_length(folder_of_weights(Path(weights))) or positions
     return max(longest, min(declared, positions))
 
 

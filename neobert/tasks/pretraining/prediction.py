@@ -52,7 +52,7 @@ class MaskPredictor(Predictor[InferenceModel]):
     def _best(self, run: Run, places: list[int]) -> Tensor:
         """Return the best token and its probability at the mask of each text, [K, 2]."""
         is_mask = (run.input_ids == self.tokenizer.bundle.mask_id).nonzero()[: len(places), 0]
-        logits = self.model.logits(self.model.hidden(run)[is_mask]).double()
+        logits = self.model.logits(self.model.hidden_states(run)[is_mask]).double()
         best = logits.softmax(-1).max(-1)
         return torch.stack([best.indices.double(), best.values], dim=1)
 
