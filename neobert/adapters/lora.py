@@ -28,7 +28,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.export.lazy_weights import METADATA, LazyWeights, write_lazily
-from neobert.export.weights import load_state, own_weights, read_weights
+from neobert.export.weights import load_state, read_weights, unique_weights
 from neobert.families.backbone import Backbone
 from neobert.families.table import shape_of
 from neobert.plurals import listed
@@ -173,7 +173,7 @@ class AdapterTask(Task):
 
         Raises `ProjectError` EXP004 if a file is missing or damaged, EXP005 if names or shapes differ.
         """
-        own = own_weights(self.model)
+        own = unique_weights(self.model)
         frozen = folder / STATE_DIR / FROZEN
         state = read_weights(frozen if frozen.is_dir() else folder / STATE_DIR / FROZEN_FILE)
         adapter = read_weights(folder / FOLDER / ADAPTER_FILE)

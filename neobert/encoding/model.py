@@ -28,7 +28,7 @@ from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
-from neobert.export.weights import own_weights, read_weights
+from neobert.export.weights import read_weights, unique_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import CAUSAL, MASKED
 from neobert.families.hf.architectures.table import ARCHITECTURES
@@ -192,7 +192,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
 
 
 def _assign_weights(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
-    wanted = own_weights(model)
+    wanted = unique_weights(model)
     missing = sorted(wanted.keys() - state.keys())
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
     if missing or other:

@@ -54,7 +54,7 @@ class Run:
         }
 
     def token_types(self, second_starts: Sequence[int]) -> Tensor:
-        """Return the token types [T]: 1 from `second_starts` [K] on in each sequence, else 0; 0 for filler."""
+        """Return the token types [T]: 1 from `second_starts` [K] on in each sequence, else 0."""
         filler = len(self.input_ids) - self.num_tokens
         starts = np.repeat([*second_starts, filler], [*self.lengths, filler])
         return (self.position_ids >= torch.from_numpy(starts).to(self.position_ids.device)).long()

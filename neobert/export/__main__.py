@@ -10,7 +10,7 @@ from neobert.export.run import export
 from neobert.json_program import serve
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def run_export(request: dict[str, Any]) -> dict[str, Any]:
     """Run the requested export; return its report as `run.export` does."""
     folders = [Path(folder) for folder in request["folders"]]
     results = [Path(file) for file in request["results"]]
@@ -19,4 +19,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(answer, sys.argv[1:]))
+    sys.exit(serve(run_export, sys.argv[1:]))

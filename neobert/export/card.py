@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.export.embedding_files import EmbeddingFiles
-from neobert.export.markdown import escaped
+from neobert.export.markdown import escape_markdown
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.tasks.spec import Card
 from neobert.tasks.specs import SPECS
@@ -179,7 +179,7 @@ def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
 
     is_chat: a causal model whose tokenizer has a chat template.
     """
-    card = _card_of_task(model)
+    card = _task_card(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
         library = LIBRARIES.get(model.config.model_type, "transformers")
         usage = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model), library=library)
@@ -190,10 +190,10 @@ def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
         elif template := next(
             (text for head, text in OF_LABELS.items() if _class_name(model).endswith(head)), ""
         ):
-            usage = template.format(labels=_labels_line(model), names=_names(model), trust="", needs="")
+            usage = template.format(labels=_labels_line(model), names=_label_names(model), trust="", needs="")
         return _transformers_card(model, "transformers", usage)
-    of_head = _of_task(card) if card else _CARDS.get(_class_name(model), _masked_lm)(model)
-    return _filled(model, {"library": "transformers", **of_head})
+    of_head = _task_card_parts(card) if card else _CARDS.get(_class_name(model), _masked_lm_parts)(model)
+    return _fill_template(model, {"library": "transformers", **of_head})
 
 
 def embedder_card(model: PreTrainedModel, embedding: EmbeddingFiles) -> str:
@@ -207,7 +207,7 @@ def embedder_card(model: PreTrainedModel, embedding: EmbeddingFiles) -> str:
         "task": "sentence-similarity",
         "tag": "sentence-transformers",
     }
-    return _filled(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
+    return _fill_template(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
 
 
 def graph_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, output: str) -> str:
@@ -222,7 +222,7 @@ def graph_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, outpu
     if not isinstance(model, NeoBERTPreTrainedModel):
         return _transformers_card(model, "onnx", usage)
     head = _CARDS.get(_class_name(model))
-    return _filled(model, {**(head(model) if head else ENCODER), "library": "onnx", "usage": usage})
+    return _fill_template(model, {**(head(model) if head else ENCODER), "library": "onnx", "usage": usage})
 
 
 def _transformers_card(model: PreTrainedModel, library: str, usage: str) -> str:
@@ -243,7 +243,7 @@ def _class_name(model: PreTrainedModel) -> str:
     return type(model).__name__.removeprefix("FSDP")
 
 
-def _filled(model: NeoBERTPreTrainedModel, parts: Mapping[str, str]) -> str:
+def _fill_template(model: NeoBERTPreTrainedModel, parts: Mapping[str, str]) -> str:
     return CARD.format(num_parameters=_num_parameters(model), **model.config.to_dict(), **parts)
 
 
@@ -252,7 +252,7 @@ def _num_parameters(model: PreTrainedModel) -> int:
     return sum(each.numel() for name, each in model.named_parameters() if ".lora_" not in name)
 
 
-def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+def _masked_lm_parts(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     return {
         "task": "fill-mask",
         "metrics": "",
@@ -262,13 +262,13 @@ def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     }
 
 
-def _card_of_task(model: PreTrainedModel) -> Card | None:
+def _task_card(model: PreTrainedModel) -> Card | None:
     """Return the card that a task brings for models with its head."""
     heads = {spec.auto_class.removeprefix("AutoModel"): spec.card for spec in SPECS.values() if spec.card}
     return next((card for head, card in heads.items() if _class_name(model).endswith(head)), None)
 
 
-def _of_task(card: Card) -> dict[str, str]:
+def _task_card_parts(card: Card) -> dict[str, str]:
     return {
         "task": card.tag,
         "metrics": f"metrics: [{card.metrics}]\n",
@@ -278,11 +278,11 @@ def _of_task(card: Card) -> dict[str, str]:
     }
 
 
-def _encoder(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+def _encoder_parts(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     return {**ENCODER, "usage": HIDDEN_STATES.format(pooling=POOLED[model.config.pooling])}
 
 
-def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+def _classifier_parts(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
     return {
         "task": "text-classification",
@@ -293,28 +293,28 @@ def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     }
 
 
-def _tagger(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+def _tagger_parts(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     return {
         "task": "token-classification",
         "metrics": "metrics: [accuracy, precision, recall, f1]\n",
         "tag": "token-classification",
         "purpose": " for labels of words",
-        "usage": TAGGER.format(names=_names(model), trust=TRUST, needs=NEEDS),
+        "usage": TAGGER.format(names=_label_names(model), trust=TRUST, needs=NEEDS),
     }
 
 
 def _labels_line(model: PreTrainedModel) -> str:
     if model.config.problem_type == "regression":
         return "It predicts one score per text."
-    return f"Labels: {_names(model)}."
+    return f"Labels: {_label_names(model)}."
 
 
-def _names(model: PreTrainedModel) -> str:
-    return ", ".join(escaped(name) for _, name in sorted(model.config.id2label.items()))
+def _label_names(model: PreTrainedModel) -> str:
+    return ", ".join(escape_markdown(name) for _, name in sorted(model.config.id2label.items()))
 
 
 _CARDS = {
-    "NeoBERT": _encoder,
-    "NeoBERTForSequenceClassification": _classifier,
-    "NeoBERTForTokenClassification": _tagger,
+    "NeoBERT": _encoder_parts,
+    "NeoBERTForSequenceClassification": _classifier_parts,
+    "NeoBERTForTokenClassification": _tagger_parts,
 }

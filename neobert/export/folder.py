@@ -20,7 +20,7 @@ from neobert.errors import ProjectError
 from neobert.export.card import model_card
 from neobert.export.lazy_weights import METADATA, LazyWeights, write_lazily
 from neobert.export.modeling_code import modeling_code
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.plan.tokenizer_contents import TOKENIZER
@@ -44,7 +44,7 @@ def write_hf_folder(
 
     Args:
         tokenizer_files: result of `read_tokenizer_files`; None to write no tokenizer.
-        weights: tensors to write instead of the model's current weights (`own_weights`), in their dtype if
+        weights: tensors to write instead of the model's current weights (`unique_weights`), in their dtype if
             they are `LazyWeights`.
         dtype: dtype of floating-point tensors in the files; None keeps the model's.
     """
@@ -52,8 +52,8 @@ def write_hf_folder(
     if isinstance(weights, LazyWeights):
         write_lazily(weights, folder)
     else:
-        tensors = own_weights(model) if weights is None else weights
-        written = {name: in_dtype(each.detach(), dtype).contiguous() for name, each in tensors.items()}
+        tensors = unique_weights(model) if weights is None else weights
+        written = {name: cast_floating(each.detach(), dtype).contiguous() for name, each in tensors.items()}
         save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model, dtype), encoding="utf-8")
     if model.can_generate():
@@ -70,7 +70,7 @@ def write_hf_folder(
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def in_dtype(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+def cast_floating(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Cast a floating-point tensor to this dtype; others, and all tensors if it is None, are unchanged."""
     return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
@@ -104,11 +104,11 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
             place=str(source),
         )
     if SETTINGS in files:
-        files[SETTINGS] = _with_the_class_for_all(files[SETTINGS])
+        files[SETTINGS] = _with_portable_class(files[SETTINGS])
     return files
 
 
-def without_inert(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
+def drop_inert_tokens(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
     """Return the files of a tokenizer of `size` tokens without the inert tokens beyond these.
 
     Earlier versions wrote them into every tokenizer of prepared text.
@@ -122,19 +122,19 @@ def without_inert(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
     return {**files, TOKENIZER: text.encode()}
 
 
-def with_plain_texts(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def with_plain_special_tokens(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """Return tokenizer files that treat special tokens spelled out in a text as plain text."""
     settings = json.loads(files.get(SETTINGS, b"{}")) | {"split_special_tokens": True}
     return {**files, SETTINGS: _settings_text(settings)}
 
 
-def with_longest_text(files: Mapping[str, bytes], tokens: int) -> Mapping[str, bytes]:
+def with_max_length(files: Mapping[str, bytes], tokens: int) -> Mapping[str, bytes]:
     """Return tokenizer files with a maximum text length of `tokens` tokens."""
     settings = json.loads(files.get(SETTINGS, b"{}")) | {"model_max_length": tokens}
     return {**files, SETTINGS: _settings_text(settings)}
 
 
-def _with_the_class_for_all(content: bytes) -> bytes:
+def _with_portable_class(content: bytes) -> bytes:
     """Return tokenizer_config.json with a tokenizer class that transformers releases before 5 also have."""
     settings = json.loads(content)
     if settings.get("tokenizer_class") != "TokenizersBackend":

@@ -32,9 +32,9 @@ def join_gates(state: Mapping[str, Tensor]) -> StateDict:
     for name, tensor in state.items():
         if name.endswith(GATE):
             block = name.removesuffix(GATE)
-            joined[block + GATE_AND_UP] = torch.cat([tensor, _half(state, block + UP)])
+            joined[block + GATE_AND_UP] = torch.cat([tensor, _require_tensor(state, block + UP)])
         elif name.endswith(UP):
-            _half(state, name.removesuffix(UP) + GATE)
+            _require_tensor(state, name.removesuffix(UP) + GATE)
         else:
             joined[name] = tensor
     return joined
@@ -53,7 +53,7 @@ def split_gates(state: Mapping[str, Tensor]) -> StateDict:
     return cut
 
 
-def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
+def _require_tensor(state: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in state:
         message = f"{name} is missing, but the other matrix of the gated feed-forward layer is present"
         raise ProjectError("EXP002", message, "use a complete checkpoint, with all its shards")
@@ -66,21 +66,21 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
     Raises `ProjectError` EXP003 if the decoder has other values.
     """
     decoder, bias = state.get(DECODER), state.get(DECODER_BIAS)
-    if decoder is not None and not torch.equal(decoder, _embedding(state)):
-        raise _decoder_would_be_lost(f"{DECODER} differs from {EMBEDDING}")
+    if decoder is not None and not torch.equal(decoder, _embedding_weight(state)):
+        raise _lost_decoder_error(f"{DECODER} differs from {EMBEDDING}")
     if bias is not None and bool(bias.any()):
-        raise _decoder_would_be_lost(f"{DECODER_BIAS} is not zero")
+        raise _lost_decoder_error(f"{DECODER_BIAS} is not zero")
     return {name: tensor for name, tensor in state.items() if name not in (DECODER, DECODER_BIAS)}
 
 
-def _embedding(state: Mapping[str, Tensor]) -> Tensor:
+def _embedding_weight(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
         message = f"not the weights of a NeoBERT model: {EMBEDDING} is missing"
         raise ProjectError("EXP002", message, "use a NeoBERT checkpoint with its encoder")
     return state[EMBEDDING]
 
 
-def _decoder_would_be_lost(reason: str) -> ProjectError:
+def _lost_decoder_error(reason: str) -> ProjectError:
     return ProjectError(
         "EXP003",
         f"the decoder cannot be tied to the embedding: {reason}",
@@ -94,7 +94,7 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
     Raises `ProjectError` EXP003 if the decoder is already untied.
     """
-    embedding = _embedding(state)
+    embedding = _embedding_weight(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
         message = "the decoder is already untied"
         raise ProjectError(

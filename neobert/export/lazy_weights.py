@@ -45,22 +45,22 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     """
     written: list[list[str]] = []
     total_size = 0
-    for number, names in enumerate(groups_of(weights.sizes)):
-        total_size += _write({name: weights[name] for name in names}, _partial(folder, number))
+    for number, names in enumerate(file_groups(weights.sizes)):
+        total_size += _write_group({name: weights[name] for name in names}, _partial_path(folder, number))
         written.append(names)
     if len(written) == 1:
-        _partial(folder, 0).rename(folder / WEIGHTS)
+        _partial_path(folder, 0).rename(folder / WEIGHTS)
         return
     files: dict[str, str] = {}
     for number, names in enumerate(written):
         file = f"model-{number + 1:05}-of-{len(written):05}.safetensors"
-        _partial(folder, number).rename(folder / file)
+        _partial_path(folder, number).rename(folder / file)
         files |= dict.fromkeys(names, file)
     index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(files.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def groups_of(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def file_groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
     """Yield weight names in groups of at most `FILE_BYTES`, or of a single larger weight.
 
     `sizes`: bytes of each weight.
@@ -77,11 +77,11 @@ def groups_of(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield group
 
 
-def _write(group: Mapping[str, Tensor], path: Path) -> int:
+def _write_group(group: Mapping[str, Tensor], path: Path) -> int:
     """Write weights to a file; return their bytes."""
     save_file({name: each.contiguous() for name, each in group.items()}, path, METADATA)
     return sum(each.nbytes for each in group.values())
 
 
-def _partial(folder: Path, number: int) -> Path:
+def _partial_path(folder: Path, number: int) -> Path:
     return folder / f"model-{number + 1:05}.safetensors"

@@ -12,7 +12,7 @@ MAX_CHARACTERS = 300
 _MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<![^\W_])_|_(?![^\W_]))")
 
 
-def escaped(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """Return text on one line, with Markdown and HTML escaped, cut to `MAX_CHARACTERS` before escaping."""
     plain = " ".join(printable(str(text))[:MAX_CHARACTERS].split())
     return _MARKUP.sub(r"\\\1", html.escape(plain, quote=False))

@@ -30,34 +30,34 @@ def modeling_code() -> dict[str, str]:
     table = Path(kernel_table.__file__).read_text("utf-8")
     sources["kernel_table"] = LOADER_OF_SIBLING.sub(MODELING, table)
     trees = {name: ast.parse(text) for name, text in sources.items()}
-    first = in_order_of_imports(CONFIGURATION, trees)
-    second = [name for name in in_order_of_imports(MODELING, trees) if name not in first]
-    return {f"{names[-1]}.py": _merged(names, sources, trees) for names in (first, second)}
+    first = import_order(CONFIGURATION, trees)
+    second = [name for name in import_order(MODELING, trees) if name not in first]
+    return {f"{names[-1]}.py": _merge_modules(names, sources, trees) for names in (first, second)}
 
 
-def in_order_of_imports(name: str, trees: Mapping[str, ast.Module]) -> list[str]:
+def import_order(name: str, trees: Mapping[str, ast.Module]) -> list[str]:
     """Return a module and the siblings that it imports, each after those that it imports itself."""
-    siblings = [str(node.module) for node in trees[name].body if _is_of_sibling(node)]
-    found = (each for sibling in siblings for each in in_order_of_imports(sibling, trees))
+    siblings = [str(node.module) for node in trees[name].body if _is_sibling_import(node)]
+    found = (each for sibling in siblings for each in import_order(sibling, trees))
     return list(dict.fromkeys([*found, name]))
 
 
-def _is_of_sibling(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+def _is_sibling_import(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
     return isinstance(node, ast.ImportFrom) and node.level > 0
 
 
-def _merged(names: Sequence[str], sources: Mapping[str, str], trees: Mapping[str, ast.Module]) -> str:
+def _merge_modules(names: Sequence[str], sources: Mapping[str, str], trees: Mapping[str, ast.Module]) -> str:
     """Join modules: the docstring of the last, all imports, then the code of each below its own docstring."""
     nodes = [node for name in names for node in trees[name].body]
-    parts = [f'"""{ast.get_docstring(trees[names[-1]], clean=False)}"""\n\n{_imports(nodes, names)}']
+    parts = [f'"""{ast.get_docstring(trees[names[-1]], clean=False)}"""\n\n{_merge_imports(nodes, names)}']
     for name in names:
         about = f"{name}.py\n{ast.get_docstring(trees[name])}".split("\n")
         heading = "\n".join(f"# {line}".rstrip() for line in about)
-        parts.append(f"{heading}\n\n{_code(sources[name], trees[name])}")
+        parts.append(f"{heading}\n\n{_module_body(sources[name], trees[name])}")
     return "\n\n\n".join(parts) + "\n"
 
 
-def _imports(nodes: Sequence[ast.stmt], merged: Sequence[str]) -> str:
+def _merge_imports(nodes: Sequence[ast.stmt], merged: Sequence[str]) -> str:
     """Return one line for each imported module; names from other siblings come from the configuration."""
     plain = {ast.unparse(node) for node in nodes if isinstance(node, ast.Import)}
     by_module: dict[str, set[str]] = defaultdict(set)
@@ -67,10 +67,10 @@ def _imports(nodes: Sequence[ast.stmt], merged: Sequence[str]) -> str:
             by_module[module] |= {ast.unparse(alias) for alias in node.names}
     by_module.pop(FUTURE)
     lines = [f"from {FUTURE} import annotations\n", *sorted(plain)]
-    return "\n".join([*lines, *(_import_from(module, by_module[module]) for module in sorted(by_module))])
+    return "\n".join([*lines, *(_import_line(module, by_module[module]) for module in sorted(by_module))])
 
 
-def _import_from(module: str, names: set[str]) -> str:
+def _import_line(module: str, names: set[str]) -> str:
     listed = ", ".join(sorted(names))
     if len(listed) <= LONGEST_LIST:
         return f"from {module} import {listed}"
@@ -78,7 +78,7 @@ def _import_from(module: str, names: set[str]) -> str:
     return f"from {module} import (\n{wrapped}\n)"
 
 
-def _code(text: str, tree: ast.Module) -> str:
+def _module_body(text: str, tree: ast.Module) -> str:
     """Return the text of a module after its docstring and imports."""
     ends = [node.end_lineno for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return "\n".join(text.split("\n")[ends[-1] :]).strip()

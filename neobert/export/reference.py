@@ -48,7 +48,7 @@ def make_reference(source: Source) -> Reference:
     limit = min(128, int(source.tokenizer.model_max_length))
     if source.embedding is not None:
         limit = min(limit, source.embedding.max_length)
-    texts = [fit(text, source.tokenizer, limit) for text in TEXTS]
+    texts = [truncate_to_fit(text, source.tokenizer, limit) for text in TEXTS]
     batch = source.tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
     with torch.no_grad():
@@ -58,11 +58,11 @@ def make_reference(source: Source) -> Reference:
             pooled = pool(hidden, mask, source.embedding.pooling)
             tensors["pooled"] = F.normalize(pooled, dim=-1) if source.embedding.normalizes else pooled
         if source.model is not source.encoder:
-            tensors["logits"] = logits_of(source.model, ids, mask)
+            tensors["logits"] = compute_logits(source.model, ids, mask)
     return Reference(texts, {name: tensor.numpy() for name, tensor in tensors.items()})
 
 
-def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def compute_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the logits; per-token logits are zero at padding, which other libraries may omit.
 
     Those of a span's first and last token are stacked. A model that compares choices gets one per row.
@@ -77,7 +77,7 @@ def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> 
     return logits * mask[..., None] if logits.dim() == 3 else logits
 
 
-def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
+def truncate_to_fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
     """Truncate a text by words, then by letters, to at most `limit` tokens, including special tokens."""
 
     def is_too_long(words: list[str]) -> bool:

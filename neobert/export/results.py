@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.export.markdown import escaped
+from neobert.export.markdown import escape_markdown
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, score_text
 from neobert.runfiles.typed_json import read_as
@@ -48,12 +48,12 @@ def training_section(sources: Sequence[Mapping[str, Any]]) -> str:
         return f"{reached} The run did not evaluate these weights.\n"
     rows = [
         ("evaluation", "value"),
-        *(_own_row(metrics[name].describe(value)) for name, value in found.items()),
+        *(_metric_row(metrics[name].describe(value)) for name, value in found.items()),
     ]
-    return f"{reached}\n\n{_table(rows)}\n\n{OWN_NOTE}\n"
+    return f"{reached}\n\n{_markdown_table(rows)}\n\n{OWN_NOTE}\n"
 
 
-def _own_row(described: str) -> tuple[str, str]:
+def _metric_row(described: str) -> tuple[str, str]:
     label, _, value = described.rpartition(" ")
     return label, value
 
@@ -88,31 +88,31 @@ def _read_report(file: Path, weights: str) -> dict[str, Any]:
 
 def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
     """Return the section with the results in summaries of reports; an empty text without summaries."""
-    parts = [_rendered(summary) for summary in summaries]
+    parts = [_render_summary(summary) for summary in summaries]
     return "\n".join(["## Evaluation\n", *parts]) if parts else ""
 
 
-def _rendered(summary: Mapping[str, Any]) -> str:
+def _render_summary(summary: Mapping[str, Any]) -> str:
     figures: list[Figure] = summary["figures"]
-    rows = [COLUMNS, *(_row(figure) for figure in figures[:MAX_ROWS])]
+    rows = [COLUMNS, *(_figure_row(figure) for figure in figures[:MAX_ROWS])]
     kept = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows[1:])]
-    table = _table([tuple(row[number] for number in kept) for row in rows])
+    table = _markdown_table([tuple(row[number] for number in kept) for row in rows])
     left_out = len(figures) - MAX_ROWS
     notes = [str(note) for note in summary["notes"]] + (
         [f"{left_out:,} more figures are in the report"] if left_out > 0 else []
     )
-    listed = "".join(f"- {escaped(note)}\n" for note in notes)
-    return f"### {escaped(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
+    listed = "".join(f"- {escape_markdown(note)}\n" for note in notes)
+    return f"### {escape_markdown(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
+def _figure_row(figure: Figure) -> tuple[str, ...]:
     score = score_text(figure.value, figure.std, is_share=figure.is_share)
     seeds = "" if figure.seeds is None else str(figure.seeds)
     texts = (figure.name, figure.metric, score, seeds, figure.starts_from or "")
-    return tuple(map(escaped, texts))
+    return tuple(map(escape_markdown, texts))
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 

@@ -20,7 +20,7 @@ from neobert.export.formats.writer import Writer
 from neobert.export.reference import LIMIT, Reference, make_reference
 from neobert.export.results import add_sections, evaluation_section, read_reports, training_section
 from neobert.export.source import Source, open_source
-from neobert.export.verify import compare, read_elsewhere
+from neobert.export.verify import compare_outputs, run_reader
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.file_modes import share_like_folder
 from neobert.folder_lock import FolderInUseError, lock_folder
@@ -49,7 +49,7 @@ def export(
     be written. A failed folder is removed.
     """
     source = open_source(folders, pooling, getattr(torch, dtype))
-    writers = {name: writer_of(name) for name in formats}
+    writers = {name: load_writer(name) for name in formats}
     refuse_unsuitable(source, writers)
     card = card_sections(source, results)
     reference = make_reference(source)
@@ -74,7 +74,7 @@ def card_sections(source: Source, results: Sequence[Path]) -> tuple[str, str]:
     return training_section(source.origin), evaluation_section(read_reports(results, weights))
 
 
-def writer_of(name: str) -> Writer:
+def load_writer(name: str) -> Writer:
     """Import the module of a format; return its writer."""
     writer: Writer = import_module(f"neobert.export.formats.{FORMATS[name].module}").WRITER
     return writer
@@ -111,9 +111,9 @@ def export_one(
         partial.mkdir()
         stated = writer.write(source, partial)
         add_sections(partial, *card)
-        found, versions = read_elsewhere(writer.reader, partial, reference)
-        gaps = compare(writer.expected(source, reference), found, folder)
-        report = describe(name, source, stated, gaps, versions)
+        found, versions = run_reader(writer.reader, partial, reference)
+        gaps = compare_outputs(writer.expected_outputs(source, reference), found, folder)
+        report = conversion_record(name, source, stated, gaps, versions)
         (partial / CONVERSION).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         share_like_folder(partial)
         partial.rename(folder)
@@ -129,7 +129,7 @@ def export_one(
     return {"folder": str(folder), **report}
 
 
-def describe(
+def conversion_record(
     name: str, source: Source, stated: dict[str, Any], gaps: dict[str, float], versions: dict[str, str]
 ) -> dict[str, Any]:
     """Return the content of conversion.json: format, origin, versions and largest difference by output.

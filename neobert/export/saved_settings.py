@@ -36,7 +36,7 @@ def refuse_other_settings(folder: Path) -> None:
     _refuse_wrong_types(settings)
     shapes = tensor_shapes(folder)
     embedded = "embedding_size" if "embedding_size" in settings.values else "hidden_size"
-    for name, size in _sizes_of(shapes, embedded):
+    for name, size in _sizes_from_shapes(shapes, embedded):
         if (found := settings.size(name, size)) != size:
             message = f"{name} is {found:,}, but the weights have {size:,}"
             raise ProjectError("EXP005", message, f"set {name} to {size} in {CONFIG}", str(file))
@@ -62,7 +62,7 @@ def _refuse_wrong_types(settings: Settings) -> None:
         raise settings.wrong(POSITIONS, f"a positive integer of at most {LONGEST_SEQUENCE}")
 
 
-def _sizes_of(shapes: Mapping[str, Shape], width: str) -> Iterator[tuple[str, int]]:
+def _sizes_from_shapes(shapes: Mapping[str, Shape], width: str) -> Iterator[tuple[str, int]]:
     """Yield the settings that the weights show, with their values; `width` is the embedding width."""
     if blocks := {match[1] for name in shapes if (match := BLOCK.search(name))}:
         yield "num_hidden_layers", len(blocks)

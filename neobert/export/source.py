@@ -20,9 +20,9 @@ from neobert.data.tokenize.tokenizers import open_tokenizer
 from neobert.encoding.declared import MODULES, read_declared_settings
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import EmbeddingFiles
-from neobert.export.folder import in_dtype, read_tokenizer_files
+from neobert.export.folder import cast_floating, read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
-from neobert.export.weights import load_weights, own_weights
+from neobert.export.weights import load_weights, unique_weights
 from neobert.families.hf.parts import first_position
 from neobert.families.hf.settings import reason_of
 from neobert.families.neobert.build import MODELS
@@ -58,7 +58,7 @@ class Source:
         model: model in fp32 and evaluation mode.
         tokenizer: tokenizer with all special tokens.
         tokenizer_files: content of the tokenizer files by name, written to each exported folder.
-        origin: name, step and digests of each checkpoint (`origin_of`), for conversion.json.
+        origin: name, step and digests of each checkpoint (`checkpoint_origin`), for conversion.json.
         dtype: dtype of the weights to write, to which the model's are rounded.
         embedding: how texts become vectors; None for a model that declares no pooling, or has a task's head.
         is_embedder: the folder has the files of sentence-transformers.
@@ -105,9 +105,9 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
     Raises `ProjectError` CKP007 (folder removed), EXP001 and TOK002 (tokenizer), EXP004 and EXP005 (weights),
     EXP007 (config), EXP008 (checkpoints of different models) or EXP009 (pooling does not apply).
     """
-    model = _build(folders[0])
-    _check_same(folders)
-    load_mean(model, folders)
+    model = _build_model(folders[0])
+    _require_same_config(folders)
+    load_mean_weights(model, folders)
     round_weights(model, dtype)
     has_head = hasattr(model, "classifier") or model.can_generate()
     if pooling is not None:
@@ -116,7 +116,7 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
             raise ProjectError("EXP009", message, "remove --pooling", str(folders[0]))
         if isinstance(model, NeoBERTPreTrainedModel):
             model.config.pooling = pooling
-    tokenizer = _tokenizer_of(folders[0], model)
+    tokenizer = _load_tokenizer(folders[0], model)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
         unused = 0 if isinstance(model, NeoBERTPreTrainedModel) else first_position(model)
@@ -125,15 +125,15 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
     return Source(
         model,
         tokenizer,
-        _files_of(tokenizer),
-        [origin_of(folder) for folder in folders],
+        _tokenizer_file_contents(tokenizer),
+        [checkpoint_origin(folder) for folder in folders],
         dtype,
-        None if has_head else embedding_of(folders[0], model, pooling, tokenizer.model_max_length),
+        None if has_head else read_embedding_files(folders[0], model, pooling, tokenizer.model_max_length),
         is_embedder=not has_head and (folders[0] / MODULES).is_file(),
     )
 
 
-def embedding_of(
+def read_embedding_files(
     folder: Path, model: PreTrainedModel, pooling: str | None, longest: int
 ) -> EmbeddingFiles | None:
     """Return the pooling, length limit and prompts that a folder declares; None without a pooling.
@@ -156,7 +156,7 @@ def embedding_of(
     )
 
 
-def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
+def _load_tokenizer(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
     """Load a folder's tokenizer. Raises `ProjectError` EXP001 if it is missing or has too many tokens.
 
     Without a padding token, another special token is used, because readers pad batches; no text attends to
@@ -177,7 +177,7 @@ def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFa
     return tokenizer
 
 
-def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
+def load_mean_weights(model: PreTrainedModel, folders: Sequence[Path]) -> None:
     """Load the weights of one folder into the model, or the mean of several, summed in fp32.
 
     Raises `ProjectError` EXP004 if weights are NaN or infinite.
@@ -185,7 +185,7 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
     total: dict[str, Tensor] = {}
     for folder in folders:
         load_weights(model, folder)
-        for name, tensor in own_weights(model).items():
+        for name, tensor in unique_weights(model).items():
             if not bool(tensor.isfinite().all()):
                 hint = "export a checkpoint from before the loss became NaN"
                 raise ProjectError("EXP004", f"{name} has NaN or infinite values", hint, str(folder))
@@ -197,11 +197,11 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
 def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
     """Round an fp32 model's weights to values that `dtype` can represent."""
     with torch.no_grad():
-        for tensor in own_weights(model).values():
-            tensor.copy_(in_dtype(tensor, dtype))
+        for tensor in unique_weights(model).values():
+            tensor.copy_(cast_floating(tensor, dtype))
 
 
-def origin_of(folder: Path) -> dict[str, Any]:
+def checkpoint_origin(folder: Path) -> dict[str, Any]:
     """Return a folder's name, its weights' SHA-256 and, for a checkpoint, step and metrics."""
     weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
@@ -212,17 +212,17 @@ def origin_of(folder: Path) -> dict[str, Any]:
         "step": saved.get("step"),
         "config_digest": saved.get("config_digest"),
         "metrics": saved.get("metrics", {}),
-        "tokens_total": _tokens(folder),
+        "tokens_total": _num_trained_tokens(folder),
     }
 
 
-def _tokens(folder: Path) -> int | None:
+def _num_trained_tokens(folder: Path) -> int | None:
     """Return the number of tokens that a checkpoint was trained on; None without trainer state."""
     file = folder / STATE_DIR / STATE
     return json.loads(file.read_bytes()).get("tokens_total") if file.is_file() else None
 
 
-def _build(folder: Path) -> PreTrainedModel:
+def _build_model(folder: Path) -> PreTrainedModel:
     """Build the model of a config.json with random weights, without running code from the folder."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -238,13 +238,13 @@ def _build(folder: Path) -> PreTrainedModel:
         raise _unknown_model(folder, f"{name} has no model_type {config.model_type!r}")
     refuse_other_settings(folder)
     try:
-        model: PreTrainedModel = found(config, **_without_pooler(found, folder))
+        model: PreTrainedModel = found(config, **_pooler_arguments(found, folder))
     except Exception as error:  # a setting that its class does not check
         raise _unknown_model(folder, reason_of(error)) from error
     return model.float().eval()
 
 
-def _without_pooler(kind: type[PreTrainedModel], folder: Path) -> dict[str, bool]:
+def _pooler_arguments(kind: type[PreTrainedModel], folder: Path) -> dict[str, bool]:
     """Return the argument by which an encoder has no pooling layer, if the weights have none."""
     takes = "add_pooling_layer" in signature(kind.__init__).parameters
     has_layer = any("pooler." in name for name in tensor_shapes(folder)) if takes else True
@@ -262,7 +262,7 @@ def _unknown_model(folder: Path, reason: str) -> ProjectError:
     )
 
 
-def _check_same(folders: Sequence[Path]) -> None:
+def _require_same_config(folders: Sequence[Path]) -> None:
     """Raise `ProjectError` EXP008 if the checkpoints to be averaged have different model configs."""
     ignored = ("transformers_version", "dtype", "torch_dtype", "sentence_transformers")
     configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
@@ -278,7 +278,7 @@ def _check_same(folders: Sequence[Path]) -> None:
             )
 
 
-def _files_of(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:
+def _tokenizer_file_contents(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:
     """Return the content of the tokenizer's files by name, including a complete special_tokens_map.json."""
     with TemporaryDirectory(prefix="neobert-export-") as folder:
         tokenizer.save_pretrained(folder)

@@ -23,7 +23,7 @@ LAST_LINES = 12
 MISSING = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 
 
-def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
+def run_reader(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
     """Run a reader of `neobert.export.readers` on the CPU, in a process that cannot import this project.
 
     Returns the reader's outputs by name, and the versions of its libraries. Raises `ProjectError` EXP010 if
@@ -87,14 +87,14 @@ def clean_environment(work_dir: str) -> dict[str, str]:
     }
 
 
-def compare(expected: Arrays, actual: Arrays, folder: Path) -> dict[str, float]:
+def compare_outputs(expected: Arrays, actual: Arrays, folder: Path) -> dict[str, float]:
     """Return the difference of each output. Raises `ProjectError` EXP006 if one exceeds `LIMIT`."""
     gaps = differences(expected, actual)
     beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
     if beyond:
         raise ProjectError(
             "EXP006",
-            f"the consumer's library differs from the model: {_listed(beyond)} (limit {LIMIT:g})",
+            f"the consumer's library differs from the model: {_format_gaps(beyond)} (limit {LIMIT:g})",
             "the folder was removed: its results would be wrong",
             folder.name,
             EXIT_TRAINING_FAILED,
@@ -102,5 +102,5 @@ def compare(expected: Arrays, actual: Arrays, folder: Path) -> dict[str, float]:
     return gaps
 
 
-def _listed(gaps: Mapping[str, float]) -> str:
+def _format_gaps(gaps: Mapping[str, float]) -> str:
     return ", ".join(f"{name} by {gap:.3g}" for name, gap in gaps.items())

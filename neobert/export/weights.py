@@ -58,10 +58,10 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
     if isinstance(model, NeoBERTPreTrainedModel):
         state = join_gates(state)
         if model.config.tie_word_embeddings:
-            state = _without_tied_copy(state, path)
-    state, of_head = of_same_depth(state, model)
+            state = _drop_tied_copy(state, path)
+    state, of_head = match_prefix(state, model)
     own = model.state_dict()
-    found = state = _without_computed(state, model, own)
+    found = state = _drop_computed_buffers(state, model, own)
     if may_lack:
         state = {
             name: tensor
@@ -77,7 +77,7 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         num_tensors=len(state),
         num_parameters=sum(tensor.numel() for tensor in state.values()),
         dtypes=tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.values()})),
-        initialized=tuple(sorted(own_weights(model).keys() - state.keys())),
+        initialized=tuple(sorted(unique_weights(model).keys() - state.keys())),
         unused=tuple(sorted((found.keys() - own.keys()) | of_head)),
     )
 
@@ -90,13 +90,13 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         own[name].copy_(part_like(each, own[name]))
 
 
-def _without_computed(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:
+def _drop_computed_buffers(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:
     """Drop buffers that the model computes: older releases of transformers saved BERT's position ids."""
     computed = {name for name, _ in model.named_buffers()} - own.keys()
     return {name: tensor for name, tensor in state.items() if name not in computed}
 
 
-def of_same_depth(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:
+def match_prefix(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:
     """Return weights by their names in the model, and the names of head weights that an encoder leaves out.
 
     Encoder weights have the prefix `base_model_prefix` in a model with a head, and none in a bare encoder.
@@ -120,13 +120,13 @@ def read_weights(path: Path) -> StateDict:
     state: StateDict = {}
     for file in files:
         tensor_shapes(file)
-        with _refusing_damage(file):
+        with _convert_read_errors(file):
             state.update(load_file(file))
     return {name: tensor for name, tensor in state.items() if not name.endswith(ROTATIONS)}
 
 
 @contextmanager
-def _refusing_damage(file: Path) -> Iterator[None]:
+def _convert_read_errors(file: Path) -> Iterator[None]:
     """Convert an error of reading a safetensors file in the `with` block to `ProjectError` EXP004."""
     try:
         yield
@@ -135,7 +135,7 @@ def _refusing_damage(file: Path) -> Iterator[None]:
         raise ProjectError("EXP004", message, ANOTHER, place=str(file)) from error
 
 
-def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
+def _drop_tied_copy(state: StateDict, path: Path) -> StateDict:
     """Drop a saved copy of the tied decoder. Raises `ProjectError` EXP003 if the decoder is untied."""
     decoder, embedding = state.get(DECODER), state.get(EMBEDDING)
     is_own = decoder is not None and (embedding is None or not torch.equal(decoder, embedding))
@@ -151,7 +151,7 @@ def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
 
 def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: tuple[str, ...]) -> None:
     """Raise `ProjectError` EXP005 unless `state` has exactly the model's tensors, with the same shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(model).items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in unique_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     missing = {name for name in missing if not name.startswith(may_lack or "\0")}
     reshaped = [
@@ -161,28 +161,32 @@ def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: t
     ]
     if not (missing or unexpected or reshaped):
         return
-    parts = [_listing("missing", missing), _listing("unexpected", unexpected), _listing("shape", reshaped)]
+    parts = [
+        _format_names("missing", missing),
+        _format_names("unexpected", unexpected),
+        _format_names("shape", reshaped),
+    ]
     raise ProjectError(
         "EXP005",
         f"the weights do not fit the model: {'; '.join(part for part in parts if part)}",
-        _hint(missing, reshaped),
+        _mismatch_hint(missing, reshaped),
         place=str(path),
     )
 
 
-def own_weights(model: nn.Module) -> dict[str, Tensor]:
+def unique_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the state dict of a model without duplicates: a shared tensor has its first name only."""
     names: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}
 
 
-def _listing(label: str, names: Iterable[str]) -> str:
+def _format_names(label: str, names: Iterable[str]) -> str:
     ordered = sorted(names)
     return f"{label}: {listed(ordered)}" if ordered else ""
 
 
-def _hint(missing: Iterable[str], reshaped: list[str]) -> str:
+def _mismatch_hint(missing: Iterable[str], reshaped: list[str]) -> str:
     if set(missing) == {DECODER, DECODER_BIAS}:
         return "set model.tie_word_embeddings to true: the checkpoint's decoder is its embedding"
     if reshaped and all(each.startswith((DECODER, DECODER_BIAS, EMBEDDING)) for each in reshaped):

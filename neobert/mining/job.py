@@ -33,8 +33,8 @@ def run(request: Request) -> dict[str, Any]:
         request.max_share,
         encoder.model.device,
     )
-    rows = list(_rows(pairs, found.rows, request.negatives))
-    _write(Path(request.output), rows)
+    rows = list(_mined_rows(pairs, found.rows, request.negatives))
+    _write_rows(Path(request.output), rows)
     return {
         "output": request.output,
         "rows": pairs.rows,
@@ -50,7 +50,7 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str | None]]:
+def _mined_rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str | None]]:
     """Yield each query's rows; columns of missing negatives are null."""
     names = ["negative"] if most == 1 else [f"negative_{number}" for number in range(1, most + 1)]
     texts = pairs.documents.texts
@@ -60,7 +60,7 @@ def _rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[
             yield {"query": query, "positive": texts[answer], **found}
 
 
-def _write(path: Path, rows: list[dict[str, str | None]]) -> None:
+def _write_rows(path: Path, rows: list[dict[str, str | None]]) -> None:
     try:
         with open_replacement(path) as file:
             file.writelines(json.dumps(row).encode() + b"\n" for row in rows)

@@ -54,16 +54,16 @@ def choose_negatives(
     ceilings = (lowest - np.abs(lowest) * (1 - max_share)).astype(np.float32)
     window = most + max(map(len, excluded))
     scores, found = best_rows(queries, documents, window, device)
-    closest = [_without(each, of) for each, of in zip(found, excluded, strict=True)]
+    closest = [_drop_excluded(each, of) for each, of in zip(found, excluded, strict=True)]
     of_rows = [dict(zip(found[place].tolist(), scores[place], strict=True)) for place in range(len(found))]
     too_close = sum(
         of_rows[place][row] > ceilings[place] for place, rows in enumerate(closest) for row in rows[:most]
     )
     scores, found = best_rows(queries, documents, window, device, ceilings)
     allowed = (rows[np.isfinite(of)] for rows, of in zip(found, scores, strict=True))
-    chosen = [_without(each, of)[:most] for each, of in zip(allowed, excluded, strict=True)]
+    chosen = [_drop_excluded(each, of)[:most] for each, of in zip(allowed, excluded, strict=True)]
     return Negatives(chosen, int(too_close))
 
 
-def _without(rows: NDArray[np.int64], excluded: set[int]) -> list[int]:
+def _drop_excluded(rows: NDArray[np.int64], excluded: set[int]) -> list[int]:
     return [row for row in rows.tolist() if row not in excluded]

@@ -16,7 +16,7 @@ POSITIVE = "positive"
 
 
 @dataclass(slots=True)
-class Distinct:
+class DistinctTexts:
     """Distinct texts in order; texts that differ only in case or whitespace count as one."""
 
     texts: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Distinct:
             self.texts.append(text)
         return number
 
-    def number_of(self, text: str) -> int | None:
+    def find_number(self, text: str) -> int | None:
         """Return the number of a text; None for an unknown one."""
         return self._numbers.get(without_layout(text))
 
@@ -45,8 +45,8 @@ class Pairs:
         copies: rows with the pair of an earlier row.
     """
 
-    queries: Distinct = field(default_factory=Distinct)
-    documents: Distinct = field(default_factory=Distinct)
+    queries: DistinctTexts = field(default_factory=DistinctTexts)
+    documents: DistinctTexts = field(default_factory=DistinctTexts)
     answers: list[list[int]] = field(default_factory=list)
     rows: int = 0
     empty: int = 0
@@ -68,7 +68,7 @@ class Pairs:
 
     def excluded(self) -> list[set[int]]:
         """Return the documents that each query cannot have as negatives: its answers, and its own text."""
-        own = (self.documents.number_of(text) for text in self.queries.texts)
+        own = (self.documents.find_number(text) for text in self.queries.texts)
         return [
             {*answers, *([] if number is None else [number])}
             for answers, number in zip(self.answers, own, strict=True)

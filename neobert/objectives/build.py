@@ -22,8 +22,10 @@ def token_objective_for(
     `targets_only` as in `TokenObjective`.
     """
     trainer = config.trainer
-    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.training)
-    eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size, rates.evaluation)
+    capacity = _static_capacity(config, device_type, trainer.per_device_train_batch_size, rates.training)
+    eval_capacity = _static_capacity(
+        config, device_type, trainer.per_device_eval_batch_size, rates.evaluation
+    )
     sizes: dict[str, Any] = {
         "capacity": capacity,
         "eval_capacity": eval_capacity,
@@ -37,7 +39,7 @@ def token_objective_for(
     return built
 
 
-def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:
+def _static_capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:
     """Return the static number of decoder rows for packed rows on a GPU; None (dynamic) otherwise."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None

@@ -30,7 +30,7 @@ def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int
     trainer, is_alone = config.trainer, num_ranks == 1
     tokens = objective if isinstance(objective, TokenObjective) else None
     if trainer.torch_compile:
-        refuse_loop(config, objective.backbone)
+        refuse_sdpa_loop(config, objective.backbone)
         backend = trainer.torch_compile_backend
         if tokens is None or not config.datacollator.pack_sequences:
             compile_encoder(objective.backbone, backend, is_alone=is_alone)
@@ -40,11 +40,11 @@ def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int
             torch._dynamo.config.recompile_limit = MAX_GRAPHS
             tokens.compile_parts(backend)
     elif trainer.cuda_graphs and tokens is not None and tokens.capacity is not None and is_alone:
-        refuse_loop(config, tokens.backbone)
+        refuse_sdpa_loop(config, tokens.backbone)
         tokens.record_cuda_graphs()
 
 
-def refuse_loop(config: RunConfig, backbone: Backbone) -> None:
+def refuse_sdpa_loop(config: RunConfig, backbone: Backbone) -> None:
     """Raise `ProjectError` ATT001 if attention loops over packed documents, which cannot be compiled."""
     name, reason = backbone.attention, backbone.attention_reason
     if config.datacollator.pack_sequences and ATTENTION[name].program == "loop":

@@ -34,10 +34,12 @@ class ModuleWork:
 
     def compile(self, backend: str) -> None:
         """Compile the function as one graph of static shapes."""
-        self.function = compiled(self.function, backend)
+        self.function = compile_static(self.function, backend)
 
 
-def compiled(function: Callable[..., Any], backend: str, *, cuda_graphs: bool = False) -> Callable[..., Any]:
+def compile_static(
+    function: Callable[..., Any], backend: str, *, cuda_graphs: bool = False
+) -> Callable[..., Any]:
     """Compile a function for static shapes into one graph; a graph break is an error.
 
     With `cuda_graphs`, forward and backward are captured as CUDA graphs and replayed: by Inductor with the
@@ -108,7 +110,7 @@ def target_capacity(num_tokens: int, probability: float) -> int:
     return min(num_tokens, MULTIPLE * ceil(max_targets(num_tokens, probability) / MULTIPLE))
 
 
-def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:
+def num_decoder_rows(num_targets: int, capacity: int | None, num_tokens: int) -> int:
     """Return the number of decoder rows: the smallest multiple of `capacity` that fits `num_targets`.
 
     More targets than the capacity cause a recompilation; no target is dropped. Without a capacity there is

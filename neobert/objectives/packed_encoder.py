@@ -52,7 +52,7 @@ class KernelObjective(TokenObjective):
         super().__init__(backbone, True, capacity, eval_capacity, z_loss)
         self.blocks = BLOCK_STEPS[kernels.name]
         self.attention = kernels.attention
-        self._embed = ModuleWork(self.model.get_input_embeddings(), self._embedded)
+        self._embed = ModuleWork(self.model.get_input_embeddings(), self._embed_packed)
         self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in backbone.blocks]
 
     def compile_parts(self, backend: str) -> None:
@@ -69,7 +69,7 @@ class KernelObjective(TokenObjective):
             return super()._summed_loss(num_rows, labels, inputs)
 
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
-        hidden, labels = self._targets(hidden, labels, num_rows)
+        hidden, labels = self._select_decoded_rows(hidden, labels, num_rows)
         linear = self.head.linear
         return linear_cross_entropy(
             self.final_states(hidden), linear.weight, linear.bias, labels, z_loss=self.z_loss
@@ -91,7 +91,7 @@ class KernelObjective(TokenObjective):
                 stream = step(stream, rotary, segments, longest, heads, eps)
             return self.blocks.finish(stream)
 
-    def _embedded(
+    def _embed_packed(
         self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
     ) -> tuple[Stream, Tensor, Tensor]:
         """Return the initial residual stream, the rotary table and the segments for attention.
@@ -173,7 +173,7 @@ class BlockSteps:
     finish: Callable[[Stream], Tensor]
 
 
-def _with_rstd(x: Tensor, eps: float) -> Stream:
+def _with_row_rstd(x: Tensor, eps: float) -> Stream:
     # Detached: the gradient through a norm is part of the backward pass of the block that reads it.
     return x, row_rstd(x.detach(), eps)
 
@@ -186,7 +186,7 @@ def _add_branch(stream: Stream) -> Tensor:
 
 BLOCK_STEPS = {
     # quack reads the angles in the type of the products, and fp16 holds cosines more exactly than bf16.
-    "fused": BlockSteps(torch.float16, _with_rstd, fused_step, lambda stream: stream[0]),
+    "fused": BlockSteps(torch.float16, _with_row_rstd, fused_step, lambda stream: stream[0]),
     "triton": BlockSteps(torch.float32, lambda x, _: (x, None), triton_step, _add_branch),
 }
 """Implementations by their name in `neobert.kernel_table.BLOCKS`."""

@@ -64,7 +64,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
         error = block_error(name, config, device_type, dtype)
         if error is None:
             reason = "; ".join(["auto: supported here" if requested == "auto" else "as configured", *reasons])
-            return _own_kernels(name, config, packed.name, reason)
+            return _replaced_block_kernels(name, config, packed.name, reason)
         if requested != "auto":
             raise _refusal(error, "model.kernel_backend")
         reasons.append(error.message)
@@ -119,7 +119,7 @@ def _refusal(error: BackendError, key: str) -> ProjectError:
     return ProjectError("ATT001", error.message, error.hint, place=key)
 
 
-def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
+def _replaced_block_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
     attention = choose_block_attention(longest_row(config))
     why = f"attention {attention.name}: {attention.reason}"
     return StepKernels(name, attention.name, model_attention, f"{reason}; {why}")

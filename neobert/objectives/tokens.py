@@ -17,7 +17,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.families.backbone import Backbone
 from neobert.kernels.vocabulary import embedding, linear_cross_entropy
 from neobert.model.attention import recording
-from neobert.objectives.objective import ModuleWork, Objective, compiled, rows_for
+from neobert.objectives.objective import ModuleWork, Objective, compile_static, num_decoder_rows
 from neobert.plan.memory import rows_per_chunk
 from neobert.tasks.metric import RANGES
 
@@ -84,7 +84,7 @@ class TokenObjective(Objective):
         """Compile the training loss and the evaluation as one graph each. Requires a capacity."""
         self._is_lookup_compiled = True
         self._compile_step(backend, cuda_graphs=cuda_graphs)
-        self._scored = compiled(self._score, backend)
+        self._scored = compile_static(self._score, backend)
 
     def record_cuda_graphs(self) -> None:
         """Record forward and backward of the training loss as CUDA graphs, without generated kernels.
@@ -95,7 +95,7 @@ class TokenObjective(Objective):
 
     def _compile_step(self, backend: str, *, cuda_graphs: bool) -> None:
         self.has_cuda_graphs = cuda_graphs
-        self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
+        self._loss = compile_static(self._summed_loss, backend, cuda_graphs=cuda_graphs)
 
     def compile_parts(self, backend: str) -> None:
         """Compile each block and the loss separately, so that gradients of a block are available early.
@@ -103,7 +103,7 @@ class TokenObjective(Objective):
         Requires a capacity.
         """
         for block in self.backbone.blocks:
-            block.forward = compiled(block.forward, backend)
+            block.forward = compile_static(block.forward, backend)
         self._decode.compile(backend)
 
     def units(self) -> list[nn.Module]:
@@ -123,14 +123,14 @@ class TokenObjective(Objective):
                 raises `IndexError` on a CPU; on a GPU, call `check_labels` before.
             inputs: arguments of the encoder, packed or padded.
         """
-        num_rows = rows_for(num_targets, self.capacity, labels.numel())
+        num_rows = num_decoder_rows(num_targets, self.capacity, labels.numel())
         with recording(self.attention_ran):
             return self._loss(num_rows, labels, inputs)
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
         """Return the summed loss and the number of correct predictions. Arguments as for `forward`."""
-        return self._scored(rows_for(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
+        return self._scored(num_decoder_rows(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
 
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
         positions = inputs["position_ids"].flatten()[:, None] if self.by_position else None
@@ -140,15 +140,15 @@ class TokenObjective(Objective):
         self, hidden: Tensor, labels: Tensor, num_rows: int, positions: Tensor | None = None
     ) -> Score:
         if positions is not None:
-            positions, _ = self._targets(positions, labels, num_rows)
-        hidden, labels = self._targets(hidden, labels, num_rows)
+            positions, _ = self._select_decoded_rows(positions, labels, num_rows)
+        hidden, labels = self._select_decoded_rows(hidden, labels, num_rows)
         # Without gradients a chunk's logits are freed once they are scored; few logits are one chunk.
         rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
         places = repeat(None) if positions is None else positions.split(rows)
         first, *others = zip(hidden.split(rows), labels.split(rows), places, strict=False)
         score = self._score_rows(*first)
         for chunk in others:
-            score = _added(score, self._score_rows(*chunk))
+            score = _add_scores(score, self._score_rows(*chunk))
         return score
 
     def _score_rows(self, hidden: Tensor, labels: Tensor, positions: Tensor | None) -> Score:
@@ -160,7 +160,7 @@ class TokenObjective(Objective):
         return self._decode(self.encode(inputs), labels, num_rows)
 
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
-        hidden, labels = self._targets(hidden, labels, num_rows)
+        hidden, labels = self._select_decoded_rows(hidden, labels, num_rows)
         if rows_per_chunk(len(hidden), self.head.linear.out_features) >= len(hidden):
             return summed_loss(self.logits(hidden), labels, self.z_loss)
         # Inside the operator autocast does not apply: the products take the type that hidden comes in.
@@ -171,7 +171,7 @@ class TokenObjective(Objective):
             states, linear.weight, linear.bias, labels, z_loss=self.z_loss, softcap=softcap
         )
 
-    def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    def _select_decoded_rows(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
         """Return hidden states and labels of the rows to decode: `num_rows` rows, or all T tokens.
 
         All tokens are decoded if `targets_only` is false.
@@ -242,7 +242,7 @@ def losses_by_position(logits: Tensor, labels: Tensor, positions: Tensor) -> Ten
     return torch.stack([(losses.to(torch.float64)[:, None] * weights).sum(0), weights.sum(0)])
 
 
-def _added(first: Score, more: Score) -> Score:
+def _add_scores(first: Score, more: Score) -> Score:
     by_position = None
     if first.by_position is not None and more.by_position is not None:
         by_position = first.by_position + more.by_position

@@ -27,7 +27,7 @@ def class_scores(
         texts[label] += count
         predictions[predicted] += count
 
-    def scores_of(name: str) -> dict[str, Any]:
+    def class_row(name: str) -> dict[str, Any]:
         right = counts[name, name]
         return {
             unit: texts[name],
@@ -40,7 +40,7 @@ def class_scores(
     return {
         "labelled": counts.total(),
         "accuracy": share(sum(counts[name, name] for name in names), counts.total()),
-        "classes": {name: scores_of(name) for name in names},
+        "classes": {name: class_row(name) for name in names},
     }
 
 

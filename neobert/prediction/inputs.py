@@ -51,16 +51,16 @@ class Inputs:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each row by column. A line of a text file is a row with the column `text`."""
-        return (row for _, row in self._placed())
+        return (row for _, row in self._located_rows())
 
     def texts(self) -> Iterator[Item]:
         """Yield the texts of each row. Raises DAT011 for a column that is missing or holds no text."""
         columns: list[str] = []
-        for place, row in self._placed():
+        for place, row in self._located_rows():
             if not all(column in row for column in columns) or not columns:
-                columns = [_column_of(field, row, place) for field in self.fields]
+                columns = [_find_column(field, row, place) for field in self.fields]
             cells = zip(self.fields, columns, strict=True)
-            yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
+            yield tuple(self._read_text(field, row[column], column, place) for field, column in cells)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,10 +69,10 @@ class Inputs:
 
     def labels(self) -> Iterator[tuple[str, Any]]:
         """Yield the place of each row, and its label: a `ProjectError` if that cannot be read."""
-        for place, row in self._placed():
-            yield place, self._label_of(row, place)
+        for place, row in self._located_rows():
+            yield place, self._read_label(row, place)
 
-    def _label_of(self, row: Mapping[str, Any], place: str) -> Any:
+    def _read_label(self, row: Mapping[str, Any], place: str) -> Any:
         assert self.label is not None
         assert self.label.read is not None
         try:
@@ -85,13 +85,13 @@ class Inputs:
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         return [*map(size_and_digest, files), [field.column for field in self.fields]]
 
-    def _text_of(self, field: Field, value: object, column: str, place: str) -> str:
+    def _read_text(self, field: Field, value: object, column: str, place: str) -> str:
         if field.read is None:
             return text_of(value, column, place, field.setting)
         text: str = field.read(value.split() if self.has_words and isinstance(value, str) else value, place)
         return text
 
-    def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _located_rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not self.path.is_dir() and text_format(self.path) == TEXT_KIND:
             return ((f"{self.path}:{number}", {TEXT: line}) for number, line in numbered_lines(self.path))
         return rows_in(self.path, RowFormat((), tsv_quotes=False))
@@ -105,11 +105,11 @@ def open_inputs(
     The columns are the requested ones, else the run's columns that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
-    kind, path = (None, _only_split(path)) if is_saved_dataset(path) else (text_format(path), path)
+    kind, path = (None, _single_split(path)) if is_saved_dataset(path) else (text_format(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
         raise unusable_texts_error(path, "holds no texts", "pass a file with text")
-    run = _config_of_run(folder)
+    run = _read_run_config(folder)
     row = spec.rows(from_dict(run or {"task": spec.name})).fields
     fields = _text_fields(row, first)
     fields[0] = replace(fields[0], column=column or fields[0].column)
@@ -121,7 +121,7 @@ def open_inputs(
     return Inputs(path, tuple(fields), not spec.labels_texts, label)
 
 
-def _only_split(path: Path) -> Path:
+def _single_split(path: Path) -> Path:
     """Return the folder of the split of a saved dataset. Raises `ProjectError` if there are several."""
     splits = [*split_folders(path).values()]
     if len(splits) > 1:
@@ -130,7 +130,7 @@ def _only_split(path: Path) -> Path:
     return splits[0]
 
 
-def _config_of_run(folder: Path) -> dict[str, Any] | None:
+def _read_run_config(folder: Path) -> dict[str, Any] | None:
     """Return the configuration of the run that a folder belongs to; None if it belongs to none."""
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
@@ -167,6 +167,6 @@ def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
     return Field(PAIR, PAIR_OPTION, column)
 
 
-def _column_of(field: Field, row: Mapping[str, Any], place: str) -> str:
+def _find_column(field: Field, row: Mapping[str, Any], place: str) -> str:
     candidates = tuple(dict.fromkeys((*field.candidates, *CANDIDATES)))
     return choose_column(row, field.column, place, field.setting, candidates)

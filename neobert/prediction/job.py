@@ -15,8 +15,8 @@ from neobert.encoding.processes import run_in_processes, throughput_report
 from neobert.encoding.shards import Shards
 from neobert.errors import ProjectError
 from neobert.prediction.inputs import Inputs, open_inputs
-from neobert.prediction.kinds import Prediction, task_of_model
-from neobert.prediction.outputs import check_output, lines_of_shards, write_rows
+from neobert.prediction.kinds import Prediction, read_model_task
+from neobert.prediction.outputs import check_output, shard_lines, write_rows
 from neobert.prediction.predictor import Scorer
 from neobert.prediction.request import Request
 from neobert.progress import Progress
@@ -27,7 +27,7 @@ SUFFIX = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareResult:
     """Result of one process: shards of the whole job, and the settings and classes of its model."""
 
     num_shards: int
@@ -42,17 +42,17 @@ def run(request: Request) -> dict[str, Any]:
     from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
 
     request = replace(request, folder=str(model_folder(Path(request.folder))))
-    inputs = _inputs(request)
-    spec = task_of_model(Path(request.folder))
+    inputs = _open_inputs(request)
+    spec = read_model_task(Path(request.folder))
     check_output(Path(request.output), next(iter(inputs.rows())), spec.predicted)
-    shards = _shards(request)
-    with shards.lock(_identity(request, inputs)):
+    shards = _open_shards(request)
+    with shards.lock(_job_identity(request, inputs)):
         shares = run_in_processes(
             _predict_share, request, num_processes(request.processes, request.device), "predicting"
         )
         first = shares[0]
         counts = shards.counts(first.num_shards)
-        scores = _scores(inputs, spec, first.classes, shards.files(first.num_shards))
+        scores = _score_predictions(inputs, spec, first.classes, shards.files(first.num_shards))
         shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
     return {
         "output": request.output,
@@ -63,12 +63,14 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _scores(inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequence[Path]) -> dict[str, Any]:
+def _score_predictions(
+    inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequence[Path]
+) -> dict[str, Any]:
     """Return the scores of the predictions, and the labels that cannot be read; empty without labels."""
     if inputs.label is None:
         return {}
-    scorer: Scorer = _predictor_of(spec).scorer(classes, inputs.names)
-    predicted = (json.loads(line) for line in lines_of_shards(shards))
+    scorer: Scorer = _predictor_class(spec).scorer(classes, inputs.names)
+    predicted = (json.loads(line) for line in shard_lines(shards))
     unread, first = 0, ""
     for (place, label), item, prediction in zip(inputs.labels(), inputs.texts(), predicted, strict=True):
         try:
@@ -80,26 +82,26 @@ def _scores(inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequ
     return scorer.report() | ({"unread_labels": {"rows": unread, "first": first}} if unread else {})
 
 
-def _predictor_of(spec: TaskSpec) -> Any:
+def _predictor_class(spec: TaskSpec) -> Any:
     """Return the class that predicts for the models of a task."""
     return import_module(f"{spec.keys.package}.prediction").PREDICTOR
 
 
-def _inputs(request: Request) -> Inputs:
+def _open_inputs(request: Request) -> Inputs:
     folder = Path(request.folder)
-    spec = task_of_model(folder)
+    spec = read_model_task(folder)
     return open_inputs(Path(request.texts), folder, spec, request.column, request.pair_column)
 
 
-def _shards(request: Request) -> Shards:
-    return Shards(Path(request.output), SUFFIX, _lines)
+def _open_shards(request: Request) -> Shards:
+    return Shards(Path(request.output), SUFFIX, _json_lines)
 
 
-def _lines(predictions: Sequence[Prediction]) -> bytes:
+def _json_lines(predictions: Sequence[Prediction]) -> bytes:
     return "".join(json.dumps(each) + "\n" for each in predictions).encode()
 
 
-def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
+def _job_identity(request: Request, inputs: Inputs) -> dict[str, Any]:
     """Return the inputs that determine the predictions, as JSON values."""
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
@@ -112,20 +114,20 @@ def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _predict_share(request: Request, rank: int, size: int) -> Share:
+def _predict_share(request: Request, rank: int, size: int) -> ShareResult:
     """Predict the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
     from neobert.encoding.placement import device_for_rank, resolve_placement
 
     folder = Path(request.folder)
     place = resolve_placement(device_for_rank(rank, size, request.device), request.dtype)
-    predictor = _predictor_of(task_of_model(folder)).load(folder, *place, request.max_length)
+    predictor = _predictor_class(read_model_task(folder)).load(folder, *place, request.max_length)
     predictor.every_class = request.every_class
-    inputs = _inputs(request)
+    inputs = _open_inputs(request)
     predictor.names = inputs.names
     started_s = time.perf_counter()
     which = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"predicting{which}", "texts")
-    num_shards, done = _shards(request).write_missing(
+    num_shards, done = _open_shards(request).write_missing(
         inputs.texts(),
         request.rows_per_shard,
         predictor,
@@ -133,6 +135,6 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
         progress,
         (rank, size),
     )
-    return Share(
+    return ShareResult(
         num_shards, predictor.classes, predictor.settings, done.tokens, time.perf_counter() - started_s
     )

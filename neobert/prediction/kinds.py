@@ -20,7 +20,7 @@ NEOBERT_HEADS = {"LMHead": "MaskedLM"}
 """NeoBERT's class names that differ from the names in transformers."""
 
 
-def task_of_model(folder: Path) -> TaskSpec:
+def read_model_task(folder: Path) -> TaskSpec:
     """Return the task whose head a model folder has. Raises `ProjectError` for another head, or none."""
     settings = read_json(folder / "config.json")
     names = settings.get("architectures")

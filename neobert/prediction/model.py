@@ -104,7 +104,7 @@ def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: 
     _refuse_several_labels(settings, folder)
     _refuse_unusable_names(settings, folder)
     is_neobert = settings.get("model_type") == NeoBERTConfig.model_type
-    backbone = (_neobert if is_neobert else _transformers)(folder, auto_class, device, dtype)
+    backbone = (_load_neobert if is_neobert else _load_transformers)(folder, auto_class, device, dtype)
     objective = LabelledObjective(backbone).to(device).eval()
     return HeadModel(objective, device, dtype, f"attention {backbone.attention}")
 
@@ -136,7 +136,7 @@ def _refuse_unusable_names(settings: Mapping[str, Any], folder: Path) -> None:
         raise ProjectError(CODE, message, hint, str(folder / "config.json"), EXIT_USAGE)
 
 
-def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+def _load_neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     with convert_config_errors(folder):
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
         kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
@@ -146,7 +146,7 @@ def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.d
     return neobert_backbone(model, kernels)
 
 
-def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+def _load_transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     refuse_absent(absent, folder, "pass a complete checkpoint")
     return packed_backbone(model, auto_class, folder, device, dtype)

@@ -34,12 +34,12 @@ def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"
         raise ProjectError("predict-output", message, hint, str(output), EXIT_USAGE)
-    if taken := [name for name in _names(first, predicted).values() if name in first]:
+    if taken := [name for name in _output_columns(first, predicted).values() if name in first]:
         message = f"the input has a column {taken[0]!r}, which the output would add"
         raise ProjectError("predict-output", message, "rename the column", "TEXTS", EXIT_USAGE)
 
 
-def _names(first: Row, predicted: Iterable[str]) -> dict[str, str]:
+def _output_columns(first: Row, predicted: Iterable[str]) -> dict[str, str]:
     """Return the output column of each prediction: with a prefix if the input has one of that name."""
     return {name: f"{PREFIX}{name}" if name in first else name for name in predicted}
 
@@ -49,7 +49,7 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
 
     A table has the delimiter of the input if both have the same suffix.
     """
-    rows = _with_predictions(inputs, shards)
+    rows = _merge_predictions(inputs, shards)
     if suffix == PARQUET:
         _write_parquet(path, rows)
     elif suffix == JSONL:
@@ -61,15 +61,15 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
         _write_table(path, rows, delimiter)
 
 
-def _with_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
+def _merge_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
     names: dict[str, str] = {}
-    for row, line in zip(inputs.rows(), lines_of_shards(shards), strict=True):
+    for row, line in zip(inputs.rows(), shard_lines(shards), strict=True):
         prediction = json.loads(line)
-        names = names or _names(row, prediction)
+        names = names or _output_columns(row, prediction)
         yield {**row, **{names.get(name, name): value for name, value in prediction.items()}}
 
 
-def lines_of_shards(files: Sequence[Path]) -> Iterator[str]:
+def shard_lines(files: Sequence[Path]) -> Iterator[str]:
     """Yield the predictions of shards, one JSON line per row."""
     for path in files:
         with path.open(encoding="utf-8") as file:
@@ -84,33 +84,33 @@ def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", **style)
         try:
             writer.writerow(first)
-            for row in _of_same_columns(chain((first,), rows)):
-                writer.writerow([_cell(row.get(name)) for name in first])
+            for row in _require_same_columns(chain((first,), rows)):
+                writer.writerow([_table_cell(row.get(name)) for name in first])
         except csv.Error as error:
-            raise _unwritable("a field holds a tab or a line end, which TSV cannot write") from error
+            raise _unwritable_error("a field holds a tab or a line end, which TSV cannot write") from error
 
 
-def _of_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
+def _require_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
     """Yield the rows. Raises `ProjectError` for a column that the first row lacks."""
     first: Row = {}
     for row in rows:
         first = first or row
         if other := [name for name in row if name not in first]:
-            raise _unwritable(f"a row has a column {printable(other[0])!r}, which the first row lacks")
+            raise _unwritable_error(f"a row has a column {printable(other[0])!r}, which the first row lacks")
         yield row
 
 
-def _unwritable(message: str) -> ProjectError:
+def _unwritable_error(message: str) -> ProjectError:
     return ProjectError("predict-output", message, f"choose {JSONL}", "--output", EXIT_TRAINING_FAILED)
 
 
-def _cell(value: object) -> object:
+def _table_cell(value: object) -> object:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
     """Write row groups with the types of the first one."""
-    schema, writer, rows = None, None, _of_same_columns(rows)
+    schema, writer, rows = None, None, _require_same_columns(rows)
     try:
         while group := list(islice(rows, ROWS_PER_GROUP)):
             table = pa.Table.from_pylist(group, schema=schema)
@@ -119,7 +119,7 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
                 writer = pq.ParquetWriter(path, schema)
             writer.write_table(table)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-        raise _unwritable(f"parquet cannot hold a column: {error}") from error
+        raise _unwritable_error(f"parquet cannot hold a column: {error}") from error
     finally:
         if writer is not None:
             writer.close()

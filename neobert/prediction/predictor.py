@@ -71,7 +71,7 @@ class Predictor(ABC, Generic[Model]):
             "kernels": self.model.kernels,
         }
 
-    def seconds_of(self, seconds: Sequence[int], places: Sequence[int]) -> list[int] | None:
+    def second_text_starts(self, seconds: Sequence[int], places: Sequence[int]) -> list[int] | None:
         """Return where the second texts of a run begin; None for a tokenizer with one type for both texts."""
         return [seconds[place] for place in places] if self.tokenizer.bundle.types_pairs else None
 
@@ -87,7 +87,7 @@ class Predictor(ABC, Generic[Model]):
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         """Predict for one chunk."""
 
-    def _in_runs(
+    def _compute_in_runs(
         self,
         sequences: Sequence[Tokens],
         compute: Callable[[Run, list[int]], Tensor],

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.parallel import own_part
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.loop.task import Batches
@@ -110,7 +110,7 @@ def state_digests(trainer: Trainer) -> dict[str, str]:
     """Return the SHA-256 of each weight and optimizer state by name, of this rank's shards."""
     model = trainer.task.model
     tensors: Mapping[str, Tensor] = {
-        **{f"weights/{name}": each for name, each in own_weights(model).items()},
+        **{f"weights/{name}": each for name, each in unique_weights(model).items()},
         **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
     }
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock

@@ -15,7 +15,7 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
-from neobert.export.folder import read_tokenizer_files, with_longest_text, without_inert
+from neobert.export.folder import drop_inert_tokens, read_tokenizer_files, with_max_length
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
@@ -132,10 +132,10 @@ def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
     text; a prompt and its reply may use all positions of the model.
     """
     tokenizer = run.prepared.tokenizer.tokenizer
-    files = without_inert(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))
+    files = drop_inert_tokens(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))
     if spec_of(run.config).predicts != "next":
         return files
-    return with_longest_text(files, run.backbone.max_length)
+    return with_max_length(files, run.backbone.max_length)
 
 
 def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from neobert.export.formats import fork, gguf, onnx
 from neobert.export.formats import hf as hf_format
 from neobert.export.readers import transformers_folder
 from neobert.export.reference import LIMIT, differences, make_reference
-from neobert.export.run import export, refuse_unsuitable, writer_of
-from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
+from neobert.export.run import export, load_writer, refuse_unsuitable
+from neobert.export.source import SPECIAL_TOKENS, load_mean_weights, open_source
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
@@ -89,7 +89,7 @@ def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
 
     leave_unread(monkeypatch)
     monkeypatch.setattr(
-        "neobert.export.run.writer_of", lambda _: replace(hf_format.WRITER, write=export_again)
+        "neobert.export.run.load_writer", lambda _: replace(hf_format.WRITER, write=export_again)
     )
     export([checkpoint], ["hf"], output, None)
     monkeypatch.undo()
@@ -205,7 +205,7 @@ def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, sa
     hf_format.write(source, tmp_path / "hf")
     reference = make_reference(source)
     found = transformers_folder.read(str(tmp_path / "hf"), reference.texts)
-    assert max(differences(hf_format.WRITER.expected(source, reference), found).values()) < LIMIT
+    assert max(differences(hf_format.WRITER.expected_outputs(source, reference), found).values()) < LIMIT
     assert found["logits"].shape[-1] == (2 if head is NeoBERTForQuestionAnswering else 1)
     assert f"unlike {head.__name__}: pass --to hf" in onnx.refusal(source)
 
@@ -262,7 +262,7 @@ def test_a_missing_dependency_of_the_library_is_named(checkpoint, monkeypatch, t
 
 def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatch):
     empty = replace(gguf.WRITER, write=lambda source, folder: (folder / "x").touch())
-    monkeypatch.setattr(export_run, "writer_of", lambda _: empty)
+    monkeypatch.setattr(export_run, "load_writer", lambda _: empty)
     with pytest.raises(ProjectError) as caught:
         run(checkpoint, "gguf-ready")
     assert caught.value.code == "EXP010"
@@ -287,15 +287,15 @@ def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatc
 def test_a_format_that_would_change_the_model_is_refused(make_model, save, name, changes, reason):
     source = open_source([save(make_model(**changes))], None)
     with pytest.raises(ProjectError, match=reason) as caught:
-        refuse_unsuitable(source, {each: writer_of(each) for each in ("hf", name)})
+        refuse_unsuitable(source, {each: load_writer(each) for each in ("hf", name)})
     assert (caught.value.code, caught.value.hint) == ("EXP011", "omit that format: --to hf")
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers", "gguf-ready", "fork"])
 def test_a_classifier_is_refused_where_its_head_would_be_lost(make_model, save, name):
     source = open_source([save(NeoBERTForSequenceClassification(make_model().config))], None)
-    assert "classif" in writer_of(name).refusal(source).lower()
-    assert not writer_of("hf").refusal(source)
+    assert "classif" in load_writer(name).refusal(source).lower()
+    assert not load_writer("hf").refusal(source)
     with pytest.raises(ProjectError, match="--pooling"):
         open_source([save(source.model, "again")], "avg")
 
@@ -323,7 +323,7 @@ def test_a_transformers_encoder_gets_the_pooling_of_the_option(save):
     weights = read_weights(folder)
     weights["bert.embeddings.position_ids"] = torch.arange(512)[None]  # as transformers before 4.31 saved it
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    assert writer_of(ST).refusal(open_source([folder], None)) == (
+    assert load_writer(ST).refusal(open_source([folder], None)) == (
         "BertForMaskedLM declares no pooling: pass --pooling avg, cls or max"
     )
     assert read_declared_settings(run(folder, ST, "cls")).pooling == "cls"
@@ -338,7 +338,7 @@ def test_the_mean_of_checkpoints_is_taken_in_fp32(make_model, save):
         mean = sum(each[name].double() for each in wanted) / 3
         torch.testing.assert_close(tensor.double(), mean, rtol=0, atol=1e-7)
     assert [origin["folder"] for origin in source.origin] == ["0", "1", "2"]
-    load_mean(source.model, folders[:1])
+    load_mean_weights(source.model, folders[:1])
     assert torch.equal(source.model.model.encoder.weight, wanted[0]["model.encoder.weight"])
 
 
@@ -378,7 +378,7 @@ def test_a_model_of_transformers_has_the_formats_that_know_it(save):
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
     model = BertForMaskedLM(BertConfig(vocab_size=64, max_position_embeddings=32, **shape)).eval()
     source = open_source([save(model)], None)
-    refused = {name for name in FORMATS if writer_of(name).refusal(source)}
+    refused = {name for name in FORMATS if load_writer(name).refusal(source)}
     assert refused == {"sentence-transformers", "gguf-ready", "fork"}
 
 
@@ -428,16 +428,16 @@ def test_a_tokenizer_without_padding_and_markers_is_exported(make_model, save):
     source = open_source([folder], None)
     assert source.tokenizer.pad_token == source.tokenizer.unk_token
     assert (make_reference(source).outputs["attention_mask"].sum(1) > 0).all()
-    assert not writer_of("onnx").refusal(source)
+    assert not load_writer("onnx").refusal(source)
 
 
 def test_llama_cpp_is_refused_a_tokenizer_that_frames_texts_otherwise(make_model, save):
     folder = save(make_model())
-    assert not writer_of("gguf-ready").refusal(open_source([folder], None))
+    assert not load_writer("gguf-ready").refusal(open_source([folder], None))
     content = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
     source = open_source([folder], None)
-    assert writer_of("gguf-ready").refusal(source).startswith("llama.cpp reads a text as [CLS] text [SEP]")
+    assert load_writer("gguf-ready").refusal(source).startswith("llama.cpp reads a text as [CLS] text [SEP]")
 
 
 def test_weights_with_nan_are_named(make_model, save):

@@ -28,8 +28,8 @@ from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.export.card import POOLED
-from neobert.export.folder import read_tokenizer_files, without_inert
-from neobert.export.modeling_code import CONFIGURATION, MODELING, in_order_of_imports, modeling_code
+from neobert.export.folder import drop_inert_tokens, read_tokenizer_files
+from neobert.export.modeling_code import CONFIGURATION, MODELING, import_order, modeling_code
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.plan.vocabulary import INERT_TOKEN
@@ -145,7 +145,7 @@ def tune(trained: Path, tuned: Path) -> torch.nn.Module:
     torch.nn.init.constant_(model.model.layer_norm.weight, 2.0)
     model.save_pretrained(tuned)
     AutoTokenizer.from_pretrained(trained).save_pretrained(tuned)
-    assert {path.stem for path in tuned.glob("*.py")} == set(in_order_of_imports(MODELING, package_trees()))
+    assert {path.stem for path in tuned.glob("*.py")} == set(import_order(MODELING, package_trees()))
     return model
 
 
@@ -198,7 +198,7 @@ def test_the_entry_file_names_every_sibling_itself():
     """Older transformers copy what auto_map's files import, and not what those imports import in turn."""
     trees = package_trees()
     named = {node.module for node in trees[MODELING].body if isinstance(node, ast.ImportFrom) and node.level}
-    assert named | {MODELING} == set(in_order_of_imports(MODELING, trees))
+    assert named | {MODELING} == set(import_order(MODELING, trees))
 
 
 def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_path):
@@ -262,8 +262,8 @@ def test_a_checkpoint_has_the_tokens_of_its_tokenizer_and_no_others(tokenizer_di
     padded.add_tokens([INERT_TOKEN.format(number) for number in range(bundle.vocab_size - len(padded))])
     padded.save_pretrained(tmp_path / "padded")
     padded = read_tokenizer_files(tmp_path / "padded")
-    assert without_inert(padded, bundle.vocab_size) is padded
-    for name, content in without_inert(padded, bundle.num_tokens).items():
+    assert drop_inert_tokens(padded, bundle.vocab_size) is padded
+    for name, content in drop_inert_tokens(padded, bundle.num_tokens).items():
         (tmp_path / "padded" / name).write_bytes(content)
     ours, theirs = (AutoTokenizer.from_pretrained(each) for each in (tmp_path / "padded", tokenizer_dir))
     assert bundle.vocab_size > len(ours) == len(theirs) == bundle.num_tokens

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from neobert.export import lazy_weights
 from neobert.export.folder import write_hf_folder
 from neobert.export.lazy_weights import LazyWeights, write_lazily
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.training.checkpoint.parts import PARTS, joined_parts
 from tests.families.test_decoders import build
 
@@ -20,7 +20,7 @@ from tests.families.test_decoders import build
 def test_transformers_loads_them_bit_for_bit(file_bytes, count, tmp_path, monkeypatch):
     monkeypatch.setattr(lazy_weights, "FILE_BYTES", file_bytes)
     model = build("qwen2", tmp_path).model  # tied: one name for two weights
-    own = own_weights(model)
+    own = unique_weights(model)
     sizes = {name: each.nbytes for name, each in own.items()}
     lazy = LazyWeights({name: partial(own.__getitem__, name) for name in own}, sizes)
     write_hf_folder(model, None, tmp_path / "lazy", lazy)
@@ -30,7 +30,7 @@ def test_transformers_loads_them_bit_for_bit(file_bytes, count, tmp_path, monkey
     assert len(files) >= count
     loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path / "lazy", output_loading_info=True)
     assert not any(report.values())
-    assert all(torch.equal(each, own[name]) for name, each in own_weights(loaded).items())
+    assert all(torch.equal(each, own[name]) for name, each in unique_weights(loaded).items())
     if count == 1:
         write_hf_folder(model, None, tmp_path / "whole")
         one, other = (tmp_path / name / "model.safetensors" for name in ("lazy", "whole"))

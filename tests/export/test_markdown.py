@@ -2,7 +2,7 @@
 
 import pytest
 
-from neobert.export.markdown import escaped
+from neobert.export.markdown import escape_markdown
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from neobert.export.markdown import escaped
     ],
 )
 def test_markup_is_escaped(text, written):
-    assert escaped(text) == written
+    assert escape_markdown(text) == written

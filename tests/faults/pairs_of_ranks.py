@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.export import lazy_weights
-from neobert.export.weights import own_weights, read_weights
+from neobert.export.weights import read_weights, unique_weights
 from neobert.parallel import World, full_tensor
 from neobert.parallel.sharding import own_part, own_rows
 from neobert.rehearsal.answers import all_answers
@@ -199,7 +199,7 @@ def load_all(folder: Path, way: tuple[int, str]) -> None:
 
 def state_of(trainer: Trainer) -> dict[str, Tensor]:
     """Return weights and optimizer state by name, sharded if they are."""
-    weights = own_weights(trainer.task.model)
+    weights = unique_weights(trainer.task.model)
     return weights | optimizer_tensors(trainer.task.model, trainer.optimizer)
 
 

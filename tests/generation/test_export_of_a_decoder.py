@@ -67,8 +67,8 @@ def test_bf16_is_refused_for_a_format_in_fp32(causal_run, tmp_path):
 
 
 def test_a_decoder_is_not_told_to_pass_a_pooling_that_is_refused(chatty):
-    from neobert.export.run import writer_of
+    from neobert.export.run import load_writer
     from neobert.export.source import open_source
 
-    reason = writer_of("sentence-transformers").refusal(open_source([chatty], None))
+    reason = load_writer("sentence-transformers").refusal(open_source([chatty], None))
     assert reason == "LlamaForCausalLM generates text and has no embeddings"

@@ -9,7 +9,7 @@ from neobert.config.schedules import masking_rates
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives.build import token_objective_for
-from neobert.objectives.objective import MULTIPLE, rows_for, target_capacity
+from neobert.objectives.objective import MULTIPLE, num_decoder_rows, target_capacity
 
 TOKENS = st.integers(1, 300_000)
 
@@ -24,15 +24,15 @@ def test_the_capacity_is_a_round_size_or_all_tokens(num_tokens, probability):
 @given(TOKENS, st.floats(0.001, 1.0), st.floats(0.0, 1.0))
 def test_no_target_is_left_without_a_row(num_tokens, probability, share):
     num_targets = int(share * num_tokens)
-    rows = rows_for(num_targets, target_capacity(num_tokens, probability), num_tokens)
+    rows = num_decoder_rows(num_targets, target_capacity(num_tokens, probability), num_tokens)
     assert num_targets <= rows <= num_tokens
 
 
 def test_the_measured_shape():
     assert target_capacity(32_768, 0.2) == 7040
-    assert rows_for(0, 7040, 32_768) == rows_for(7040, 7040, 32_768) == 7040
-    assert rows_for(7041, 7040, 32_768) == 14_080
-    assert rows_for(30_000, 7040, 32_768) == 32_768
+    assert num_decoder_rows(0, 7040, 32_768) == num_decoder_rows(7040, 7040, 32_768) == 7040
+    assert num_decoder_rows(7041, 7040, 32_768) == 14_080
+    assert num_decoder_rows(30_000, 7040, 32_768) == 32_768
 
 
 def test_draws_stay_inside():

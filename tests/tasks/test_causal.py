@@ -19,7 +19,7 @@ from neobert.data.tokenize.encoding import Column, Counts
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
-from neobert.prediction.kinds import task_of_model
+from neobert.prediction.kinds import read_model_task
 from neobert.tasks.next_tokens import NextTokens, check_targets
 from tests.killed_run import killed_before
 from tests.training.conftest import finished_run
@@ -124,7 +124,7 @@ def test_a_prompt_for_the_saved_tokenizer_has_a_start_and_no_end(finished):
 
 def test_a_causal_model_has_no_predictions_of_labels(finished):
     with pytest.raises(ProjectError, match="predicts next tokens, not labels") as refused:
-        task_of_model(finished / "checkpoints" / "12")
+        read_model_task(finished / "checkpoints" / "12")
     assert "evaluate generation" in refused.value.hint
 
 

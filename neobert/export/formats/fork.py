@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import write_json
-from neobert.export.formats.writer import ROWS, Writer, departures, outputs
+from neobert.export.formats.writer import ROWS, Writer, describe_departures, select_outputs
 from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
 from neobert.export.lazy_weights import METADATA
 from neobert.export.source import Source
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.model.configuration_neobert import DEFAULT_ROPE_THETA
 from neobert.runfiles.weights_header import WEIGHTS
 
@@ -39,12 +39,12 @@ def refusal(source: Source) -> str:
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout supports masked language models only, not {type(source.model).__name__}"
     config = source.model.config
-    if other := departures(source, embedding_multiplier=1.0):
+    if other := describe_departures(source, embedding_multiplier=1.0):
         return f"a model with {other} is not verified in the fork's layout"
     if config.rope_theta != DEFAULT_ROPE_THETA:
         return f"the fork supports rope_theta {DEFAULT_ROPE_THETA:g}, but the model has {config.rope_theta:g}"
     try:
-        _respelled(source)
+        _fork_weights(source)
     except ProjectError as error:
         return f"the fork ties its decoder to the embedding, without a bias: {error.message}"
     return ""
@@ -52,7 +52,7 @@ def refusal(source: Source) -> str:
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
     """Write weights, config and tokenizer to `folder`; return a note for conversion.json."""
-    save_file(_respelled(source), folder / WEIGHTS, METADATA)
+    save_file(_fork_weights(source), folder / WEIGHTS, METADATA)
     config = source.model.config
     fixed = {"architectures": ["NeoBERTLMHead"], "model_type": "neobert", "auto_map": CLASSES}
     own = {"max_length": config.max_position_embeddings, "dropout": 0.0, "flash_attention": False}
@@ -63,8 +63,8 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     return {"note": "add the fork's modeling_neobert.py and rotary.py to load the folder with transformers"}
 
 
-def _respelled(source: Source) -> dict[str, torch.Tensor]:
-    state = {name: tensor.detach() for name, tensor in own_weights(source.model).items()}
+def _fork_weights(source: Source) -> dict[str, torch.Tensor]:
+    state = {name: tensor.detach() for name, tensor in unique_weights(source.model).items()}
     if source.model.config.tie_word_embeddings:
         state[DECODER] = state[EMBEDDING]
     respelled = hub_to_fork(state)
@@ -73,4 +73,4 @@ def _respelled(source: Source) -> dict[str, torch.Tensor]:
     return {name: tensor.contiguous() for name, tensor in respelled.items()}
 
 
-WRITER = Writer(write, "fork_folder", outputs(*ROWS, "last_hidden_state", "logits"), refusal)
+WRITER = Writer(write, "fork_folder", select_outputs(*ROWS, "last_hidden_state", "logits"), refusal)

@@ -16,10 +16,10 @@ from typing import Any
 from torch import Tensor
 
 from neobert.data.tokenize.framing import framing_of
-from neobert.export.formats.writer import Writer, departures
+from neobert.export.formats.writer import Writer, describe_departures
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.model import NeoBERTConfig
 
 MODEL_FILE = "model.gguf"
@@ -48,7 +48,7 @@ def refusal(source: Source) -> str:
     config = source.model.config
     if config.pooling not in POOLING_TYPES:
         return f"llama.cpp does not support pooling {config.pooling}: pass --pooling avg or --pooling cls"
-    if other := departures(source):
+    if other := describe_departures(source):
         return f"llama.cpp's {ARCHITECTURE} graph does not support {other}"
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
@@ -66,8 +66,8 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     writer = gguf.GGUFWriter(folder / MODEL_FILE, ARCHITECTURE)
     _add_settings(writer, source)
     _add_vocabulary(writer, source)
-    for name, tensor in own_weights(source.encoder).items():
-        writer.add_tensor(gguf_name(name), in_gguf_order(name, tensor.detach(), source.model.config).numpy())
+    for name, tensor in unique_weights(source.encoder).items():
+        writer.add_tensor(gguf_name(name), to_gguf_layout(name, tensor.detach(), source.model.config).numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -83,7 +83,7 @@ def gguf_name(name: str) -> str:
     return f"blk.{block}.{NAMES[rest]}"
 
 
-def in_gguf_order(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
+def to_gguf_layout(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
     """Convert a tensor to the form that llama.cpp expects.
 
     The rows of qkv are reordered from (head, q/k/v) to (q/k/v, head), and the embedding is multiplied by
@@ -127,7 +127,7 @@ def _add_vocabulary(writer: Any, source: Source) -> None:
         word = str(tokenizer.convert_ids_to_tokens(number)) if is_known else f"[UNUSED{number}]"
         is_word = is_known and word not in special
         kinds.append(gguf.TokenType.NORMAL if is_word else gguf.TokenType.CONTROL)
-        words.append(_spelled(word) if is_word else word)
+        words.append(_gguf_token(word) if is_word else word)
     writer.add_tokenizer_model("bert")
     writer.add_tokenizer_pre("default")
     writer.add_token_type_count(1)
@@ -143,13 +143,13 @@ def _add_vocabulary(writer: Any, source: Source) -> None:
         writer.add_unk_token_id(tokenizer.unk_token_id)
 
 
-def _spelled(word: str) -> str:
+def _gguf_token(word: str) -> str:
     return word.removeprefix(CONTINUATION) if word.startswith(CONTINUATION) else WORD_START + word
 
 
-def expected(_: Source, reference: Reference) -> Arrays:
+def expected_outputs(_: Source, reference: Reference) -> Arrays:
     """Return the expected pooled vectors for token ids and, to test the tokenizer, for texts."""
     return {"pooled": reference.outputs["pooled"], "pooled, of texts": reference.outputs["pooled"]}
 
 
-WRITER = Writer(write, "gguf_folder", expected, refusal)
+WRITER = Writer(write, "gguf_folder", expected_outputs, refusal)

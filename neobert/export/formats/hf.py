@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from neobert.export.folder import in_dtype, write_hf_folder
-from neobert.export.formats.writer import ROWS, Writer, outputs
+from neobert.export.folder import cast_floating, write_hf_folder
+from neobert.export.formats.writer import ROWS, Writer, select_outputs
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
@@ -26,15 +26,15 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     return {"not_compared": ["last_hidden_state", "logits"]} if source.is_sparse else {}
 
 
-def expected(source: Source, reference: Reference) -> Arrays:
+def expected_outputs(source: Source, reference: Reference) -> Arrays:
     """Return the outputs that the reader must reproduce."""
     if not source.is_sparse:
-        return outputs(*ROWS, "last_hidden_state", "logits")(source, reference)
-    weights = own_weights(source.model)
-    totals = [in_dtype(weights[name].detach(), source.dtype).double() for name in sorted(weights)]
-    return outputs(*ROWS)(source, reference) | {
+        return select_outputs(*ROWS, "last_hidden_state", "logits")(source, reference)
+    weights = unique_weights(source.model)
+    totals = [cast_floating(weights[name].detach(), source.dtype).double() for name in sorted(weights)]
+    return select_outputs(*ROWS)(source, reference) | {
         "weights": np.array([[each.sum(), each.abs().sum()] for each in totals])
     }
 
 
-WRITER = Writer(write, "transformers_folder", expected)
+WRITER = Writer(write, "transformers_folder", expected_outputs)

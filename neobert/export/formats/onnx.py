@@ -30,7 +30,7 @@ OPSET = 18
 INPUTS = ("input_ids", "attention_mask")
 
 
-class Graph(nn.Module):
+class OnnxGraph(nn.Module):
     """Wrapper for export, with positional inputs and a single output of the model."""
 
     def __init__(self, model: nn.Module, output: str) -> None:
@@ -52,7 +52,7 @@ def refusal(source: Source) -> str:
     return ""
 
 
-def output_of(source: Source) -> str:
+def output_name(source: Source) -> str:
     """Return the name of the graph's output: "logits" for a classifier, else "last_hidden_state"."""
     return "logits" if source.is_classifier else "last_hidden_state"
 
@@ -62,8 +62,8 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
     Returns entries for conversion.json.
     """
-    output = output_of(source)
-    graph = Graph(source.model if source.is_classifier else source.encoder, output).eval()
+    output = output_name(source)
+    graph = OnnxGraph(source.model if source.is_classifier else source.encoder, output).eval()
     ids = torch.zeros(2, 6, dtype=torch.long)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
     (folder / "onnx").mkdir()
@@ -119,11 +119,11 @@ def quiet_exporter() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def expected(source: Source, reference: Reference) -> Arrays:
+def expected_outputs(source: Source, reference: Reference) -> Arrays:
     """Return the reference outputs that the graph must reproduce for the batch, and for each text alone."""
-    name = output_of(source)
+    name = output_name(source)
     rows = {each: reference.outputs[each] for each in (*ROWS, name)}
     return rows | {f"{name}, one text at a time": reference.outputs[name]}
 
 
-WRITER = Writer(write, "onnx_folder", expected, refusal)
+WRITER = Writer(write, "onnx_folder", expected_outputs, refusal)

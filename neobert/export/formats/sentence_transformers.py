@@ -7,7 +7,7 @@ from typing import Any
 
 from neobert.export.card import embedder_card
 from neobert.export.folder import write_hf_folder
-from neobert.export.formats.writer import Writer, outputs
+from neobert.export.formats.writer import Writer, select_outputs
 from neobert.export.source import Source
 
 SCORES_TEXTS = "ForSequenceClassification"
@@ -38,4 +38,4 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     return {"pooling": source.embedding.pooling}
 
 
-WRITER = Writer(write, "sentence_transformers_folder", outputs("pooled"), refusal)
+WRITER = Writer(write, "sentence_transformers_folder", select_outputs("pooled"), refusal)

@@ -13,17 +13,17 @@ from neobert.export.source import Source
 ROWS = ("input_ids", "attention_mask")
 
 
-def never(_: Source) -> str:
+def no_refusal(_: Source) -> str:
     """Return an empty text: a `refusal` for formats that support every model."""
     return ""
 
 
-def outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
-    """Return a `Writer.expected` function that selects these outputs, omitting those the model lacks."""
+def select_outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
+    """Return a function for `Writer.expected_outputs` that selects these outputs if the model has them."""
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
-def departures(source: Source, **others: object) -> str:
+def describe_departures(source: Source, **others: object) -> str:
     """Return the settings that differ from the published architecture as "key: value" text; empty if none.
 
     Args:
@@ -41,11 +41,11 @@ class Writer:
     Attributes:
         write: writes the files to an empty folder; returns further entries for conversion.json.
         reader: module in `neobert/export/readers` that loads the folder and computes outputs.
-        expected: returns the reference outputs that the reader must reproduce.
+        expected_outputs: returns the reference outputs that the reader must reproduce.
         refusal: returns the reason why the format does not support a model; empty if it does.
     """
 
     write: Callable[[Source, Path], dict[str, Any]]
     reader: str
-    expected: Callable[[Source, Reference], Arrays]
-    refusal: Callable[[Source], str] = never
+    expected_outputs: Callable[[Source, Reference], Arrays]
+    refusal: Callable[[Source], str] = no_refusal

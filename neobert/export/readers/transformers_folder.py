@@ -20,9 +20,9 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
     if json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["model_type"] == "nsa":
-        return {"input_ids": ids.numpy(), "attention_mask": mask.numpy(), "weights": sums_of_weights(folder)}
+        return {"input_ids": ids.numpy(), "attention_mask": mask.numpy(), "weights": weight_sums(folder)}
     encoder = AutoModel.from_pretrained(folder, trust_remote_code=True).float().eval()
-    head = class_of_head(folder)
+    head = head_class(folder)
     with torch.no_grad():
         hidden = encoder(ids, attention_mask=mask).last_hidden_state
         outputs = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
@@ -37,7 +37,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
-def sums_of_weights(folder: str) -> np.ndarray:
+def weight_sums(folder: str) -> np.ndarray:
     """Return each weight's sum and absolute sum, ordered by name.
 
     As flash-linear-attention loads them, or without that library as they are in the file.
@@ -53,7 +53,7 @@ def sums_of_weights(folder: str) -> np.ndarray:
     return np.array([[each.sum(), each.abs().sum()] for each in values])
 
 
-def class_of_head(folder: str) -> Any:
+def head_class(folder: str) -> Any:
     """Return the class of `architectures` in config.json; None if it is the encoder without a head."""
     import transformers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from neobert.export.weights import of_same_depth, own_weights, read_weights
+from neobert.export.weights import match_prefix, read_weights, unique_weights
 from neobert.families.hf.parts import architecture_of
 
 
@@ -17,9 +17,9 @@ def weights_in_files(model: PreTrainedModel, folder: Path) -> tuple[dict[str, Te
     Names of older releases of transformers are not converted. Returns the weights, the names of weights that
     the folder lacks or has in another shape, and the names that the model lacks.
     """
-    architecture, own = architecture_of(model), own_weights(model)
+    architecture, own = architecture_of(model), unique_weights(model)
     named = {architecture.in_model(name): each for name, each in read_weights(folder).items()}
-    in_files, of_head = of_same_depth(named, model)
+    in_files, of_head = match_prefix(named, model)
     found: dict[str, Tensor] = {}
     first = {id(each): name for name, each in own.items()}
     every = model.state_dict(keep_vars=True)

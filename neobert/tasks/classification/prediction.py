@@ -41,9 +41,9 @@ class TextPredictor(HeadPredictor):
         logits = torch.empty(len(items), len(self.model.labels))
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, self.seconds_of(seconds, places))[: len(places)]
+            return self.model.logits(run, self.second_text_starts(seconds, places))[: len(places)]
 
-        for places, outputs in self._in_runs(sequences, compute, on_progress):
+        for places, outputs in self._compute_in_runs(sequences, compute, on_progress):
             logits[places] = outputs
         return self._scores(logits) if self.model.is_score else self._classes(logits)
 

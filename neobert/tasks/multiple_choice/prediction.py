@@ -42,9 +42,9 @@ class ChoicePredictor(HeadPredictor):
         scores = torch.empty(len(sequences), dtype=torch.float64)
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, self.seconds_of(seconds, places))[: len(places), 0]
+            return self.model.logits(run, self.second_text_starts(seconds, places))[: len(places), 0]
 
-        for places, values in self._in_runs(sequences, compute, on_progress):
+        for places, values in self._compute_in_runs(sequences, compute, on_progress):
             scores[places] = values.double()
         return [_prediction(each) for each in scores.split([len(found) for found in pairs])]
 

@@ -41,7 +41,7 @@ class MaskPredictor(Predictor[InferenceModel]):
         self.counts.add(counts)
         self._require_one_mask(sequences, items)
         found = torch.empty(len(items), 2, dtype=torch.float64)
-        for places, best in self._in_runs(sequences, self._best, on_progress):
+        for places, best in self._compute_in_runs(sequences, self._best, on_progress):
             found[places] = best
         tokenizer = self.tokenizer.bundle.tokenizer
         return [

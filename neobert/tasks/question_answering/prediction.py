@@ -66,14 +66,14 @@ class AnswerPredictor(HeadPredictor):
         bounds = torch.tensor([(each.first, each.end) for each in windows]).reshape(-1, 2)
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            outputs = self.model.logits(run, self.seconds_of(seconds, places))
+            outputs = self.model.logits(run, self.second_text_starts(seconds, places))
             logits = by_window(outputs, run.inputs)[: len(places)]
             first, end = bounds[places].to(logits.device).unbind(1)
             spans = best_spans(logits, first, end, self.section.max_answer_length)
             return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)
 
         found = np.empty((len(windows), 5))
-        for places, values in self._in_runs(sequences, compute, on_progress):
+        for places, values in self._compute_in_runs(sequences, compute, on_progress):
             found[places] = values
         parts = np.split(found, np.cumsum([len(each.windows) for each in windowed])[:-1])
         return [

@@ -55,7 +55,9 @@ class WordPredictor(HeadPredictor):
         sizes = [text.count(SEPARATOR) + 1 if text else 0 for (text,) in items]
         labels: list[list[str | None]] = [[None] * size for size in sizes]
         scores: list[list[float | None]] = [[None] * size for size in sizes]
-        for places, logits in self._in_runs(sequences, lambda run, _: self.model.logits(run), on_progress):
+        for places, logits in self._compute_in_runs(
+            sequences, lambda run, _: self.model.logits(run), on_progress
+        ):
             best = logits.double().softmax(-1).max(-1)
             start = 0
             for place in places:

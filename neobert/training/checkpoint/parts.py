@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neobert.export.lazy_weights import LazyWeights, groups_of
+from neobert.export.lazy_weights import LazyWeights, file_groups
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
     try:
         (folder / PARTS).mkdir(exist_ok=True)
         sizes = {name: each.nbytes for name, each in weights.items()}
-        for number, names in enumerate(groups_of(sizes)):
+        for number, names in enumerate(file_groups(sizes)):
             rows = {name: weights[name].contiguous() for name in names}
             save_file(rows, folder / PARTS / f"{rank:05}-{number:05}.safetensors")
     except Exception as error:  # any: the other ranks would wait for this one

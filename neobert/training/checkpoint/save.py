@@ -40,7 +40,7 @@ from torch.distributed.tensor import DTensor
 
 from neobert.config import digest
 from neobert.errors import ProjectError
-from neobert.export.weights import own_weights
+from neobert.export.weights import unique_weights
 from neobert.metric_names import EVAL
 from neobert.parallel.sharding import own_part
 from neobert.runfiles.attempt import require_current
@@ -279,7 +279,7 @@ def _weights(trainer: Trainer) -> dict[str, Tensor]:
     world = trainer.world
     return {
         name: own_part(each.detach())
-        for name, each in own_weights(trainer.task.model).items()
+        for name, each in unique_weights(trainer.task.model).items()
         if world.is_main or (world.rank < world.num_shards and isinstance(each, DTensor))
     }
 
