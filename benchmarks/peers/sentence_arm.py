@@ -107,7 +107,7 @@ def model_of(config: RunConfig, form: Form) -> SentenceTransformer:
 
 
 def build(config: RunConfig, file: Path, form: Form, output: str) -> CountingTrainer:
-    is_gpu, trainer, section = torch.cuda.is_available(), config.trainer, CONTRASTIVE.of(config)
+    is_gpu, trainer, section = torch.cuda.is_available(), config.trainer, CONTRASTIVE.read_section(config)
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     pairs = [{name: row[name] for name in ("query", "positive")} for row in rows]
     if form.is_sorted:

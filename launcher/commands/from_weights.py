@@ -32,10 +32,10 @@ from neobert.families.table import shape_of
 from neobert.plan.token_rate import bytes_per_token
 from neobert.tasks.labelled_table import (
     LabelledTable,
-    columns_of,
     has_evaluation_split,
     question_and_answer,
     quoted,
+    read_columns,
 )
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
@@ -256,7 +256,7 @@ def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
 def _suggest_answer_task(text: Path) -> Iterator[str]:
     """Yield a suggestion to rename the columns of a table of questions and answers."""
     with suppress(ProjectError):
-        if pair := question_and_answer(each.name for each in columns_of(text)[0]):
+        if pair := question_and_answer(each.name for each in read_columns(text)[0]):
             columns = " and ".join(map(quoted, pair))
             task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
             way = f"rename columns {columns} to prompt and completion, and add --task {task.name}"

@@ -52,7 +52,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
-from neobert.tasks.specs import is_higher_better, metrics_of
+from neobert.tasks.specs import is_higher_better, reported_metrics
 
 MAX_REFUSED = 3
 """Consecutive refused launches that end the search: the cause is then the machine, not the trials."""
@@ -249,7 +249,7 @@ def _format_estimates(ends: Sequence[Candidate], trials: int, done: int) -> str:
 
 def _require_metric(config: RunConfig, metric: str) -> None:
     """Raise ProjectError for a metric that no evaluation of the run reports."""
-    reported = [each.name for each in metrics_of(config)]
+    reported = [each.name for each in reported_metrics(config)]
     if metric not in reported and not config.plugins.metrics:
         message = f"{printable(metric)} is not a metric of this run"
         raise ProjectError("search", message, f"choose one of {', '.join(reported)}", "--metric", EXIT_USAGE)

@@ -55,7 +55,7 @@ from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, template_of_folder
 from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.labelled_table import LabelledTable
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import reported_metrics, spec_of
 
 PASSES = 3
 MAX_STEPS = {"cpu": 2000, "gpu": 20_000}
@@ -311,7 +311,7 @@ def _trainer_entries(
     passes = f"about {two_digit_text(steps / per_pass)} passes over the text" if per_pass else ""
     yield Entry("trainer.max_steps", steps, passes)
     if request.table is not None:
-        yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
+        yield Entry("trainer.metric_for_best_model", reported_metrics(config)[-1].name, "checkpoints/best")
     elif steps < 2 * config.trainer.eval_steps:
         yield Entry("trainer.eval_steps", math.ceil(steps / 4))
 

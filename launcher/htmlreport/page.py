@@ -25,7 +25,7 @@ from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, SP
 from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.tasks.metric import LOSSES_BY_POSITION, Metric
-from neobert.tasks.specs import metric_named
+from neobert.tasks.specs import find_metric
 
 MAX_RUNS = 32
 """Maximum number of runs in a comparison: eight colors, each with four patterns of lines."""
@@ -203,7 +203,7 @@ def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
     evaluated = sorted(name for name in series if name.startswith(EVAL) and not name.startswith(SOURCE))
-    metrics |= {name: metric_named(name) for name in evaluated if name not in metrics}
+    metrics |= {name: find_metric(name) for name in evaluated if name not in metrics}
     has_parts = "time/forward_ms" in series
     panels = [
         LOSS,

@@ -19,7 +19,7 @@ from neobert.plan.remaining import Remaining, remaining_from
 from neobert.plan.vocabulary import describe_training
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import reported_metrics, spec_of
 from profiles.registry import ResolvedRun
 from validators.remaining import remaining_epochs
 

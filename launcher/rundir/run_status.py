@@ -30,7 +30,7 @@ from neobert.clock import boot_id, seconds_since_boot
 from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks.metric import Metric, best_step
-from neobert.tasks.specs import SPECS, metric_named
+from neobert.tasks.specs import SPECS, find_metric
 
 DIED = "died while in "
 DISK_FULL = " (disk full, see logs/ for the reason)"
@@ -189,7 +189,7 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
     section = config.get("trainer")
     trainer: dict[str, Any] = section if isinstance(section, dict) else {}
     name = trainer.get("metric_for_best_model")
-    metric = spec.metrics[0] if name is None else metric_named(str(name))
+    metric = spec.metrics[0] if name is None else find_metric(str(name))
     requested = trainer.get("greater_is_better")
     return metric, requested if isinstance(requested, bool) else metric.is_higher_better
 

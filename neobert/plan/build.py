@@ -20,7 +20,7 @@ from neobert.plan.pace import plan_pace
 from neobert.plan.saves import plan_saves
 from neobert.plan.size import plan_batch, plan_size
 from neobert.plan.vocabulary import configured_size, plan_vocabulary
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import reported_metrics, spec_of
 
 
 class Plan(NamedTuple):
@@ -131,7 +131,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
 def _plan_task(config: RunConfig) -> Derived[str]:
     metrics = (
         f"{each.label} ({'higher' if each.is_higher_better else 'lower'} is better)"
-        for each in metrics_of(config)
+        for each in reported_metrics(config)
     )
     return Derived(config.task, f"{spec_of(config).summary}; metrics: {', '.join(metrics)}")
 

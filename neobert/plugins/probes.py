@@ -33,7 +33,7 @@ from neobert.plugins.parameters import refuse_unsaved
 from neobert.plugins.reference import PluginProblemError
 from neobert.plugins.time_limit import calls_limited
 from neobert.progress import LOG
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import reported_metrics, spec_of
 from neobert.train import exit_process
 
 Report = dict[str, Any]
@@ -166,7 +166,7 @@ def test_metrics(plugin: Plugin, config: RunConfig, report: Report) -> None:
     from neobert.plugins.metrics import scores_of
 
     logits, labels = made_up(config)
-    known = {each.name: None for each in metrics_of(config)} | dict.fromkeys(report["metrics"])
+    known = {each.name: None for each in reported_metrics(config)} | dict.fromkeys(report["metrics"])
 
     def scores(order: Any) -> dict[str, float | None]:
         return scores_of([plugin], logits[order], labels[order], known)

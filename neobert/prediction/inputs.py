@@ -26,7 +26,7 @@ from neobert.errors import ProjectError
 from neobert.plurals import listed
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import RESOLVED
-from neobert.tasks.labelled_table import rows_in
+from neobert.tasks.labelled_table import read_rows
 from neobert.tasks.spec import TaskSpec
 
 Item = tuple[str, ...]
@@ -94,7 +94,7 @@ class Inputs:
     def _located_rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not self.path.is_dir() and text_format(self.path) == TEXT_KIND:
             return ((f"{self.path}:{number}", {TEXT: line}) for number, line in numbered_lines(self.path))
-        return rows_in(self.path, RowFormat((), tsv_quotes=False))
+        return read_rows(self.path, RowFormat((), tsv_quotes=False))
 
 
 def open_inputs(

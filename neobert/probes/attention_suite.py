@@ -24,7 +24,7 @@ from neobert.probes.attention import attention_answers, draw_weights, reach_of
 from neobert.probes.layout import Layout, with_edges
 from neobert.probes.probed_model import probed_model
 from neobert.probes.sparse import sparse_answers_of
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 
 MAX_TOKENS = 8192
 FIRST_ID = 8
@@ -64,9 +64,9 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     spec = shape.attention
     batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))
     with torch.no_grad(), world.autocast():
-        loss = objective(**inputs_of(batch, world.device)) / batch.num_targets
+        loss = objective(**objective_inputs(batch, world.device)) / batch.num_targets
     draw_weights(backbone.model, shape.embedding_multiplier)
-    model = probed_model(backbone, objective, world, inputs_of, spec)
+    model = probed_model(backbone, objective, world, objective_inputs, spec)
     found = [*attention_answers(model, batch), *sparse_answers_of(backbone, objective, world, batch, spec)]
     answers = [answer._asdict() for answer in found]
     is_on_gpu = world.is_on_gpu

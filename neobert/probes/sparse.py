@@ -28,7 +28,7 @@ from neobert.objectives import Objective
 from neobert.parallel import World
 from neobert.probes.attention import ROUNDING
 from neobert.probes.probed_model import hidden_states
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 from neobert.training.loop.task import Answer
 
 TIE = 1e-5
@@ -49,7 +49,7 @@ def sparse_answers_of(
         return
     yield from sparse_answers(spec, world.device, world.compute_dtype)
     with world.autocast():
-        states = hidden_states(backbone, objective, inputs_of(batch, world.device))
+        states = hidden_states(backbone, objective, objective_inputs(batch, world.device))
         loss = (states.float() * torch.linspace(-1, 1, states.shape[-1], device=states.device)).sum()
     modules = [each for each in backbone.model.modules() if isinstance(each, NativeSparseAttention)]
     yield Answer("gates without a gradient", "exact", dead_gates(modules, loss))

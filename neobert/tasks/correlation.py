@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
+def correlation_metrics(predicted: Floats, labels: Floats) -> dict[str, float | None]:
     """Return Pearson and Spearman correlation of predicted scores."""
     return {
         "eval/pearson": pearson(predicted, labels),

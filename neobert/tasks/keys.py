@@ -28,7 +28,7 @@ class TaskKeys(Generic[T]):
     section: type[T] | None = None
     about: str = ""
 
-    def of(self, config: object) -> T:
+    def read_section(self, config: object) -> T:
         """Return the section of a RunConfig, which has it under the task's name."""
         section: T = getattr(config, self.name)
         return section

@@ -97,7 +97,7 @@ class Column:
 
     def add(self, value: object) -> None:
         """Count one value. Texts of an object, or of a list of objects, are its elements."""
-        value = _texts_in(value)
+        value = _unwrap_text_objects(value)
         if isinstance(value, list | tuple):
             self.elements.update(each for each in value if isinstance(each, str | int))
             self.max_elements = max(self.max_elements, len(value))
@@ -163,7 +163,7 @@ class Column:
         return 2 <= len(self.values) <= MAX_REPEATED and 2 * len(self.values) <= sum(self.values.values())
 
 
-def _texts_in(value: object) -> object:
+def _unwrap_text_objects(value: object) -> object:
     """Return the texts of an object with the key `text`, or of a list of such objects; else the value."""
     if isinstance(value, Mapping) and "text" in value:
         return value["text"] if isinstance(value["text"], list | tuple) else [value["text"]]
@@ -172,7 +172,7 @@ def _texts_in(value: object) -> object:
     return value
 
 
-def sample_of(*columns: Column) -> tuple[str, ...]:
+def sample_texts(*columns: Column) -> tuple[str, ...]:
     """Return some texts of columns."""
     return tuple(text for column in columns for text in column.sample)
 
@@ -180,64 +180,68 @@ def sample_of(*columns: Column) -> tuple[str, ...]:
 def has_evaluation_split(text: Path) -> bool:
     """Return whether the files have a split for evaluation, so that a run holds out no training rows."""
     is_saved = is_saved_dataset(text)
-    splits = split_folders(text).keys() if is_saved else {file.split for file in _selected(text)}
+    splits = split_folders(text).keys() if is_saved else {file.split for file in _selected_files(text)}
     return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
 
 
-def tables_of(text: Path) -> list[Path]:
+def training_tables(text: Path) -> list[Path]:
     """Return the files of training rows, or the folder of them that `save_to_disk` wrote."""
     if is_saved_dataset(text):
         splits = split_folders(text)
         return [splits.get(TRAIN, next(iter(splits.values())))]
-    found = _selected(text)
+    found = _selected_files(text)
     return [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
 
 
-def _selected(text: Path) -> Sequence[TextFile]:
+def _selected_files(text: Path) -> Sequence[TextFile]:
     return select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
 
 
-def rows_in(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
-    """Yield (location for messages, all values of a row by column) of one of `tables_of`."""
+def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
+    """Yield (location for messages, all values of a row by column) of one of `training_tables`."""
     return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
 
 
-def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
+def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
     """Read the rows. Returns the columns, whether all were read, and the keys with which they were read.
 
     Several tasks may be inferred from one table, which is read once.
     """
-    files = tables_of(text)
+    files = training_tables(text)
     for file in files:
         if text_format(file) == TEXT:
-            raise unclear(file, "is plain text without labels", hint_for_plain_text(file))
-    columns, is_whole, keys = _columns_of(tuple(files), tuple(file.stat().st_mtime_ns for file in files))
+            raise unclear_table_error(file, "is plain text without labels", hint_for_plain_text(file))
+    columns, is_whole, keys = _read_columns_cached(
+        tuple(files), tuple(file.stat().st_mtime_ns for file in files)
+    )
     return columns, is_whole, dict(keys)
 
 
 @lru_cache(maxsize=1)
-def _columns_of(files: Sequence[Path], _changed_ns: tuple[int, ...]) -> tuple[list[Column], bool, Keys]:
-    if all(uncompressed_suffix(file) != ".tsv" for file in files):
-        return *_read(files, ALL_COLUMNS), {}
-    return _unquoted(files) or (*_read(files, ALL_COLUMNS), {})
+def _read_columns_cached(
+    files: Sequence[Path], _changed_ns: tuple[int, ...]
+) -> tuple[list[Column], bool, Keys]:
+    if all(suffix_of(file) != ".tsv" for file in files):
+        return *_read_first_rows(files, ALL_COLUMNS), {}
+    return _read_unquoted(files) or (*_read_first_rows(files, ALL_COLUMNS), {})
 
 
-def _unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | None:
+def _read_unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | None:
     """Read TSV files whose quotes are characters of the text; None if their quotes enclose fields."""
     columns: list[Column] = []
     with suppress(ProjectError):
-        columns, is_whole = _read(files, replace(ALL_COLUMNS, tsv_quotes=False))
-        quoted, _ = _read(files, ALL_COLUMNS)
+        columns, is_whole = _read_first_rows(files, replace(ALL_COLUMNS, tsv_quotes=False))
+        quoted, _ = _read_first_rows(files, ALL_COLUMNS)
         if len(quoted[0].lengths) == len(columns[0].lengths):  # no quote has swallowed a line end
             return None
     return (columns, is_whole, {"dataset.tsv_quotes": False}) if columns else None
 
 
-def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
+def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
     """Return the columns of the first rows, and whether these are all."""
     columns: dict[str, Column] = {}
     num_characters = 0
-    for num_rows, (place, values) in enumerate(chain.from_iterable(rows_in(file, rows) for file in files)):
+    for num_rows, (place, values) in enumerate(chain.from_iterable(read_rows(file, rows) for file in files)):
         if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
             return list(columns.values()), False
         if not columns:
@@ -249,7 +253,7 @@ def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
             column.add(values.get(name))
             num_characters += column.lengths[-1]
     if not columns:
-        raise unclear(files[0], "has no rows", "pass a table with a row per text")
+        raise unclear_table_error(files[0], "has no rows", "pass a table with a row per text")
     return list(columns.values()), True
 
 
@@ -263,7 +267,7 @@ def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
         file = Path(place.rpartition(":")[0] or place)
         message = f"column names look like values: {listed([*map(quoted, values)], 5)}"
         hint = "write a first line with the names of the columns, such as text and label"
-        raise unclear(file, message, hint)
+        raise unclear_table_error(file, message, hint)
 
 
 def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: Path) -> Column | None:
@@ -273,7 +277,7 @@ def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: P
     if name in columns:
         return columns[name]
     message = f"the table has no column {quoted(name)}: {listed([*map(quoted, columns)], 30)}"
-    raise unclear(text, message, f"set {key} to one of the columns")
+    raise unclear_table_error(text, message, f"set {key} to one of the columns")
 
 
 def known_columns(columns: Mapping[str, Column], names: Sequence[str]) -> list[Column]:
@@ -296,7 +300,7 @@ def named_column(
     others = listed([*map(quoted, columns)], 8)
     message = f"no column of {content} found: {others or 'the table has no other column'}"
     hint = f"name the column of {content}: --{key} NAME" if columns else f"add a column of {content}"
-    raise unclear(text, message, hint)
+    raise unclear_table_error(text, message, hint)
 
 
 def question_and_answer(columns: Iterable[str]) -> list[str]:
@@ -306,7 +310,7 @@ def question_and_answer(columns: Iterable[str]) -> list[str]:
     return pair if all(pair) else []
 
 
-def key_of(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
+def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
     """Return the key that names a column, unless it is the only one that the row format would take."""
     is_alone = [name for name in names if name in columns] == [column.name]
     return {} if is_alone else {setting: column.name}
@@ -318,11 +322,11 @@ def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
         yield f"only the first {counted(len(lengths), 'row')} were read: later ones may have other labels"
 
 
-def too_many_labels(column: Column, text: Path, key: str) -> ProjectError:
+def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:
     """Return the error for a column with too many labels; `key` names another column."""
     most = MAX_REPEATED if len(column.values) > MAX_REPEATED else MAX_CLASSES
     message = f"column {quoted(column.name)} has more than {most:,} different labels"
-    return unclear(text, message, f"name another column of labels: --{key} NAME")
+    return unclear_table_error(text, message, f"name another column of labels: --{key} NAME")
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -335,6 +339,6 @@ def quoted(name: str) -> str:
     return repr(printable(name))
 
 
-def unclear(place: Path, message: str, hint: str) -> ProjectError:
+def unclear_table_error(place: Path, message: str, hint: str) -> ProjectError:
     """Return the error for a table whose use is not clear from its columns."""
     return ProjectError("unclear-table", message, hint, str(place), EXIT_USAGE)

@@ -14,7 +14,7 @@ Plant = Callable[[Microbatch, int, torch.Generator], Microbatch]
 """Returns a microbatch with planted tokens and their labels; a shift of 1 gives each another label."""
 
 
-def learned(name: str, examiner: Examiner, batch: Microbatch, plant: Plant) -> Answer:
+def train_on_planted(name: str, examiner: Examiner, batch: Microbatch, plant: Plant) -> Answer:
     """Train on planted labels, and compare correct with other labels on new texts.
 
     The value is 1 - loss of correct labels / loss of others: 0 if nothing was learned, at most 1.

@@ -73,7 +73,7 @@ class RankData:
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
         """Return the arguments of the objective's forward on `device`."""
-        return inputs_of(batch, device)
+        return objective_inputs(batch, device)
 
     def read_retries(self) -> int | None:
         """Return the number of retried reads of the training stream; None for prepared text."""
@@ -112,7 +112,7 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
         evaluation=None if prepared.eval is None else data.evaluation,
         num_evaluated=0 if prepared.eval is None else len(prepared.eval),
         inputs=data.inputs,
-        describe=describe,
+        describe=describe_batch,
         flops=data.flops,
         epoch=data.epoch,
         microbatches_per_epoch=data.microbatches_per_epoch,
@@ -138,7 +138,7 @@ def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
     return with_max_length(files, run.backbone.max_length)
 
 
-def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:
+def objective_inputs(batch: Microbatch, device: torch.device) -> dict[str, Any]:
     """Return the arguments of an objective's forward on `device`."""
     on_device, masked = batch.to(device), dict[str, Any]()
     if batch.masked_ids is not None:
@@ -165,6 +165,6 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
     return batch.cu_seqlens[: batch.num_segments + 1].diff().to(torch.int64)
 
 
-def describe(batch: Microbatch) -> dict[str, Any]:
+def describe_batch(batch: Microbatch) -> dict[str, Any]:
     """Return the sample ids and the cursor that identify a microbatch's samples."""
     return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

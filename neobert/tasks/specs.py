@@ -28,7 +28,7 @@ def text_task(*, is_causal: bool) -> TaskSpec:
     return next(each for each in SPECS.values() if each.reads_text and (each.predicts == "next") == is_causal)
 
 
-def metrics_of(config: RunConfig) -> tuple[Metric, ...]:
+def reported_metrics(config: RunConfig) -> tuple[Metric, ...]:
     """Return the metrics that an evaluation of this run reports."""
     spec = spec_of(config)
     return tuple(metric for metric in spec.metrics if spec.reports(config, metric))
@@ -42,7 +42,7 @@ def sections_read() -> dict[str, frozenset[str]]:
     }
 
 
-def metric_named(name: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """Return a metric by name. A plug-in's metric has the direction of `trainer.greater_is_better`."""
     return known_metrics().get(name, Metric(name, is_higher_better=True))
 
@@ -51,7 +51,7 @@ def is_higher_better(trainer: TrainerConfig, metric: str) -> bool:
     """Return a metric's direction; `greater_is_better` applies to `metric_for_best_model`."""
     if metric == trainer.metric_for_best_model and trainer.greater_is_better is not None:
         return trainer.greater_is_better
-    return metric_named(metric).is_higher_better
+    return find_metric(metric).is_higher_better
 
 
 def known_metrics() -> dict[str, Metric]:

@@ -67,7 +67,7 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
     return False
 
 
-def predict_mean(head: Head | None, scores: Mapping[str, float]) -> None:
+def set_bias_to_mean(head: Head | None, scores: Mapping[str, float]) -> None:
     """Set the bias of a new regression head to the mean score of the data, if there are scores.
 
     A step moves a bias by the learning rate, so that the encoder would learn the mean first. With 400 pairs

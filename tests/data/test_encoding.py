@@ -185,7 +185,10 @@ def test_settings_saved_with_a_tokenizer_do_not_cut(bundle):
     backend.enable_truncation(4)
     backend.enable_padding(length=30)
     try:
-        assert encoder(bundle, 64).encode(rows_of([" ".join(["ba"] * 20), "ba"])).lengths.tolist() == [22, 3]
+        assert encoder(bundle, 64).encode(rows_of([" ".join(["ba"] * 20), "ba"])).lengths.tolist() == [
+            22,
+            3,
+        ]
     finally:
         backend.no_truncation()
         backend.no_padding()

@@ -112,7 +112,7 @@ def _interrupt():
 def test_two_jobs_do_not_write_one_output(request_of, monkeypatch):
     """The first to end would remove the shards under the other."""
     running = []
-    monkeypatch.setattr(job, "_shares", lambda request: running.append(request) or run(request))
+    monkeypatch.setattr(job, "_encode_shares", lambda request: running.append(request) or run(request))
     with pytest.raises(ProjectError, match="another process is writing this output"):
         run(request_of)
     assert running == [replace(request_of, prompt_text="")]
@@ -121,7 +121,7 @@ def test_two_jobs_do_not_write_one_output(request_of, monkeypatch):
 
 
 def test_a_job_that_wrote_no_shard_leaves_nothing_to_continue(request_of, monkeypatch):
-    monkeypatch.setattr(job, "_shares", lambda *_: _interrupt())
+    monkeypatch.setattr(job, "_encode_shares", lambda *_: _interrupt())
     with pytest.raises(KeyboardInterrupt):
         run(request_of)
     monkeypatch.undo()
@@ -295,7 +295,7 @@ def test_what_holds_no_texts_is_refused_before_the_model_is_loaded(
 ):
     if content is not None:
         (tmp_path / name).write_text(content)
-    monkeypatch.setattr(job, "_shares", lambda _: pytest.fail("the model is loaded"))
+    monkeypatch.setattr(job, "_encode_shares", lambda _: pytest.fail("the model is loaded"))
     with pytest.raises(ProjectError, match=message):
         run(replace(request_of, texts=str(tmp_path / name)))
 
@@ -307,7 +307,7 @@ def test_a_missing_pooling_is_refused_before_the_model_is_loaded(
     folder = tmp_path / "undeclared"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
-    monkeypatch.setattr(job, "_shares", lambda _: pytest.fail("the model is loaded"))
+    monkeypatch.setattr(job, "_encode_shares", lambda _: pytest.fail("the model is loaded"))
     monkeypatch.setattr(job, "open_texts", lambda *_: pytest.fail("the texts are read"))
     with pytest.raises(ProjectError, match="declares no pooling") as refusal:
         run(replace(request_of, folder=str(folder), pooling=None))

@@ -102,7 +102,7 @@ def test_results_are_kept_and_not_repeated(model_folder, tmp_path, monkeypatch):
     from neobert.evaluation.mteb_suite import run
 
     task = next(task for task in ALL_MOCK_TASK_TEST_GRID if task.metadata.type == "STS")
-    monkeypatch.setattr(run, "_tasks", lambda *_: [task])
+    monkeypatch.setattr(run, "_load_tasks", lambda *_: [task])
     monkeypatch.setattr(run, "characters_per_second", lambda _: 1_000.0)
     model = EmbeddingModel(folder=str(model_folder), device="cpu")
     rest = (tmp_path / "cache", None, ("x",))

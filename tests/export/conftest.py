@@ -48,5 +48,5 @@ def tokenizer_dir(tmp_path: Path) -> Path:
 
 def leave_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no exported folder read back, which imports the libraries of its users once more."""
-    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
-    monkeypatch.setattr(export_run, "compare", lambda *_: {})
+    monkeypatch.setattr(export_run, "run_reader", lambda *_: ({}, {}))
+    monkeypatch.setattr(export_run, "compare_outputs", lambda *_: {})

@@ -25,7 +25,7 @@ from neobert.data.tokenize.tokenizers import bundle
 from neobert.encoding import Encoder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 from tests.families.layouts import PACKED, SMALL
 from tests.families.rows import LABELS, OF_SEVERAL_TEXTS, WORDS, write_rows
 from tests.families.test_hf import WORLD, described
@@ -94,7 +94,7 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
     tokens = bundle(tokenizer, "here")
     backbone = build_backbone(config, tokens, 128, WORLD, auto, {"pooling": "cls"})
     backbone.model.eval()
-    states = backbone.hidden(inputs_of(microbatch_of(config, tokens, pairs), torch.device("cpu")))
+    states = backbone.hidden(objective_inputs(microbatch_of(config, tokens, pairs), torch.device("cpu")))
     lengths = [row.input_ids.shape[1] for row in rows]
     states = states[: sum(lengths)].split(lengths) if packs else states.unflatten(0, (2, -1))
     for ours, row in zip(states, rows, strict=True):

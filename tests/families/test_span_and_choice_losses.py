@@ -12,7 +12,7 @@ from neobert.model import NeoBERTConfig
 from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.question_answering import objective as spans
-from neobert.tasks.question_answering.examples import label_of
+from neobert.tasks.question_answering.examples import span_label
 from neobert.tasks.question_answering.objective import SpanObjective
 from tests.families.layouts import PACKED, SMALL
 from tests.families.test_hf_packed import build, packed
@@ -63,7 +63,7 @@ def span_losses(objective, own, lengths, *, is_packed):
     firsts = [int(torch.randint(length, (), generator=draw)) for length in lengths]
     lasts = [min(first + 2, length - 1) for first, length in zip(firsts, lengths, strict=True)]
     labels = torch.full((len(lengths) + is_packed,), -100)
-    labels[: len(lengths)] = label_of(torch.tensor(firsts), torch.tensor(lasts))
+    labels[: len(lengths)] = span_label(torch.tensor(firsts), torch.tensor(lasts))
     ours = objective(len(lengths), labels, **inputs)
     documents = packed(lengths)["input_ids"].split(lengths)
     theirs = sum(

@@ -29,7 +29,7 @@ A100, SMOKE = "a100-prod", "gpu-smoke"
     ],
 )
 def test_the_earliest_end_counts(profile, hours, job_end, expected, monkeypatch):
-    monkeypatch.setattr("launcher.run.launch_context.since_boot_s", lambda: 1000.0)
+    monkeypatch.setattr("launcher.run.launch_context.seconds_since_boot", lambda: 1000.0)
     monkeypatch.setattr("launcher.run.launch_context.time", SimpleNamespace(time=lambda: 1000.0))
     limit = "null" if hours is None else str(hours)
     run = resolve_run(profile, (), [f"guard.walltime_limit_hours={limit}"])
@@ -50,7 +50,7 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(comm
         reported.append(deadline_environment(launch.deadlines))
         raise ProjectError("enough", "what it was told is known")
 
-    monkeypatch.setattr(train, "since_boot_s", lambda: now_s[0])
+    monkeypatch.setattr(train, "seconds_since_boot", lambda: now_s[0])
     monkeypatch.setattr(train, "examine", examine)
     monkeypatch.setattr(train, "supervise", supervise)
     monkeypatch.setattr(train, "wait_for_first_node", lambda *_: None)

@@ -16,7 +16,7 @@ from launcher.commands.starter_file import SIZES, Starter, starter_yaml
 from neobert.config.document import load_document
 from neobert.config.nodes import to_plain_value
 from neobert.data.sources.corpus import open_corpus
-from neobert.tasks.classification.rows import rows_of
+from neobert.tasks.classification.rows import row_format
 from neobert.tasks.classification.section import CLASSIFICATION
 from profiles.registry import resolve_run
 
@@ -234,8 +234,8 @@ def test_classes_of_a_saved_dataset_have_their_names(text, command):
     init = ("--text", "saved", "--device", "cpu", "--task", "classification")
     assert "label: column 'label', 3 classes: unsure, yes, no\n" in command("init", *init).out
     config = resolve_run(None, ["run.yaml"]).config
-    assert CLASSIFICATION.of(config).label_names == ("unsure", "yes", "no")
-    read = [*islice(open_corpus(config.dataset, rows_of(config)).train.open(), 9)]
+    assert CLASSIFICATION.read_section(config).label_names == ("unsure", "yes", "no")
+    read = [*islice(open_corpus(config.dataset, row_format(config)).train.open(), 9)]
     assert [row["label"] for row in read] == [2 - int(row["text"].split()[-1]) % 2 for row in read]
 
 

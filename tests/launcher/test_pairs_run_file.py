@@ -71,7 +71,7 @@ def test_columns_are_found_in_any_case(command):
     )
     Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     config = made(command, "run.yaml")
-    section = CONTRASTIVE.of(config)
+    section = CONTRASTIVE.read_section(config)
     columns = (config.dataset.text_column, section.positive_column, section.negative_columns)
     assert columns == ("Query", "Positive", ("Negative",))
     assert section.max_negatives == 1

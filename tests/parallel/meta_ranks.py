@@ -24,7 +24,7 @@ from neobert.precision.recipe import BF16, FP32
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.attention_suite import full_of_random_text
 from neobert.probes.probed_model import probed_model
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 from neobert.train import exit_process
 from neobert.training.loop import steps
 from neobert.training.telemetry.stopwatch import Stopwatch
@@ -114,7 +114,7 @@ def answers_of(
     """Probe attention as a rehearsal does, with weights of its own."""
     backbone, batch = objective.backbone, full_of_random_text(config, ROWS)
     draw_weights(backbone.model)
-    probed = probed_model(backbone, objective, world, inputs_of, shape_of(config, ROWS).attention)
+    probed = probed_model(backbone, objective, world, objective_inputs, shape_of(config, ROWS).attention)
     with world.entered(module, backbone.ends):
         return [(each.kind, each.value) for each in attention_answers(probed, batch)]
 

@@ -31,9 +31,9 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.precision.recipe import FP32
-from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.loss import InfoNCELoss
 from neobert.tasks.contrastive.step import ContrastiveStep
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 from neobert.train import exit_process
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
@@ -296,12 +296,12 @@ def contrast(options: Options, folder: Path, number: int) -> None:
     batches = [batch_of([(3, 5), (4, 6, 2), (7, 3)][: 1 + seed % 3], seed) for seed in range(8)]
     services = SimpleNamespace(
         world=world,
-        task=SimpleNamespace(inputs=inputs_of, objective=objective),
+        task=SimpleNamespace(inputs=objective_inputs, objective=objective),
         module=module,
         stopwatch=Stopwatch(world.device),
     )
     num_targets = sum(batch.num_targets for batch in batches)
-    loss = ContrastiveStep(Loss(TEMPERATURE))(services, batches[world.rank :: world.size], num_targets)
+    loss = ContrastiveStep(InfoNCELoss(TEMPERATURE))(services, batches[world.rank :: world.size], num_targets)
     gradients = {name: full_tensor(each.grad) for name, each in objective.model.named_parameters()}
     if world.is_main:
         torch.save({"loss": loss.item(), "gradients": gradients}, folder / f"{number}.pt")

@@ -77,7 +77,7 @@ def test_a_filter_that_leaves_nothing_is_an_error():
 
 def test_converted_blocks_are_compiled_one_by_one(monkeypatch):
     """Tracing the tensors of a recipe takes seconds per layer; equal blocks share one graph."""
-    monkeypatch.setattr(compile_module, "refuse_loop", lambda *_: None)  # of packed SDPA on a CPU
+    monkeypatch.setattr(compile_module, "refuse_sdpa_loop", lambda *_: None)  # of packed SDPA on a CPU
     config, _, backbone = backbone_of({})
     config = replace(config, "trainer.torch_compile", value=True)
     for each, is_by_block in ((config, True), (replace(config, "torchao.enable", value=False), False)):

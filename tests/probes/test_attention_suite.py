@@ -98,7 +98,7 @@ def positions_that_run_on(monkeypatch):
         positions = torch.arange(batch.input_ids.numel()) % batch.max_seqlen
         return real(batch, device) | {"position_ids": positions}
 
-    monkeypatch.setattr(attention_suite, "inputs_of", running_on)
+    monkeypatch.setattr(attention_suite, "objective_inputs", running_on)
 
 
 @pytest.mark.parametrize(

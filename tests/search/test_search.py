@@ -159,7 +159,7 @@ def test_texts_that_are_edited_while_they_are_encoded_are_refused(request_of, mo
         Path(request.texts).write_text("other\n" * len(SOURCE))
         return shares
 
-    monkeypatch.setattr(job, "_shares", edited)
+    monkeypatch.setattr(job, "_encode_shares", edited)
     with pytest.raises(ProjectError, match="was edited while it was encoded"):
         run(request_of)
     assert not Path(request_of.output).exists()

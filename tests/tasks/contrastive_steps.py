@@ -17,7 +17,7 @@ from neobert.families.backbone import Head
 from neobert.objectives import Objective, TokenObjective
 from neobert.tasks.contrastive.masked_lm import MixedEmbedder
 from neobert.tasks.contrastive.objective import Embedder
-from neobert.tasks.rank_data import inputs_of
+from neobert.tasks.rank_data import objective_inputs
 from neobert.training.loop.task import Step
 
 TEMPERATURE, VOCAB, WIDTH = 0.05, 50, 16
@@ -145,7 +145,7 @@ def gradients(
 
     def run(rank: int) -> None:
         world = Rank(rank, barrier, shared)
-        task = SimpleNamespace(inputs=inputs_of, objective=modules[rank])
+        task = SimpleNamespace(inputs=objective_inputs, objective=modules[rank])
         section = lambda _name: nullcontext()  # noqa: E731
         services = SimpleNamespace(
             world=world, task=task, module=modules[rank], stopwatch=SimpleNamespace(section=section)

@@ -40,13 +40,13 @@ from neobert.runfiles.checkpoint import folders
 from neobert.tasks.classification.examples import LabelledTexts
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews
-from neobert.tasks.classification.rows import rows_of
-from neobert.tasks.classification.spec import labels_of
+from neobert.tasks.classification.rows import row_format
+from neobert.tasks.classification.spec import describe_labels
 from neobert.tasks.correlation import pearson, ranks
 from neobert.tasks.spec import label_settings
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import reported_metrics
 from neobert.tasks.stored_labels import StoredLabels
-from neobert.tasks.weights import predict_mean, start_from
+from neobert.tasks.weights import set_bias_to_mean, start_from
 from neobert.training.guards.stopping import EarlyStopping
 from profiles.registry import resolve_run
 from tests.framed_tokenizers import tokenizer_of
@@ -357,7 +357,7 @@ def test_a_killed_run_ends_as_the_unbroken_one(killed_run, metrics, reviews):
     lines = metrics(whole)
     last = lines[-1]
     assert last["eval/mcc"] > 0.5, "one word decides"
-    assert set(last) >= {each.name for each in metrics_of(from_dict({"task": "classification"}))}
+    assert set(last) >= {each.name for each in reported_metrics(from_dict({"task": "classification"}))}
     judged = {line["step"]: line["eval/mcc"] for line in lines if line["step"] and "eval/mcc" in line}
     assert (whole / "checkpoints" / "best").resolve().name == str(
         max(judged, key=lambda at: (judged[at], -at))
@@ -436,7 +436,7 @@ def test_rows_without_text_or_label_are_left_out(make_run, run, metrics, tmp_pat
 
 
 def test_a_row_may_have_no_label():
-    rows = rows_of(from_dict({"task": "classification"}))
+    rows = row_format(from_dict({"task": "classification"}))
     columns = {"text": "Text", "label": "Label"}
     for text, label in ((None, None), ("", ""), (" ", None), ("a text", ""), ("a text", " ")):
         assert rows.row({"Text": text, "Label": label}, columns, "a.csv:2")["label"] is None
@@ -473,7 +473,7 @@ def head(names):
 def test_scores_set_the_bias_of_a_head_of_one_score_only(outputs, expected):
     head = Head(torch.nn.Linear(16, outputs))
     torch.nn.init.zeros_(head.linear.bias)
-    predict_mean(head, {"mean": 2.5, "min": 0.0, "max": 5.0})
+    set_bias_to_mean(head, {"mean": 2.5, "min": 0.0, "max": 5.0})
     assert head.linear.bias.tolist() == [expected] * outputs
 
 
@@ -542,7 +542,7 @@ def test_a_score_that_float32_cannot_hold_is_refused_with_its_line(tmp_path):
     file.write_text('{"text": "a", "label": 3.4e38}\n{"text": "b", "label": -1e39}\n', encoding="utf-8")
     config = from_dict({"task": "classification", "classification": {"problem": "regression"}})
     with pytest.raises(ProjectError, match=r"score '-1e[+]39' exceeds the range of float32") as refusal:
-        list(read_rows(file, rows_of(config)))
+        list(read_rows(file, row_format(config)))
     assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{file}:2")
 
 
@@ -560,7 +560,7 @@ def test_label_counts_name_the_classes(tmp_path, names):
         assert report["train"]["labels"] == {names[0]: 40, names[1]: 20}
         assert report["eval"]["labels"] == {names[0]: 20, names[1]: 10}
     missing = from_dict(sections | {"classification": {"label_names": [*names, "new"]}})
-    assert labels_of(missing).classes == (*names, "new")
+    assert describe_labels(missing).classes == (*names, "new")
 
 
 @pytest.mark.parametrize(
@@ -578,7 +578,7 @@ def test_an_unknown_label_comes_with_the_labels_of_its_file(tmp_path, labels, fo
     file.write_text("\n".join(map(json.dumps, rows)))
     sections = {"task": "classification", "dataset": {"path": str(file)}, "classification": {"num_labels": 2}}
     with pytest.raises(ProjectError, match="is not the number of a class; ") as refusal:
-        list(read_rows(file, rows_of(from_dict(sections))))
+        list(read_rows(file, row_format(from_dict(sections))))
     assert found in refusal.value.message
     assert refusal.value.place == f"{file}:1"
 

@@ -21,7 +21,7 @@ from neobert.export.source import open_source
 from neobert.hub_names import snapshot_folder
 from neobert.model.configuration_neobert import NeoBERTConfig
 from neobert.model.encoder import NeoBERT
-from neobert.tasks.contrastive.rows import negatives_of
+from neobert.tasks.contrastive.rows import row_negatives
 from neobert.tasks.specs import spec_of
 from tests.pairs import pairs
 from tests.tasks.conftest import options_of
@@ -47,7 +47,7 @@ options = partial(options_of, "contrastive")
 
 def read(path: Path, **section):
     rows = spec_of(config := from_dict(options(path, section))).rows(config)
-    return [(row["text"], row["positive"], negatives_of(row)) for row in read_rows(path, rows)]
+    return [(row["text"], row["positive"], row_negatives(row)) for row in read_rows(path, rows)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_named_columns_are_read(tmp_path):
         )
     )
     (row,) = read_rows(path, spec_of(config).rows(config))
-    assert (row["text"], row["positive"], negatives_of(row)) == ("q", "p", ["m", "n"])
+    assert (row["text"], row["positive"], row_negatives(row)) == ("q", "p", ["m", "n"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.loss import InfoNCELoss
 from neobert.tasks.contrastive.masked_lm import MaskedTerm, MixedEmbedder
 from neobert.tasks.contrastive.reference import ReferenceStep
 from neobert.tasks.contrastive.step import ContrastiveStep
@@ -15,7 +15,7 @@ from tests.tasks.test_contrastive_step import BATCHES as PLAIN
 
 # The gradients of both losses have about the same norm.
 WEIGHT, LIMIT = 50.0, 0.05
-LOSS, BATCHES = Loss(TEMPERATURE), [with_masks(each) for each in PLAIN]
+LOSS, BATCHES = InfoNCELoss(TEMPERATURE), [with_masks(each) for each in PLAIN]
 ON_TWO_RANKS = [BATCHES[0::2], BATCHES[1::2]]
 
 
@@ -77,7 +77,7 @@ def test_a_mean_over_too_few_tokens_is_found(is_of_rank):
         return add(self, trainer, inputs, scale)
 
     add = MaskedTerm.add_gradients
-    name, fault = ("scale_of", own_mean) if is_of_rank else ("add_gradients", one_by_one)
+    name, fault = ("loss_scale", own_mean) if is_of_rank else ("add_gradients", one_by_one)
     with mock.patch.object(MaskedTerm, name, fault):
         assert error(ON_TWO_RANKS if is_of_rank else [BATCHES]) > LIMIT
 

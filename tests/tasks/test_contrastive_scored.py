@@ -11,8 +11,8 @@ from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from neobert.tasks.contrastive.inferred import infer
-from neobert.tasks.contrastive.rows import negatives_of
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.contrastive.rows import row_negatives
+from neobert.tasks.specs import reported_metrics, spec_of
 from tests.pairs import COLOURS, THINGS, pairs
 from tests.tasks.test_contrastive import BERT, options, read_by_sentence_transformers, write
 
@@ -41,7 +41,7 @@ def taught(count: int, seed: int) -> list[dict[str, object]]:
 
 def read(path: Path, **section):
     rows = spec_of(config := from_dict(options(path, section))).rows(config)
-    return [(row["positive"], negatives_of(row), row["scores"]) for row in read_rows(path, rows)]
+    return [(row["positive"], row_negatives(row), row["scores"]) for row in read_rows(path, rows)]
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_fifty_steps_are_read_by_sentence_transformers(make_run, run, metrics, t
 )
 def test_metrics_are_those_of_the_rows(section, dataset, names):
     config = from_dict(options(Path("a.jsonl"), section, dataset=dataset))
-    assert [each.label for each in metrics_of(config)] == names
+    assert [each.label for each in reported_metrics(config)] == names

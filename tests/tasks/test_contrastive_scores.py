@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.loss import InfoNCELoss
 from neobert.tasks.contrastive.reference import ReferenceStep
-from neobert.tasks.contrastive.scored import Scored, ScoreLoss, cosent
+from neobert.tasks.contrastive.scored import ScoredDocuments, ScoreLoss, cosent
 from neobert.tasks.contrastive.step import ContrastiveStep
 from tests.tasks.contrastive_steps import TEMPERATURE, batch_of, difference, gradients
 
 NONE = float("nan")
-LOSS, OF_SCORES = Loss(TEMPERATURE), ScoreLoss(TEMPERATURE, 0.5)
+LOSS, OF_SCORES = InfoNCELoss(TEMPERATURE), ScoreLoss(TEMPERATURE, 0.5)
 
 
 def scored(lengths, scores, seed):
@@ -40,12 +40,12 @@ MIXED = [PAIRS[0], TAUGHT[0], scored([(3, 5), (4, 6, 2), (7, 3)], [None] * 3, 4)
 SOME_OF_EACH = [scored([(3, 5), (4, 6, 2), (7, 3), (5, 5)], [[0.1], [0.9, 0.2], None, None], 6)]
 
 
-def steps(of_scores=OF_SCORES):
-    return ReferenceStep(LOSS, of_scores), ContrastiveStep(LOSS, of_scores)
+def steps(score_loss=OF_SCORES):
+    return ReferenceStep(LOSS, score_loss), ContrastiveStep(LOSS, score_loss)
 
 
-def error(ranks, dropout=0.0, of_scores=OF_SCORES):
-    reference, step = steps(of_scores)
+def error(ranks, dropout=0.0, score_loss=OF_SCORES):
+    reference, step = steps(score_loss)
     return difference(gradients(reference, ranks, dropout), gradients(step, ranks, dropout))
 
 
@@ -67,7 +67,7 @@ def test_two_ranks_have_the_gradient_of_one(batches):
 
 def test_the_gradient_of_first_components_is_that_of_one_graph():
     nested = ScoreLoss(TEMPERATURE, 0.5, (4, 8))
-    assert error([PAIRS[:2], PAIRS[2:]], of_scores=nested) < 1e-5
+    assert error([PAIRS[:2], PAIRS[2:]], score_loss=nested) < 1e-5
     whole = gradients(steps()[1], [PAIRS])
     assert difference(whole, gradients(steps(nested)[1], [PAIRS])) > 0.05
 
@@ -109,6 +109,6 @@ def test_the_loss_of_a_teacher_is_that_of_sentence_transformers(temperature):
     expected = theirs.compute_loss_from_embeddings([queries, *documents], scores) / temperature**2
     similar = torch.stack([(queries * each).sum(1) for each in documents], 1).flatten()
     rows = torch.arange(5).repeat_interleave(3)
-    taught = Scored(rows, rows, scores.flatten(), torch.full((15,), 3))
-    found = ScoreLoss(temperature, 0.5).distilled(similar, taught) / 5
+    taught = ScoredDocuments(rows, rows, scores.flatten(), torch.full((15,), 3))
+    found = ScoreLoss(temperature, 0.5).distillation_loss(similar, taught) / 5
     assert float(found) == pytest.approx(float(expected), abs=1e-6)

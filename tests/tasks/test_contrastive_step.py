@@ -10,9 +10,9 @@ from neobert.data.batches.text_digests import text_digests
 from neobert.data.store.pair_counts import pair_counts
 from neobert.tasks.contrastive import loss as losses
 from neobert.tasks.contrastive import step as steps
-from neobert.tasks.contrastive.loss import Candidates, Loss, Queries, info_nce, similarities
+from neobert.tasks.contrastive.loss import Candidates, InfoNCELoss, Queries, info_nce, similarities
 from neobert.tasks.contrastive.reference import ReferenceStep
-from neobert.tasks.contrastive.step import ContrastiveStep, Pass
+from neobert.tasks.contrastive.step import ContrastiveStep, RepeatedForward
 from neobert.tasks.contrastive.texts import Texts
 from tests.tasks.contrastive_steps import TEMPERATURE, batch_of, difference, gradients
 
@@ -23,7 +23,7 @@ BATCHES = [
     batch_of([(5, 5, 5), (6, 2)], 2),
     batch_of([(2, 3), (4, 4, 4, 1)], 3),
 ]
-LOSS = Loss(TEMPERATURE)
+LOSS = InfoNCELoss(TEMPERATURE)
 ON_TWO_RANKS = [BATCHES[0::2], BATCHES[1::2]]
 
 
@@ -46,7 +46,7 @@ def test_two_ranks_have_the_gradient_of_one():
 
 
 def test_the_gradient_of_first_components_is_that_of_one_graph():
-    nested = Loss(TEMPERATURE, (4, 8))
+    nested = InfoNCELoss(TEMPERATURE, (4, 8))
     assert error(ON_TWO_RANKS, loss=nested) < 1e-5
     whole = gradients(ContrastiveStep(LOSS), [BATCHES])
     assert difference(whole, gradients(ContrastiveStep(nested), [BATCHES])) > 0.05
@@ -68,8 +68,8 @@ def test_a_dropped_microbatch_is_found():
         vectors = again(self)
         return vectors if self.inputs["num_targets"] != BATCHES[0].num_targets else vectors * 0
 
-    again = Pass.again
-    with mock.patch.object(Pass, "again", without_the_first):
+    again = RepeatedForward.again
+    with mock.patch.object(RepeatedForward, "again", without_the_first):
         assert error([BATCHES]) > LIMIT
 
 
@@ -87,12 +87,12 @@ def test_a_forgotten_rank_offset_is_found():
         queries, candidates, own = losses.gathered(*arguments)
         return queries._replace(targets=queries.targets - own.start), candidates, own
 
-    with mock.patch.object(steps, "gathered", without_offset):
+    with mock.patch.object(steps, "gather_texts", without_offset):
         assert error(ON_TWO_RANKS) > LIMIT
 
 
 def test_other_random_numbers_in_the_second_pass_are_found():
-    with mock.patch.object(Pass, "again", Pass.forward):
+    with mock.patch.object(RepeatedForward, "again", RepeatedForward.forward):
         assert error([BATCHES], dropout=0.1) > LIMIT
         assert error([BATCHES], dropout=0.0) < 1e-5
 

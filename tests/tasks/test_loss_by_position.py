@@ -8,7 +8,7 @@ import torch
 from neobert.config import from_dict
 from neobert.objectives.tokens import Score, losses_by_position
 from neobert.tasks.metric import LOSSES_BY_POSITION, RANGES
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import reported_metrics
 from neobert.tasks.token_metrics import TokenMetrics
 from tests.training.conftest import read_lines, train, write_corpus, write_run
 
@@ -21,7 +21,7 @@ def test_names_have_the_ends_of_their_range():
 
 @pytest.mark.parametrize(("row", "number"), [(1024, 0), (1025, 2), (4096, 2), (4097, 3), (2**15, 5)])
 def test_a_run_reports_the_ranges_of_its_rows(row, number):
-    names = [metric.name for metric in metrics_of(from_dict({"dataset": {"max_seq_length": row}}))]
+    names = [metric.name for metric in reported_metrics(from_dict({"dataset": {"max_seq_length": row}}))]
     assert [name for name in names if name in NAMES] == NAMES[:number]
 
 

@@ -21,8 +21,8 @@ from neobert.data.tokenize.encoding import GROUP
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
-from neobert.tasks.multiple_choice.labels import choices_of, index_of
-from neobert.tasks.multiple_choice.objective import LOWEST, by_row
+from neobert.tasks.multiple_choice.labels import choice_index, row_choices
+from neobert.tasks.multiple_choice.objective import LOWEST, group_by_row
 from neobert.tasks.multiple_choice.rows import choice_fields
 from neobert.tasks.specs import spec_of
 from tests.tasks.conftest import options_of
@@ -73,8 +73,8 @@ def test_the_forms_of_choices_are_read(tmp_path, values, section, choices, right
     path.write_text(json.dumps(values))
     config = from_dict(options(path, section))
     (row,) = read_rows(path, spec_of(config).rows(config))
-    found = choices_of(row, choice_fields(config))
-    assert (found, index_of(row, len(found)), row["text"]) == (choices, right, "q")
+    found = row_choices(row, choice_fields(config))
+    assert (found, choice_index(row, len(found)), row["text"]) == (choices, right, "q")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_logits_by_row_are_those_of_its_segments(sizes, padding):
     logits, labels = torch.arange(total + padding) * 1.0, torch.full((total + padding,), -100)
     firsts = np.cumsum([0, *sizes[:-1]])
     labels[firsts] = torch.tensor([size - 1 for size in sizes])
-    found, right = by_row(logits, labels, groups, 4)
+    found, right = group_by_row(logits, labels, groups, 4)
     for row, (first, size) in enumerate(zip(firsts, sizes, strict=True)):
         assert found[row, :size].tolist() == logits[first : first + size].tolist()
         assert (found[row, size:] == LOWEST).all()

@@ -11,7 +11,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
-from neobert.tasks.rank_data import describe, segment_lengths
+from neobert.tasks.rank_data import describe_batch, segment_lengths
 from neobert.tasks.token_task import TokenData
 from neobert.tasks.weights import vocabulary_rows
 
@@ -60,7 +60,7 @@ def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
 
 
 def test_a_batch_is_found_again_by_its_samples():
-    words = describe(batch([5, 20], 4))
+    words = describe_batch(batch([5, 20], 4))
     assert words["sample_ids"].tolist() == [7, 8]
     assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None, "packer": 4}
 

@@ -125,7 +125,7 @@ def softmax_over_the_run(monkeypatch):
 
 def label_the_window_before(monkeypatch):
     real = spans.places_of
-    monkeypatch.setattr(spans, "places_of", lambda labels: [each.roll(1) for each in real(labels)])
+    monkeypatch.setattr(spans, "answer_positions", lambda labels: [each.roll(1) for each in real(labels)])
 
 
 def missed_by_choices(*, is_packed):

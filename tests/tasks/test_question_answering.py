@@ -24,12 +24,12 @@ from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
 from neobert.precision.recipe import FP32
 from neobert.tasks.question_answering import objective as spans_module
-from neobert.tasks.question_answering.answers import best_window, scores_of
+from neobert.tasks.question_answering.answers import answer_scores, best_window
 from neobert.tasks.question_answering.evaluated import EvaluationText
 from neobert.tasks.question_answering.labels import Answer
 from neobert.tasks.question_answering.metrics import AnswerMetrics
-from neobert.tasks.question_answering.objective import best_spans, places_of
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.question_answering.objective import answer_positions, best_spans
+from neobert.tasks.specs import reported_metrics, spec_of
 from tests.tasks.conftest import options_of
 
 NAMES, TOWNS = ("Mara Jonas", "Lina Vesu", "Tako Remi"), ("Norstad", "Altburg", "Wesmere")
@@ -187,16 +187,16 @@ def test_the_places_of_an_answer_are_its_text(tokenizer, question, words, bounds
     encoder = examples_of(config).encoder(tokenizer)
     row = {"question": " ".join(question), "text": context, "answers": (Answer(answer, start),)}
     encoded = encoder.encode([row])
-    (found,) = encoder.windowed([row])
-    places = torch.stack(places_of(torch.from_numpy(encoded.columns["span"])), 1).tolist()
+    (found,) = encoder.split_rows([row])
+    places = torch.stack(answer_positions(torch.from_numpy(encoded.columns["span"])), 1).tolist()
     assert len(places) == len(encoded.lengths) == len(found.windows)
     assert max(encoded.lengths, default=0) <= length
-    tokens = found.tokens_of(start, start + len(answer))
+    tokens = found.token_span(start, start + len(answer))
     covered = set()
     for window, (begin, end) in zip(found.windows, places, strict=True):
         covered |= {*range(window.start, window.stop)}
         if tokens is not None and window.start <= tokens[0] and tokens[1] < window.stop:
-            a, b = found.characters_of(window, (begin, end), context)
+            a, b = found.character_span(window, (begin, end), context)
             # A token of several characters may hold the end of the word before.
             assert answer in context[a:b] or context[a:b] in answer
             if (found.offsets[tokens[0], 0], found.offsets[tokens[1], 1]) in (
@@ -213,7 +213,7 @@ def test_windows_frame_pairs_as_transformers_does(tokenizer):
     question, context = "who rejects", "EU rejects German call in New York . " * 12
     config = from_dict(options(Path("x"), {"doc_stride": 5}, dataset={"max_seq_length": 32}))
     row = {"question": question, "text": context, "answers": ()}
-    (found,) = examples_of(config).encoder(tokenizer).windowed([row])
+    (found,) = examples_of(config).encoder(tokenizer).split_rows([row])
     wanted = tokenizer.tokenizer(
         question, context, truncation="only_second", max_length=32, stride=5, return_overflowing_tokens=True
     )
@@ -280,7 +280,7 @@ def test_the_best_span_is_the_best_of_all(seed, length, most):
     ],
 )
 def test_scores_are_those_of_the_script_of_squad(answer, wanted, scores):
-    assert scores_of(answer, wanted) == pytest.approx(scores)
+    assert answer_scores(answer, wanted) == pytest.approx(scores)
 
 
 def test_no_answer_is_predicted_above_the_threshold():
@@ -291,7 +291,7 @@ def test_no_answer_is_predicted_above_the_threshold():
 
 def test_metrics_of_both_kinds_need_questions_without_answers():
     names = [
-        [each.name for each in metrics_of(from_dict(options(Path("x"), section)))]
+        [each.name for each in reported_metrics(from_dict(options(Path("x"), section)))]
         for section in ({}, {"null_threshold": 0.0})
     ]
     assert names[0] == ["eval/loss", "eval/exact_match", "eval/f1"]

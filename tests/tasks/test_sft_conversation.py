@@ -8,7 +8,13 @@ import pytest
 from neobert.data.sources.rows import TEXT
 from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
-from neobert.tasks.sft.conversation import Conversation, form_of, messages_of, tools_of, without_weights
+from neobert.tasks.sft.conversation import (
+    Conversation,
+    detect_form,
+    parse_messages,
+    parse_tools,
+    without_weights,
+)
 from neobert.tasks.sft.rows import ConversationRows
 
 EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -86,22 +92,22 @@ def test_calls_and_tools_are_kept():
 def test_arguments_of_calls_are_objects_as_templates_read_them():
     function = {"name": "add", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": function}]}
-    (found,) = messages_of([message], "t:1")
+    (found,) = parse_messages([message], "t:1")
     assert found["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
     assert "content" not in found
 
 
 def test_weights_are_numbers_that_templates_do_not_get():
     turns = [{**EXPECTED[0], "weight": 0}, {**EXPECTED[1], "weight": 1.0}, {**EXPECTED[1], "weight": 0}]
-    assert without_weights(messages_of(turns, "")) == ([*EXPECTED, EXPECTED[1]], {0, 2})
+    assert without_weights(parse_messages(turns, "")) == ([*EXPECTED, EXPECTED[1]], {0, 2})
     call = {"from": "function_call", "value": '{"name": "now"}', "weight": 0}
-    assert messages_of([call], "")[0].keys() == {"role", "tool_calls", "weight"}
+    assert parse_messages([call], "")[0].keys() == {"role", "tool_calls", "weight"}
 
 
 @pytest.mark.parametrize("key", ["train", "training", "loss"])
 def test_a_message_that_its_row_does_not_train_on_has_no_weight(key):
     turns = [{**EXPECTED[0], key: False}, {**EXPECTED[1], key: True}, {**EXPECTED[1], key: False}]
-    assert without_weights(messages_of(turns, ""))[1] == {0, 2}
+    assert without_weights(parse_messages(turns, ""))[1] == {0, 2}
 
 
 @pytest.mark.parametrize("form", [list, json.dumps])
@@ -117,7 +123,7 @@ def test_the_history_of_an_instruction_comes_before_it(form):
 
 def test_a_call_in_the_form_before_tool_calls_is_one():
     call = {"role": "assistant", "content": None, "function_call": {"name": "now", "arguments": "{}"}}
-    found = messages_of([call, {"role": "function", "name": "now", "content": "noon"}], "")
+    found = parse_messages([call, {"role": "function", "name": "now", "content": "noon"}], "")
     function = {"name": "now", "arguments": {}}
     assert found[0] == {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
     assert found[1]["role"] == "tool"
@@ -170,18 +176,18 @@ def test_a_corpus_of_a_mixture_names_its_column():
 )
 def test_a_malformed_conversation_is_refused_with_its_message(messages, problem):
     with pytest.raises(ProjectError, match=problem) as caught:
-        messages_of(messages, "t.jsonl:1")
+        parse_messages(messages, "t.jsonl:1")
     assert (caught.value.code, caught.value.place) == ("DAT020", "t.jsonl:1")
 
 
 def test_tools_that_are_no_list_are_refused():
-    assert tools_of(None, "t:1") == tools_of("", "t:1") == []
+    assert parse_tools(None, "t:1") == parse_tools("", "t:1") == []
     with pytest.raises(ProjectError, match="tools is a number, expected a list of objects"):
-        tools_of(3, "t:1")
+        parse_tools(3, "t:1")
 
 
 def test_a_table_of_another_form_is_refused_with_the_forms():
-    assert form_of(["text", "label"]) is None
+    assert detect_form(["text", "label"]) is None
     with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
         read({"text": "Hi"})
     assert (caught.value.code, caught.value.place) == ("DAT011", "t:1")

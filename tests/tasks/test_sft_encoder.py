@@ -18,10 +18,10 @@ from neobert.runfiles.conversation_faults import Occurrence
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
-from neobert.tasks.sft.rendered import Span, Supervised
-from neobert.tasks.sft.rendering import rendered
+from neobert.tasks.sft.rendered import Span, SupervisedText
+from neobert.tasks.sft.rendering import render_conversation
 from neobert.tasks.sft.template import ChatTemplate
-from neobert.tasks.sft.tokens import pieces_at_turns, tokenize
+from neobert.tasks.sft.tokens import split_at_turns, tokenize
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, EOS, START, bytes_tokenizer, chat_template, renderer, talk
 
@@ -29,7 +29,7 @@ from tests.tasks.sft_templates import END, EOS, START, bytes_tokenizer, chat_tem
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Render in the process of the test: `test_sft_rendering.py` is about the child process."""
-    monkeypatch.setattr(template_module, "_Child", Here)
+    monkeypatch.setattr(template_module, "_RenderProcess", Here)
 
 
 class Here:
@@ -40,9 +40,9 @@ class Here:
         given = {"supervise": template.supervise, "turns": template.turns}
         self.template.request = replace(self.template.request, **given)
 
-    def render(self, conversation: Conversation) -> Supervised:
+    def render(self, conversation: Conversation) -> SupervisedText:
         """Render as the child does."""
-        return rendered(self.template, conversation._asdict())
+        return render_conversation(self.template, conversation._asdict())
 
     def stop(self) -> None:
         """Stop nothing."""
@@ -154,7 +154,7 @@ def test_a_conversation_that_is_too_long_can_be_an_error():
 def test_pieces_end_with_turns_and_lose_only_turns_that_do_not_fit(sizes, tail, most):
     ends = np.cumsum(sizes).tolist()
     length = ends[-1] + tail
-    pieces = list(pieces_at_turns(ends, length, most))
+    pieces = list(split_at_turns(ends, length, most))
     assert all(stop - start <= most and (stop in ends or stop == length) for start, stop in pieces)
     covered = {at for start, stop in pieces for at in range(start, stop)}
     assert covered >= {
@@ -167,7 +167,7 @@ def test_a_token_across_an_edge_is_counted_and_not_supervised():
         encoding = bytes_tokenizer().backend_tokenizer.encode(text, add_special_tokens=False)
         return np.array(encoding.ids), np.array(encoding.offsets)
 
-    found = tokenize(encode, Supervised("ab" + END, [Span(1, 5)], [5]))
+    found = tokenize(encode, SupervisedText("ab" + END, [Span(1, 5)], [5]))
     assert found.marks.tolist() == [0, 1, 0]
     assert found.num_crossing == 1
 

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from neobert.errors import ProjectError
-from neobert.tasks.sft.neutral import renamed, tokens_of
+from neobert.tasks.sft.neutral import rename_control_tokens, tokenize_neutral
 from neobert.tasks.sft.rendered import Span
 
 START, END, SPELLED = "<|start|>", "<|end|>", "<|spare|>"
@@ -64,7 +64,9 @@ def with_added(kind: str, *more: str) -> Tokenizer:
 def test_the_tokens_are_those_of_a_tokenizer_without_the_control_token(kind, text):
     control = re.compile("|".join(map(re.escape, ("<|spare|>", START, END, "<s>"))))
     plain = [Span(*match.span()) for match in re.finditer(re.escape(SPELLED), text)]
-    ids, offsets = tokens_of(renamed(with_added(kind, SPELLED), control), text, plain, control)
+    ids, offsets = tokenize_neutral(
+        rename_control_tokens(with_added(kind, SPELLED), control), text, plain, control
+    )
     expected = with_added(kind).encode(text, add_special_tokens=False)
     assert (ids.tolist(), [*map(tuple, offsets.tolist())]) == (expected.ids, expected.offsets)
 
@@ -72,7 +74,7 @@ def test_the_tokens_are_those_of_a_tokenizer_without_the_control_token(kind, tex
 def test_what_is_spelled_is_text_and_what_the_template_wrote_is_not():
     control, backend = re.compile(re.escape(END)), with_added("metaspace first")
     text = f"a {END}{END}"
-    ids, _ = tokens_of(renamed(backend, control), text, [Span(2, 2 + len(END))], control)
+    ids, _ = tokenize_neutral(rename_control_tokens(backend, control), text, [Span(2, 2 + len(END))], control)
     end = backend.token_to_id(END)
     assert ids.tolist().count(end) == 1
     assert ids[-1] == end
@@ -83,5 +85,5 @@ def test_a_tokenizer_that_changes_the_names_is_refused():
     backend.normalizer = normalizers.Replace(Regex("[\ufdd0\ufdd1]"), "")
     backend.add_special_tokens([AddedToken(END, normalized=True)])
     with pytest.raises(ProjectError, match="changes names of control tokens") as caught:
-        tokens_of(renamed(backend, control), f"{END}{END}", [Span(0, len(END))], control)
+        tokenize_neutral(rename_control_tokens(backend, control), f"{END}{END}", [Span(0, len(END))], control)
     assert caught.value.hint == "set sft.control_tokens to refuse"

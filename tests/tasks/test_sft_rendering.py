@@ -43,7 +43,7 @@ def test_a_process_that_waits_for_a_core_does_not_use_up_the_time_of_its_templat
     slow = "{% for _ in range(10) %}{% for _ in range(30000) %}{% endfor %}{% endfor %}"  # 50 ms
     template = chat_template(own.PLAIN + slow, time_limit_s=0.5)
     list(template.render(HELLO))
-    pid, has_ended = template_module._child_of(template)._process.pid, threading.Event()
+    pid, has_ended = template_module._start_process(template)._process.pid, threading.Event()
 
     def suspend() -> None:
         while not has_ended.wait(0.03):
@@ -88,16 +88,16 @@ def test_memory_is_limited_and_a_broken_template_is_named():
 @warm
 def test_the_child_ends_with_the_template_and_with_its_parent():
     template = chat_template(own.TRIMMED)
-    process = template_module._child_of(template)._process
+    process = template_module._start_process(template)._process
     for _ in range(2):
         next(template.render(HELLO * 2))  # an encoder does not ask for more than it needs
-        assert template_module._child_of(template)._process is process
+        assert template_module._start_process(template)._process is process
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(60) == 0
     other = chat_template(own.TRIMMED)
     list(other.render(HELLO))
-    process = template_module._child_of(other)._process
+    process = template_module._start_process(other)._process
     del other
     assert process.returncode == -signal.SIGKILL
 
@@ -111,7 +111,7 @@ def test_long_conversations_are_rendered_as_short_ones(name, key, monkeypatch):
     for many in (0, 99):
         monkeypatch.setattr(rendering, "MANY_MESSAGES", many)
         template = rendering.Template(request)
-        answers.append(rendering.rendered(template, {"messages": messages, "tools": []}))
+        answers.append(rendering.render_conversation(template, {"messages": messages, "tools": []}))
         has_failed = Fault.FAILED in dict(answers[0].faults)
         assert template.is_direct is (not many and key == "content" and not has_failed)
     assert answers[0] == answers[1]

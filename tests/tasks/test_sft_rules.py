@@ -25,7 +25,7 @@ CODES = [f"SFT{number:03}" for number in range(1, 11)]
 
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "_Child", Here)
+    monkeypatch.setattr(template, "_RenderProcess", Here)
 
 
 def facts_of(encoded: Any) -> Facts:
@@ -119,9 +119,9 @@ def test_answers_of_weight_0_and_empty_ones_are_counted_and_a_conversation_of_th
 
 def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch):
     parts: list[Any] = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in TALKS[0]]
-    assert found_in(conversation.messages_of(parts, "")) == []
-    monkeypatch.setattr(conversation, "_text", lambda content, *_: content)
-    assert "SFT006" in found_in(conversation.messages_of(parts, ""))
+    assert found_in(conversation.parse_messages(parts, "")) == []
+    monkeypatch.setattr(conversation, "_content_text", lambda content, *_: content)
+    assert "SFT006" in found_in(conversation.parse_messages(parts, ""))
 
 
 @pytest.mark.parametrize(("key", "value"), [("sft.template_date", "soon"), ("dataset.streaming", "true")])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.rendered import Supervise, Supervised, Turns
+from neobert.tasks.sft.rendered import Supervise, SupervisedText, Turns
 from neobert.tasks.sft.spans import supervise
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, SPECIAL, renderer, talk
@@ -16,11 +16,13 @@ from tests.tasks.sft_templates import END, SPECIAL, renderer, talk
 TALK = talk("Two and two?", "Four.", "And three?", "Seven.")
 
 
-def found_by(template: str, by: Supervise = "auto", turns: Turns = "all", messages: Any = TALK) -> Supervised:
+def found_by(
+    template: str, by: Supervise = "auto", turns: Turns = "all", messages: Any = TALK
+) -> SupervisedText:
     return supervise(messages, renderer(template), by, turns)
 
 
-def texts(found: Supervised) -> list[str]:
+def texts(found: SupervisedText) -> list[str]:
     return [found.text[start:stop] for start, stop in found.spans]
 
 

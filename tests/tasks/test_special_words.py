@@ -12,7 +12,7 @@ from neobert.data.examples import examples_of
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding.tokens import TextTokenizer
 from neobert.tasks.question_answering.labels import Answer
-from neobert.tasks.question_answering.windows import Windows
+from neobert.tasks.question_answering.windows import WindowEncoder
 
 FIRST, SECOND = "who [SEP] rejects", "EU [SEP] rejects[MASK] German [PAD]"
 PAIRS = {
@@ -47,7 +47,7 @@ def test_the_parts_of_a_row_hold_no_special_token(task, tokenizer):
     reader = TextTokenizer(tokenizer, 64)
     (predicted,), seconds, _ = reader.tokenize_items([(FIRST, SECOND)])
     assert (predicted.tolist(), seconds) == (ids, [second])
-    (found,) = Windows(reader.pairs, 0).of([(FIRST, SECOND)])
+    (found,) = WindowEncoder(reader.pairs, 0).split([(FIRST, SECOND)])
     assert [window.ids for window in found.windows] == [ids]
 
 

@@ -34,14 +34,14 @@ from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
 from neobert.precision.recipe import FP32
-from neobert.tasks.specs import metrics_of, spec_of
+from neobert.tasks.specs import reported_metrics, spec_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (
-    first_of_words,
+    label_first_tokens,
     split_between_words,
-    words_of,
+    word_indices,
 )
-from neobert.tasks.token_classification.metrics import Tagging, TagMetrics
+from neobert.tasks.token_classification.metrics import TagMetrics, TagScheme
 
 NAMES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 BIOES = ("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC")))
@@ -232,8 +232,8 @@ def test_any_number_of_labels_is_stored_and_named(tmp_path, number, dtype):
 def test_a_space_before_a_word_belongs_to_the_word():
     """Byte-level tokenizers count it to the token after it, or have a token for it."""
     offsets = np.array([[0, 2], [2, 6], [6, 7], [7, 7], [7, 9], [9, 9]])
-    assert words_of("EU\nago\n\nx", offsets).tolist() == [0, 1, 3, 3, 3, -1]
-    labels = first_of_words(np.array([0, 1, 3, 3, 3, -1]), np.array([4, 3, 2, 1]))
+    assert word_indices("EU\nago\n\nx", offsets).tolist() == [0, 1, 3, 3, 3, -1]
+    labels = label_first_tokens(np.array([0, 1, 3, 3, 3, -1]), np.array([4, 3, 2, 1]))
     assert labels.tolist() == [4, 3, 1, IGNORED, IGNORED, IGNORED]
 
 
@@ -320,7 +320,7 @@ def entities_one_by_one(tags: list[str]) -> set[tuple[int, int, str]]:
 
 
 def entities(names, texts):
-    tagging = Tagging(names)
+    tagging = TagScheme(names)
     labels = np.array([names.index(tag) for tags in texts for tag in tags], np.int64)
     text = np.repeat(np.arange(len(texts)), [len(tags) for tags in texts])
     return tagging.entities(labels, text)
@@ -351,7 +351,7 @@ def test_metrics_of_labels_that_mark_no_entities_are_loss_and_accuracy():
     config = from_dict(
         {"task": "token_classification", "token_classification": {"label_names": ["NOUN", "VERB"]}}
     )
-    assert [each.name for each in metrics_of(config)] == ["eval/loss", "eval/accuracy"]
+    assert [each.name for each in reported_metrics(config)] == ["eval/loss", "eval/accuracy"]
 
 
 # --- packed and padded

@@ -38,7 +38,7 @@ def test_a_run_writes_its_guesses_and_trains_as_without_them(
             assert not any(re.match(r"\[|<\|", guess.text) for guess in guesses), "a word, and no filler"
             assert sorted(guesses, key=lambda guess: -guess.probability) == guesses
     assert found.evaluations[0].guesses != found.evaluations[-1].guesses
-    monkeypatch.setattr(task, "masked_words_of", lambda *_: None)
+    monkeypatch.setattr(task, "mask_words", lambda *_: None)
     without = make_run("without")
     assert run(without) == 0
     assert not (without / "samples.json").exists()

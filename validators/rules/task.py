@@ -11,7 +11,7 @@ from neobert.plan import Plan
 from neobert.plurals import listed, percent
 from neobert.printable import printable
 from neobert.tasks.metric import CORRELATIONS
-from neobert.tasks.specs import SPECS, known_metrics, metrics_of, spec_of
+from neobert.tasks.specs import SPECS, known_metrics, reported_metrics, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -57,7 +57,7 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     ```
     """
     metric = run.config.trainer.metric_for_best_model
-    reported = [each.name for each in metrics_of(run.config)]
+    reported = [each.name for each in reported_metrics(run.config)]
     is_plugged = metric not in known_metrics() and bool(run.config.plugins.metrics)  # PLG002 tests them
     if metric is not None and metric not in reported and not is_plugged:
         others = _tasks_with(metric, run.config.task)
@@ -176,7 +176,7 @@ def _accuracy_of_one_class(run: ResolvedRun, counts: Mapping[str, int]) -> Viola
     largest = max(counts, key=lambda label: counts[label])
     share = counts[largest] / sum(counts.values())
     if share >= ONE_SIDED:
-        reported = [each.name for each in metrics_of(run.config)]
+        reported = [each.name for each in reported_metrics(run.config)]
         # A Matthews correlation of one class is undefined, and an F1 of one class is uninformative.
         better = next(name for name in FOR_RARE_CLASSES[-1 if share == 1 else 0 :] if name in reported)
         yield Violation(

@@ -20,7 +20,7 @@ from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.similarity.files import SCORE, SECOND, ScoredPairs
 from neobert.metric_names import EVAL
 from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
-from neobert.tasks.correlation import scores_of
+from neobert.tasks.correlation import correlation_metrics
 
 KIND, SCHEMA_VERSION = "neobert-similarity", 1
 
@@ -33,7 +33,7 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
     first = encoder.encode([row[TEXT] for row in pairs.rows], prompt=prompts[QUERY_PREFIX])
     second = encoder.encode([row[SECOND] for row in pairs.rows], prompt=prompts[DOCUMENT_PREFIX])
     similar = (first.astype(np.float64) * second).sum(1)
-    found = scores_of(similar, np.array([row[SCORE] for row in pairs.rows]))
+    found = correlation_metrics(similar, np.array([row[SCORE] for row in pairs.rows]))
     metrics = {name.removeprefix(EVAL): value for name, value in found.items()}
     figures = [Figure(name=pairs.name, metric=name, value=value) for name, value in metrics.items()]
     return {

@@ -15,7 +15,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, rows_of
+from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, row_format
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.stored_labels import (
     OF_PAIRS,
@@ -38,7 +38,7 @@ class LabelledTexts(LabelledRows):
     def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "a label belongs to a whole text")
-        has_pairs = CLASSIFICATION.of(self.config).pair_column is not None
+        has_pairs = CLASSIFICATION.read_section(self.config).pair_column is not None
         framing = tokenizer.pair_framing if has_pairs else tokenizer.framing
         texts = labelled_texts(self.config, tokenizer, framing, is_plain=has_pairs)
         return LabelledEncoder(texts, self.label, has_pairs)
@@ -53,10 +53,10 @@ class LabelledTexts(LabelledRows):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
-        section = CLASSIFICATION.of(self.config)
+        section = CLASSIFICATION.read_section(self.config)
         of_pairs = OF_PAIRS if section.pair_column is not None else {}
         return (
-            rows_of(self.config).identity()
+            row_format(self.config).identity()
             | of_pairs
             | {
                 "task": "classification",
@@ -96,7 +96,7 @@ class LabelledEncoder(LabelEncoder):
             length = sum(map(len, parts)) + self.texts.framing.size
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)
-            if (fitted := self._fitted(parts, length, counts)) is not None:
+            if (fitted := self._fit_parts(parts, length, counts)) is not None:
                 segments.append(self.texts.framing.frame(*fitted))
                 seconds.append(self.texts.framing.second_start(fitted[0]))
                 labels.append(row[LABEL])
@@ -108,7 +108,9 @@ class LabelledEncoder(LabelEncoder):
             counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
         return self.encoded(tokens, lengths, values, counts, too_long, seconds if self.has_pairs else None)
 
-    def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
+    def _fit_parts(
+        self, parts: Sequence[list[int]], length: int, counts: Counts
+    ) -> Sequence[list[int]] | None:
         """Return a row's texts, truncated to the maximum length, and update `counts`.
 
         None if the row is dropped or has no text.

@@ -24,16 +24,16 @@ from neobert.tasks.labelled_table import (
     Keys,
     LabelledTable,
     Named,
-    columns_of,
-    key_of,
+    column_keys,
     listed_names,
     note_on_rows,
     quoted,
-    sample_of,
+    read_columns,
+    sample_texts,
     stated_column,
-    tables_of,
-    too_many_labels,
-    unclear,
+    too_many_labels_error,
+    training_tables,
+    unclear_table_error,
 )
 
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "score", "rating", "stars")
@@ -56,7 +56,7 @@ MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer text columns, label and problem. Raises `ProjectError` if a column is unclear."""
-    columns, is_whole, keys = columns_of(text)
+    columns, is_whole, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     stated = stated_column(by_name, LABEL_SETTING, named, text)
     label = stated or _label_column(columns, text)
@@ -65,13 +65,13 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     if second is not None:
         notes = [f"texts: columns {quoted(first.name)} and {quoted(second.name)}"]
         keys[PAIR_SETTING] = second.name
-    keys |= key_of(by_name, TEXT_CANDIDATES, first, TEXT_SETTING)
+    keys |= column_keys(by_name, TEXT_CANDIDATES, first, TEXT_SETTING)
     keys[LABEL_SETTING] = label.name
-    keys |= _problem(label, text, named.get(PROBLEM_SETTING))
+    keys |= _problem_keys(label, text, named.get(PROBLEM_SETTING))
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
     names = keys.get("classification.label_names", ())
     texts = [first] if second is None else [first, second]
-    notes += [*_combined_note(names), *_name_notes(label, names)]
+    notes += [*_label_combinations_note(names), *_name_notes(label, names)]
     if is_whole and (single := [name for name in names if label.values[name] == 1]):
         notes.append(f"in one row only, perhaps misspelt: {listed_names(single)}")
     if names:
@@ -80,7 +80,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes.append(f"other columns with few values: {others}; to choose one: --{LABEL_SETTING} NAME")
     lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
     return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(*texts)
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(*texts)
     )
 
 
@@ -101,7 +101,7 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     words = "pass --task token_classification if words have labels, or " if has_words else ""
     if len(likely) > 1 and all({*each.values} in ({"0", "1"}, {*TRUTH_VALUES}) for each in likely):
         words = "if a text has several labels, train a run for each column: "
-    raise unclear(text, message, f"{words}name the column of the label: --{LABEL_SETTING} NAME")
+    raise unclear_table_error(text, message, f"{words}name the column of the label: --{LABEL_SETTING} NAME")
 
 
 def _other_labels(columns: Sequence[Column], label: Column) -> str:
@@ -132,7 +132,7 @@ def _text_columns(columns: Sequence[Column], text: Path, named: Named) -> tuple[
         return usual[0], None
     longest = max(texts or columns, key=lambda each: sum(each.lengths), default=None)
     if longest is None or not any(longest.lengths):
-        raise unclear(text, "no column holds the text", "pass a table with a column of texts")
+        raise unclear_table_error(text, "no column holds the text", "pass a table with a column of texts")
     return longest, None
 
 
@@ -144,12 +144,12 @@ def _is_numbered(one: str, other: str) -> bool:
     return len(differing) == 1 and differing[0] in NUMBERED
 
 
-def _problem(label: Column, text: Path, stated: str | None) -> Keys:
+def _problem_keys(label: Column, text: Path, stated: str | None) -> Keys:
     """Return the config keys for classes, or for scores."""
     problem = stated or _likely_problem(label, text)
     keys: Keys = {PROBLEM_SETTING: problem} if stated or problem == REGRESSION else {}
     if problem != REGRESSION:
-        keys |= _classes(label, text)
+        keys |= _class_keys(label, text)
     return keys
 
 
@@ -162,28 +162,28 @@ def _likely_problem(label: Column, text: Path) -> str:
 
 def _stated_names(label: Column, text: Path) -> list[str]:
     """Return the names of classes that a saved dataset states; empty for any other table."""
-    return class_names(tables_of(text)[0], label.name) if is_saved_dataset(text) else []
+    return class_names(training_tables(text)[0], label.name) if is_saved_dataset(text) else []
 
 
-def _classes(label: Column, text: Path) -> Keys:
+def _class_keys(label: Column, text: Path) -> Keys:
     if stated := _stated_names(label, text):
         if any(name.isdecimal() and int(name) != number for number, name in enumerate(stated)):
             return {"classification.num_labels": len(stated)}  # a 1 in the rows is class 1, not the class "1"
         return {"classification.label_names": stated}
     if label.elements and not label.values:
         message = f"column {quoted(label.name)} has lists, and a text has one class"
-        raise unclear(
+        raise unclear_table_error(
             text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
         )
     if len(label.values) > MAX_CLASSES and not label.repeats:
-        if note := _written_note(list(label.values)):
+        if note := _unparsed_numbers_note(list(label.values)):
             hint = "write plain numbers, such as 0.5, then repeat the command"
-            raise unclear(text, f"column {quoted(label.name)}: {note}", hint)
-        raise too_many_labels(label, text, LABEL_SETTING)
+            raise unclear_table_error(text, f"column {quoted(label.name)}: {note}", hint)
+        raise too_many_labels_error(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
     if (num_classes := len(numbers) or len(label.values)) < 2:
         message = f"column {quoted(label.name)} has {counted(num_classes, 'class', 'classes')} (at least 2)"
-        raise unclear(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
+        raise unclear_table_error(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
     if numbers == list(range(num_classes)) and num_classes < len(label.values):  # also written as 1.0
         return {"classification.num_labels": num_classes}
     # Classes 0, 1, ... have names too: a prediction is then what the column says, and not LABEL_1.
@@ -192,9 +192,9 @@ def _classes(label: Column, text: Path) -> Keys:
     return {"classification.label_names": names}
 
 
-def _combined_note(names: Sequence[str]) -> list[str]:
+def _label_combinations_note(names: Sequence[str]) -> list[str]:
     """Return a note if the classes are label combinations, and most labels occur in several classes."""
-    if note := _written_note(names):
+    if note := _unparsed_numbers_note(names):
         return [note]
     for separator in SEPARATORS:
         combined = [name for name in names if separator in name]
@@ -208,7 +208,7 @@ def _combined_note(names: Sequence[str]) -> list[str]:
     return []
 
 
-def _written_note(names: Sequence[str]) -> str:
+def _unparsed_numbers_note(names: Sequence[str]) -> str:
     """Return a note if all classes look like numbers, and one has a decimal comma or a unit."""
     written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
     if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):

@@ -28,19 +28,19 @@ class ClassLabel:
 
     def __call__(self, value: object, place: str) -> int | None:
         """Return the class number; None without a label. Raises DAT020 for an unknown label."""
-        text = _text_of(value, place, self.setting)
+        text = _label_text(value, place, self.setting)
         if text is None:
             return None
         if self.names:
             if (name := next(filter(self.names.__contains__, _spellings(text)), None)) is not None:
                 return self.names.index(name)
-            has_numbers = any(_number_of(name) is not None for name in self.names)  # 0 is none of 1, 2, 3
+            has_numbers = any(_parse_number(name) is not None for name in self.names)  # 0 is none of 1, 2, 3
             if type(value) is int and 0 <= value < len(self.names) and not has_numbers:
                 return value
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
             raise UnknownLabelError(CODE, message, hint, place)
-        number = _number_of(text)
+        number = _parse_number(text)
         if number is None or number != int(number):
             hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
             raise UnknownLabelError(CODE, f"label {text!r} is not the number of a class", hint, place)
@@ -59,10 +59,10 @@ class Score:
 
     def __call__(self, value: object, place: str) -> float | None:
         """Return the score; None without one. Raises DAT020 unless the value is a finite number."""
-        text = _text_of(value, place, self.setting)
+        text = _label_text(value, place, self.setting)
         if text is None:
             return None
-        number = _number_of(text)
+        number = _parse_number(text)
         if number is None:
             hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
             raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, place)
@@ -72,7 +72,7 @@ class Score:
         return number
 
 
-def _text_of(value: object, place: str, setting: str) -> str | None:
+def _label_text(value: object, place: str, setting: str) -> str | None:
     """Return a label as text; None for a cell that is null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -90,7 +90,7 @@ def _spellings(text: str) -> tuple[str, ...]:
     return (text, whole, f"{whole}.0", *(word for word, number in TRUTH_VALUES.items() if number == whole))
 
 
-def _number_of(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         number = float(TRUTH_VALUES.get(text, text))
     except ValueError:

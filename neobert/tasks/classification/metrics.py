@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
-from neobert.tasks.correlation import Floats, scores_of
+from neobert.tasks.correlation import Floats, correlation_metrics
 from neobert.training.loop.task import Batch
 
 Classes = NDArray[np.int64]
@@ -41,16 +41,16 @@ class PredictionMetrics:
             loss = loss_sum / len(pairs) if len(pairs) else None
             predicted, labels = pairs[:, 0], pairs[:, 1]
             found = (
-                scores_of(predicted, labels)
+                correlation_metrics(predicted, labels)
                 if self._is_regression
-                else classes_of(predicted, labels, self._num_classes)
+                else classification_metrics(predicted, labels, self._num_classes)
             )
             return {"eval/loss": loss, **found}
 
         return world.on_main(compute)
 
 
-def classes_of(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
+def classification_metrics(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
     """Return accuracy, F1 and Matthews correlation of predicted classes, in a run with `num_classes`."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
@@ -70,10 +70,10 @@ def f1(guessed: Classes, true: Classes, num_classes: int) -> float | None:
         return None
     # By the number of classes, not by those present: the definition must not change between evaluations.
     classes = np.array([1]) if num_classes <= 2 else np.union1d(guessed, true)
-    return float(np.mean([_f1_of(guessed == each, true == each) for each in classes]))
+    return float(np.mean([_binary_f1(guessed == each, true == each) for each in classes]))
 
 
-def _f1_of(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
+def _binary_f1(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
     total = int(guessed.sum() + true.sum())
     return 2 * int((guessed & true).sum()) / total if total else 0.0
 

@@ -17,7 +17,7 @@ from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
 from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.tasks.classification.spec import SPEC
-from neobert.tasks.correlation import scores_of
+from neobert.tasks.correlation import correlation_metrics
 
 
 class TextPredictor(HeadPredictor):
@@ -99,7 +99,7 @@ class ScoredTexts:
         """Return correlations."""
         if not self._pairs:
             return {}
-        found = scores_of(*np.array(self._pairs).T)
+        found = correlation_metrics(*np.array(self._pairs).T)
         scores = {name.removeprefix("eval/"): value for name, value in found.items()}
         rounded = {name: None if each is None else round(each, DECIMALS) for name, each in scores.items()}
         return {"labelled": len(self._pairs), **rounded}

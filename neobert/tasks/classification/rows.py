@@ -14,22 +14,22 @@ TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 def is_regression(config: RunConfig) -> bool:
     """Return whether labels are scores, not classes."""
-    return CLASSIFICATION.of(config).problem == "regression"
+    return CLASSIFICATION.read_section(config).problem == "regression"
 
 
 def num_labels(config: RunConfig) -> int:
     """Return the number of outputs of the classifier: 1 for scores."""
-    section = CLASSIFICATION.of(config)
+    section = CLASSIFICATION.read_section(config)
     if is_regression(config):
         return 1
     return len(section.label_names) if section.label_names else section.num_labels
 
 
-def rows_of(config: RunConfig) -> RowFormat:
+def row_format(config: RunConfig) -> RowFormat:
     """Return the row format of a classification run."""
     from neobert.tasks.classification.labels import ClassLabel, Score  # `lint` of other tasks does without
 
-    dataset, section = config.dataset, CLASSIFICATION.of(config)
+    dataset, section = config.dataset, CLASSIFICATION.read_section(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
     if section.pair_column is not None:
         fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))

@@ -9,7 +9,13 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT_SETTING
 from neobert.families.shape import ModelShape
 from neobert.printable import printable
-from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, is_regression, num_labels, rows_of
+from neobert.tasks.classification.rows import (
+    LABEL_SETTING,
+    PAIR_SETTING,
+    is_regression,
+    num_labels,
+    row_format,
+)
 from neobert.tasks.classification.section import CLASSIFICATION, OF_CLASSES, ClassificationConfig
 from neobert.tasks.metric import CORRELATIONS, LOSS, Metric
 from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
@@ -27,9 +33,9 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def labels_of(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> Labels:
     """Describe the labels of the data: names or numbers of the classes, or no classes for scores."""
-    names = CLASSIFICATION.of(config).label_names
+    names = CLASSIFICATION.read_section(config).label_names
     numbers = range(0 if is_regression(config) else num_labels(config))
     return Labels(
         unit="text",
@@ -41,7 +47,7 @@ def labels_of(config: RunConfig) -> Labels:
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the classifier."""
-    section, is_number = CLASSIFICATION.of(config), is_regression(config)
+    section, is_number = CLASSIFICATION.read_section(config), is_regression(config)
     settings: dict[str, Any] = {
         "classifier_dropout": section.dropout,
         "num_labels": num_labels(config),
@@ -56,7 +62,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield classes that are too few or named more than once, and columns with two roles."""
-    section = CLASSIFICATION.of(config)
+    section = CLASSIFICATION.read_section(config)
     names, names_key = section.label_names, "classification.label_names"
     if section.problem == "regression":
         if names:
@@ -76,7 +82,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def _columns_with_two_roles(config: RunConfig) -> Iterator[Contradiction]:
-    section, roles = CLASSIFICATION.of(config), dict[str, str]()
+    section, roles = CLASSIFICATION.read_section(config), dict[str, str]()
     named = {
         TEXT_SETTING: config.dataset.text_column,
         PAIR_SETTING: section.pair_column,
@@ -102,8 +108,8 @@ SPEC = TaskSpec(
     predicts="labels",
     head=classifier,
     model_settings=model_settings,
-    rows=rows_of,
-    labels=labels_of,
+    rows=row_format,
+    labels=describe_labels,
     labels_texts=True,
     contradictions=contradictions,
     reports=reports,

@@ -13,7 +13,7 @@ from neobert.data.batches.microbatch import Microbatch, filler_of
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.layout import Layout
 from neobert.tasks.classification.metrics import PredictionMetrics
-from neobert.tasks.planted import learned
+from neobert.tasks.planted import train_on_planted
 from neobert.tasks.rank_data import task_over
 from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
 
@@ -48,7 +48,9 @@ def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer
     values = planted_values(examiner.score(batch).logits, batch.labels)
     tokens = batch.input_ids.unique()[-len(values) :]
     values = values[: len(tokens)]
-    yield learned("planted labels", examiner, batch, partial(planted, tokens=tokens, values=values))
+    yield train_on_planted(
+        "planted labels", examiner, batch, partial(plant_labels, tokens=tokens, values=values)
+    )
 
 
 def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.arange(min(logits.shape[1], MAX_CLASSES))
 
 
-def planted(
+def plant_labels(
     batch: Microbatch, shift: int, draw: torch.Generator, *, tokens: Tensor, values: Tensor
 ) -> Microbatch:
     """Write a token at every other position of each text, and label the text with that token's value.

@@ -21,10 +21,10 @@ from neobert.plurals import counted
 from neobert.tasks.contrastive.rows import (
     NUM_LEFT_OUT,
     SCORES,
-    negatives_of,
-    positives_of,
     reads_scores,
-    rows_of,
+    row_format,
+    row_negatives,
+    row_positives,
 )
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.pretraining.examples import Documents
@@ -49,16 +49,16 @@ class Pairs:
     def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
         refuse_split(self.config, "each text has one vector")
-        section = CONTRASTIVE.of(self.config)
+        section = CONTRASTIVE.read_section(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         prompts = section.query_prompt or "", section.document_prompt or ""
         return PairEncoder(texts, *prompts, reads_scores(self.config))
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> Queries:
+    def target_rule(self, tokenizer: TokenizerBundle) -> QueryTargets:
         """Return the target rule that marks the queries and, with a masked-LM loss, masks tokens."""
-        if CONTRASTIVE.of(self.config).masked_lm_weight:
-            return Queries(Documents(self.config).target_rule(tokenizer))
-        return Queries()
+        if CONTRASTIVE.read_section(self.config).masked_lm_weight:
+            return QueryTargets(Documents(self.config).target_rule(tokenizer))
+        return QueryTargets()
 
     def synthetic_columns(
         self,
@@ -83,11 +83,11 @@ class Pairs:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of the texts that affect the prepared data, JSON-serializable."""
-        section = CONTRASTIVE.of(self.config)
+        section = CONTRASTIVE.read_section(self.config)
         prompts = [section.query_prompt, section.document_prompt]
         scored = {"reads_scores": True} if reads_scores(self.config) else {}
         scored |= {"doubles_texts": True} if section.positives == "dropout" else {}
-        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN | scored
+        return row_format(self.config).identity() | {"task": "pairs", "prompts": prompts} | PLAIN | scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class PairEncoder(RowEncoder):
         places: list[int] = []
         scores: list[float] = []
         rows = list(rows)
-        examples = [(at, texts) for at, row in enumerate(rows) for texts in self._texts_of(row, counts)]
+        examples = [(at, texts) for at, row in enumerate(rows) for texts in self._prompted_texts(row, counts)]
         texts_in_order = (text for _, texts in examples for text in texts)
         ids = iter(list(each) for each in self.texts.token_ids(texts_in_order))
         for number, texts in examples:
@@ -123,7 +123,7 @@ class PairEncoder(RowEncoder):
             if longest > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (number, longest)
             own = (NO_SCORE, *rows[number].get(SCORES, ()))
-            kept = self._fitted(tokens, counts)
+            kept = self._fit_texts(tokens, counts)
             if len(own) > SCORED_PAIR and len(kept) == SCORED_PAIR:  # a teacher's score of one document
                 kept = {}
                 counts.dropped += 1
@@ -140,10 +140,10 @@ class PairEncoder(RowEncoder):
             columns[SCORE.name] = np.array(scores, SCORE.dtype)
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
 
-    def _texts_of(self, row: Row, counts: Counts) -> Iterator[list[str]]:
+    def _prompted_texts(self, row: Row, counts: Counts) -> Iterator[list[str]]:
         """Yield the texts of each pair of a row with their prompts; none if query or document is empty."""
         counts.documents += 1
-        query, positives = row[TEXT], positives_of(row)
+        query, positives = row[TEXT], row_positives(row)
         if not query.strip() or not positives:
             if query.strip() or positives:
                 _count(counts, ONE_TEXT, 1)
@@ -152,10 +152,10 @@ class PairEncoder(RowEncoder):
             return
         _count(counts, NEGATIVES_LEFT_OUT, row.get(NUM_LEFT_OUT, 0))
         for positive in positives:
-            documents = [positive, *negatives_of(row)]
+            documents = [positive, *row_negatives(row)]
             yield [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
-    def _fitted(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
+    def _fit_texts(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
         """Return the texts of an example by place, truncated to the maximum length; none if it is dropped."""
         room = self.max_length - self.texts.framing.size
         is_long = [len(each) > room for each in texts]
@@ -179,7 +179,7 @@ def _count(counts: Counts, kind: str, number: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class QueryTargets:
     """Target rule: the first text of each example, which is a query, has the label 0; others are ignored.
 
     Attributes:

@@ -10,7 +10,12 @@ from neobert.data.sources.pair_columns import LABELS, POSITIVES, QUERIES, SCORES
 from neobert.data.sources.rows import TRUTH_VALUES
 from neobert.errors import ProjectError
 from neobert.plurals import listed
-from neobert.tasks.contrastive.rows import FIRST_NEGATIVES, NEGATIVE_SETTING, POSITIVE_SETTING, names_of
+from neobert.tasks.contrastive.rows import (
+    FIRST_NEGATIVES,
+    NEGATIVE_SETTING,
+    POSITIVE_SETTING,
+    negative_column_names,
+)
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import MAX_NEGATIVES
 from neobert.tasks.contrastive.spec import MAX_SETTING
@@ -20,13 +25,13 @@ from neobert.tasks.labelled_table import (
     Column,
     LabelledTable,
     Named,
-    columns_of,
-    key_of,
+    column_keys,
     known_columns,
     named_column,
     note_on_rows,
     quoted,
-    sample_of,
+    read_columns,
+    sample_texts,
     stated_column,
 )
 
@@ -34,7 +39,7 @@ from neobert.tasks.labelled_table import (
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of queries, documents and hard negatives. Raises `ProjectError` without a pair."""
     try:
-        columns, is_whole, keys = columns_of(text)
+        columns, is_whole, keys = read_columns(text)
     except ProjectError as error:
         alone = "; for texts alone, write a run file with contrastive.positives: dropout"
         raise replace(error, hint=error.hint + alone) from None
@@ -42,9 +47,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     query = named_column(by_name, QUERIES, text, "queries", TEXT_SETTING, named)
     others = {name: each for name, each in by_name.items() if each is not query}
     positive = named_column(others, POSITIVES, text, "documents", POSITIVE_SETTING, named)
-    negatives = _negatives(others)
-    keys |= key_of(by_name, QUERIES, query, TEXT_SETTING)
-    keys |= key_of(others, POSITIVES, positive, POSITIVE_SETTING)
+    negatives = _negative_columns(others)
+    keys |= column_keys(by_name, QUERIES, query, TEXT_SETTING)
+    keys |= column_keys(others, POSITIVES, positive, POSITIVE_SETTING)
     most = min(MAX_NEGATIVES, sum(max(1, each.max_different) for each in negatives))
     keys[MAX_SETTING] = most
     notes = [f"pairs: columns {quoted(query.name)} and {quoted(positive.name)}"]
@@ -56,12 +61,14 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
             keys[NEGATIVE_SETTING] = [each.name for each in negatives]
         notes.append(f"hard negatives: {names}, up to {most} per pair")
     score = stated_column(others, SCORE_SETTING, named, text)
-    if score := score or _score(others, positive, has_negatives=bool(negatives)):
+    if score := score or _score_column(others, positive, has_negatives=bool(negatives)):
         keys[SCORE_SETTING] = score.name
         loss = "KL divergence from a teacher" if negatives else "CoSENT"
         notes.append(f"scores: column {quoted(score.name)}; the loss is {loss}")
     notes += [
-        _unread(each) for each in known_columns(others, LABELS) if each is not score and len(each.values) > 1
+        _unread_labels_note(each)
+        for each in known_columns(others, LABELS)
+        if each is not score and len(each.values) > 1
     ]
     # A cell with a list is several texts.
     lengths = tuple(
@@ -70,24 +77,24 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for length in each.lengths
         for _ in range(max(1, each.max_different))
     )
-    sample = sample_of(query, positive, *negatives)
+    sample = sample_texts(query, positive, *negatives)
     return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths, sample)
 
 
-def _negatives(columns: Mapping[str, Column]) -> list[Column]:
+def _negative_columns(columns: Mapping[str, Column]) -> list[Column]:
     """Return the columns of hard negatives that the row format finds by their names."""
     first = known_columns(columns, FIRST_NEGATIVES)[:1]
-    names = [name for number in range(2, MAX_NEGATIVES + 1) for name in names_of(number)]
+    names = [name for number in range(2, MAX_NEGATIVES + 1) for name in negative_column_names(number)]
     return first + known_columns(columns, names) if first else []
 
 
-def _score(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
+def _score_column(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
     """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
     found = (each for each in known_columns(columns, SCORES) if each is not positive)
     return next((each for each in found if (each.is_list if has_negatives else _has_pair_scores(each))), None)
 
 
-def _unread(labels: Column) -> str:
+def _unread_labels_note(labels: Column) -> str:
     """Return the note on labels that are not scores, such as `entailment`."""
     values = listed([*map(quoted, sorted(labels.values))], 8)
     return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts should not be similar"

@@ -65,7 +65,7 @@ class Similarities(NamedTuple):
     num_false: Tensor
 
 
-def gathered(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, Candidates, slice]:
+def gather_texts(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, Candidates, slice]:
     """Return this rank's queries, all ranks' documents, and which documents belong to this rank.
 
     `vectors` [K, D] represent this rank's texts; the results carry no gradient.
@@ -97,7 +97,7 @@ def similarities(queries: Queries, candidates: Candidates, temperature: float) -
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class InfoNCELoss:
     """InfoNCE, averaged over whole vectors and their first components (Matryoshka, arXiv:2205.13147).
 
     Attributes:

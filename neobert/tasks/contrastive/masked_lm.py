@@ -75,7 +75,7 @@ class MaskedTerm:
     loss_sum: Tensor | None = None
     num_masked: int = 0
 
-    def scale_of(self, world: World, batches: Sequence[Microbatch]) -> float:
+    def loss_scale(self, world: World, batches: Sequence[Microbatch]) -> float:
         """Return the factor by which each microbatch's summed loss is multiplied."""
         own = sum(batch.num_masked for batch in batches)
         (of_all_ranks,) = world.sum_over_ranks([own])

@@ -13,10 +13,10 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.text_digests import without_scored
 from neobert.metric_names import EVAL_LOSS
 from neobert.parallel import World
-from neobert.tasks.contrastive.loss import gathered, info_nce, similarities
-from neobert.tasks.contrastive.scored import Scored, ScoreLoss
+from neobert.tasks.contrastive.loss import gather_texts, info_nce, similarities
+from neobert.tasks.contrastive.scored import ScoredDocuments, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
-from neobert.tasks.correlation import scores_of
+from neobert.tasks.correlation import correlation_metrics
 
 OF_RANKS = (EVAL_LOSS, "eval/accuracy", "eval/mrr")
 
@@ -24,11 +24,11 @@ OF_RANKS = (EVAL_LOSS, "eval/accuracy", "eval/mrr")
 class PairMetrics:
     """Text vectors of an evaluation, on the device."""
 
-    def __init__(self, temperature: float, of_scores: ScoreLoss | None = None) -> None:
-        self._temperature, self._of_scores = temperature, of_scores
+    def __init__(self, temperature: float, score_loss: ScoreLoss | None = None) -> None:
+        self._temperature, self._of_scores = temperature, score_loss
         self._vectors: list[Tensor] = []
         self._texts: list[Texts] = []
-        self._scored: list[Scored] = []
+        self._scored: list[ScoredDocuments] = []
         self._num_plain = 0
 
     def add(self, score: Tensor, batch: Microbatch) -> None:
@@ -37,7 +37,7 @@ class PairMetrics:
         self._texts.append(Texts.from_batch(without_scored(batch, keeps_taught=True)))
         self._num_plain += len(Texts.from_batch(without_scored(batch)).queries)
         if self._of_scores is not None:
-            self._scored.append(Scored.from_batch(batch))
+            self._scored.append(ScoredDocuments.from_batch(batch))
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks: ranks of answers, correlations of scored pairs.
@@ -45,21 +45,21 @@ class PairMetrics:
         The loss is InfoNCE if there are pairs without scores, else the score loss.
         """
         vectors, sizes = torch.cat(self._vectors), [len(each) for each in self._vectors]
-        found = self._of_ranks(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))
+        found = self._ranking_metrics(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))
         if self._of_scores is None:
             return found
-        scored = Scored.joined(self._scored, sizes).to(vectors.device)
+        scored = ScoredDocuments.joined(self._scored, sizes).to(vectors.device)
         with_scores = self._score_metrics(world, self._of_scores, vectors, scored)
         (num_plain,) = world.sum_over_ranks([self._num_plain])
         merged = with_scores | found if num_plain else found | with_scores
         return {name: value for name, value in merged.items() if value is not None or name == EVAL_LOSS}
 
-    def _of_ranks(self, world: World, vectors: Tensor, texts: Texts) -> dict[str, float | None]:
+    def _ranking_metrics(self, world: World, vectors: Tensor, texts: Texts) -> dict[str, float | None]:
         """Return the means over the queries of all ranks; all are None without queries.
 
         A document as similar as the answer is ranked above it, so identical vectors have accuracy 0.
         """
-        queries, candidates, _ = gathered(world, vectors, texts)
+        queries, candidates, _ = gather_texts(world, vectors, texts)
         sums = torch.zeros(len(OF_RANKS), dtype=torch.float64, device=vectors.device)
         for chunk in queries.chunks():
             found = similarities(chunk, candidates, self._temperature)
@@ -76,7 +76,7 @@ class PairMetrics:
         }
 
     def _score_metrics(
-        self, world: World, loss: ScoreLoss, vectors: Tensor, scored: Scored
+        self, world: World, loss: ScoreLoss, vectors: Tensor, scored: ScoredDocuments
     ) -> dict[str, float | None]:
         """Return the mean loss, and the correlations of similarities with the scores of pairs."""
         pairs, _ = scored.parts()
@@ -88,7 +88,7 @@ class PairMetrics:
 
         def correlations() -> dict[str, float | None]:
             values = np.concatenate([np.frombuffer(each).reshape(-1, 2) for each in payloads])
-            return scores_of(values[:, 0], values[:, 1])
+            return correlation_metrics(values[:, 0], values[:, 1])
 
         mean = total / num_queries if num_queries else None
         return {EVAL_LOSS: mean, **world.on_main(correlations)}

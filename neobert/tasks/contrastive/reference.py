@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.text_digests import without_scored
-from neobert.tasks.contrastive.loss import Loss
-from neobert.tasks.contrastive.scored import Scored, ScoreLoss
+from neobert.tasks.contrastive.loss import InfoNCELoss
+from neobert.tasks.contrastive.scored import ScoredDocuments, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -31,8 +31,8 @@ class ReferenceStep:
         masked_lm_weight: weight of the masked tokens' mean loss; the query loss has weight 1.
     """
 
-    loss: Loss
-    of_scores: ScoreLoss | None = None
+    loss: InfoNCELoss
+    score_loss: ScoreLoss | None = None
     masked_lm_weight: float = 0.0
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
@@ -54,17 +54,17 @@ class ReferenceStep:
             for index, batch in enumerate(batches)
         ]
 
-        def of_all(parts: Sequence[Tensor]) -> Tensor:
+        def gather_all(parts: Sequence[Tensor]) -> Tensor:
             return torch.cat(world.rows_of_ranks(torch.cat(list(parts)).to(world.device)))
 
         pairs = list(zip(vectors, numbers, texts, strict=True))
-        queries = of_all([vector[each.queries] for vector, _, each in pairs])
-        documents = of_all([vector[each.documents] for vector, _, each in pairs])
-        of_question = of_all([number[each.queries] for _, number, each in pairs])
-        answers = of_all([_answers(number, each) for _, number, each in pairs])
-        digests = of_all([each.digests for each in texts])
-        query_prompt = of_all([each.query_digests for each in texts])
-        owners = of_all([each.owners for each in texts])
+        queries = gather_all([vector[each.queries] for vector, _, each in pairs])
+        documents = gather_all([vector[each.documents] for vector, _, each in pairs])
+        of_question = gather_all([number[each.queries] for _, number, each in pairs])
+        answers = gather_all([_answered_examples(number, each) for _, number, each in pairs])
+        digests = gather_all([each.digests for each in texts])
+        query_prompt = gather_all([each.query_digests for each in texts])
+        owners = gather_all([each.owners for each in texts])
         is_answer = of_question[:, None] == answers
         same = digests[:, None] == digests
         is_false = (is_answer.float() @ same.float() > 0) | (digests == query_prompt[:, None])
@@ -77,15 +77,15 @@ class ReferenceStep:
             logits = logits.masked_fill(is_false & ~is_answer, -torch.inf)
             total = total + (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
         total = total / (len(self.loss.widths) + 1)
-        if self.of_scores is not None:
-            scored = [Scored.from_batch(batch) for batch in batches]
+        if self.score_loss is not None:
+            scored = [ScoredDocuments.from_batch(batch) for batch in batches]
             parts = list(zip(vectors, numbers, scored, strict=True))
             total = total + _score_loss(
-                self.of_scores,
-                of_all([vector[each.queries] for vector, _, each in parts]),
-                of_all([vector[each.documents] for vector, _, each in parts]),
-                of_all([number[each.documents] for _, number, each in parts]),
-                of_all([each.scores for each in scored]),
+                self.score_loss,
+                gather_all([vector[each.queries] for vector, _, each in parts]),
+                gather_all([vector[each.documents] for vector, _, each in parts]),
+                gather_all([number[each.documents] for _, number, each in parts]),
+                gather_all([each.scores for each in scored]),
             )
         mean = total / max(num_targets, 1) + self.masked_lm_weight * of_words / max(num_masked, 1)
         with world.holding_gradients(module, is_last=world.is_sharded):
@@ -97,7 +97,7 @@ class ReferenceStep:
         return total.detach()
 
 
-def _answers(numbers: Tensor, texts: Texts) -> Tensor:
+def _answered_examples(numbers: Tensor, texts: Texts) -> Tensor:
     """Return the number of the example that each document answers, int64 [M]; -2 for hard negatives."""
     number = numbers[texts.documents]
     is_first = torch.ones_like(number, dtype=torch.bool)

@@ -13,10 +13,10 @@ from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat,
 from neobert.errors import ProjectError
 from neobert.tasks.contrastive.score_cells import (
     SCORE_SETTING,
-    require_one_each,
-    require_two,
-    scores_in,
-    warn_of_unread,
+    parse_scores,
+    require_score_per_document,
+    require_two_scores,
+    warn_about_unread_scores,
 )
 from neobert.tasks.contrastive.section import CONTRASTIVE
 
@@ -58,10 +58,10 @@ class PairRows(RowFormat):
         for field in self.negatives:
             if field.column is not None:
                 choose_column(available, field.column, place, field.setting)
-            if column := _column_in(available, field):
+            if column := _find_column(available, field):
                 chosen[field.name] = column
         if self.score is None and len(self.fields) > 1:
-            warn_of_unread(available, place)
+            warn_about_unread_scores(available, place)
         elif self.score is not None and (not self.may_lack_scores or self.score.column in available):
             names, setting = self.score.candidates, self.score.setting
             chosen[SCORES] = choose_column(available, self.score.column, place, setting, names)
@@ -79,22 +79,22 @@ class PairRows(RowFormat):
         DAT020 for anything but scores, or for scores next to several positives.
         """
         if column := columns.get(POSITIVE):
-            values = {**values, column: _joined(values[column], column, place)}
+            values = {**values, column: _join_positives(values[column], column, place)}
         row = RowFormat.row(self, values, columns, place)
-        texts = [text for field in self.negatives for text in _texts(values, field, place)]
+        texts = [text for field in self.negatives for text in _cell_texts(values, field, place)]
         different: dict[str, int] = {}
         for number, text in enumerate(texts):
             if text.strip():
                 different.setdefault(text.replace(SEPARATOR, " "), number)
         kept = dict([*different.items()][: self.most])
         scores: tuple[float, ...] = ()
-        if SCORES in columns and row[TEXT].strip() and positives_of(row):
-            if len(positives_of(row)) > 1:
-                message = f"the row has {len(positives_of(row))} positives, but a score belongs to one"
+        if SCORES in columns and row[TEXT].strip() and row_positives(row):
+            if len(row_positives(row)) > 1:
+                message = f"the row has {len(row_positives(row))} positives, but a score belongs to one"
                 raise ProjectError("DAT020", message, "write a row for each positive", place)
-            scores = scores_in(values.get(columns[SCORES]), place)
-            require_one_each(scores, 1 + len(texts), self.most, place)
-            require_two(scores, len(kept), place)
+            scores = parse_scores(values.get(columns[SCORES]), place)
+            require_score_per_document(scores, 1 + len(texts), self.most, place)
+            require_two_scores(scores, len(kept), place)
             scores = (scores[0], *(scores[1 + number] for number in kept.values()))
         return {
             **row,
@@ -110,32 +110,32 @@ class PairRows(RowFormat):
         return found if self.score is None else found | {"scores": self.score.column}
 
 
-def positives_of(row: Row) -> list[str]:
+def row_positives(row: Row) -> list[str]:
     """Return the documents that answer the query, one pair each; a text by itself is its own document."""
     joined: str = row.get(POSITIVE, row[TEXT])
     return [text for text in joined.split(SEPARATOR) if text.strip()]
 
 
-def _joined(cell: object, column: str, place: str) -> str:
+def _join_positives(cell: object, column: str, place: str) -> str:
     """Return the positives of a cell, a text or a list of texts, as one."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
     texts = (text_of(each, column, place, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
     return SEPARATOR.join(dict.fromkeys(texts))
 
 
-def negatives_of(row: Row) -> list[str]:
+def row_negatives(row: Row) -> list[str]:
     """Return the hard negatives of a row; plain text has none."""
     joined: str = row.get(NEGATIVES, "")
     return joined.split(SEPARATOR) if joined else []
 
 
-def _column_in(values: Mapping[str, object], field: Field) -> str | None:
+def _find_column(values: Mapping[str, object], field: Field) -> str | None:
     names = field.candidates if field.column is None else (field.column,)
     return next((name for name in names if name in values), None)
 
 
-def _texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]:
-    column = _column_in(values, field)
+def _cell_texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]:
+    column = _find_column(values, field)
     cell = None if column is None else values[column]
     if isinstance(cell, list | tuple):
         yield from (text_of(each, str(column), place, field.setting) for each in cell)
@@ -143,9 +143,9 @@ def _texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]
         yield text
 
 
-def rows_of(config: RunConfig) -> PairRows:
+def row_format(config: RunConfig) -> PairRows:
     """Return the row format of a run."""
-    dataset, section = config.dataset, CONTRASTIVE.of(config)
+    dataset, section = config.dataset, CONTRASTIVE.read_section(config)
     query = Field(TEXT, TEXT_SETTING, dataset.text_column, QUERIES)
     if section.positives == "dropout":
         lines = dataset.document_per_line
@@ -153,7 +153,7 @@ def rows_of(config: RunConfig) -> PairRows:
     fields = (query, Field(POSITIVE, POSITIVE_SETTING, section.positive_column, POSITIVES))
     columns = section.negative_columns or [None] * section.max_negatives
     negatives = tuple(
-        Field(f"negative_{number}", NEGATIVE_SETTING, column, names_of(number))
+        Field(f"negative_{number}", NEGATIVE_SETTING, column, negative_column_names(number))
         for number, column in enumerate(columns, start=1)
     )
     score = None
@@ -172,13 +172,13 @@ def rows_of(config: RunConfig) -> PairRows:
 
 def reads_scores(config: RunConfig) -> bool:
     """Return whether a run reads scores of documents."""
-    section = CONTRASTIVE.of(config)
+    section = CONTRASTIVE.read_section(config)
     return section.score_column is not None or section.scored_eval_path is not None
 
 
-def scored_rows_of(config: RunConfig) -> PairRows:
+def scored_row_format(config: RunConfig) -> PairRows:
     """Return the row format of scored pairs, with the usual column names or the training data's."""
-    dataset, section = config.dataset, CONTRASTIVE.of(config)
+    dataset, section = config.dataset, CONTRASTIVE.read_section(config)
 
     def field(name: str, setting: str, own: str | None, names: tuple[str, ...]) -> Field:
         return Field(name, setting, None, names if own is None or own in names else (own, *names))
@@ -191,6 +191,6 @@ def scored_rows_of(config: RunConfig) -> PairRows:
     return PairRows(fields, dataset.column_names, dataset.tsv_quotes, score=score)
 
 
-def names_of(number: int) -> tuple[str, ...]:
+def negative_column_names(number: int) -> tuple[str, ...]:
     """Return the usual names of the column of hard negative `number`, from 1."""
     return FIRST_NEGATIVES if number == 1 else (f"negative_{number}",)

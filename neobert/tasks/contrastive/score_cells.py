@@ -14,13 +14,15 @@ from neobert.plurals import counted
 SCORE_SETTING = "contrastive.score_column"
 
 
-def scores_in(cell: object, place: str) -> tuple[float, ...]:
+def parse_scores(cell: object, place: str) -> tuple[float, ...]:
     """Return the scores of a row. Raises DAT020 for anything but finite numbers."""
     cells = (cell or [None]) if isinstance(cell, list | tuple) else [cell]
     return tuple(score_of(each, place, SCORE_SETTING) for each in cells)
 
 
-def require_one_each(scores: tuple[float, ...], documents: int, max_negatives: int, place: str) -> None:
+def require_score_per_document(
+    scores: tuple[float, ...], documents: int, max_negatives: int, place: str
+) -> None:
     """Raise DAT020 unless each document of a row has a score."""
     if len(scores) == documents:
         return
@@ -35,7 +37,7 @@ def require_one_each(scores: tuple[float, ...], documents: int, max_negatives: i
     raise ProjectError(CODE, message, hint, place)
 
 
-def require_two(scores: tuple[float, ...], kept: int, place: str) -> None:
+def require_two_scores(scores: tuple[float, ...], kept: int, place: str) -> None:
     """Raise DAT020 if a teacher's scores cover a single document: a softmax over one is always 1."""
     if len(scores) > 1 and not kept:
         message = "the row has a teacher's scores, but no negative is read"
@@ -43,7 +45,7 @@ def require_two(scores: tuple[float, ...], kept: int, place: str) -> None:
         raise ProjectError(CODE, message, hint, place)
 
 
-def warn_of_unread(cells: Mapping[str, object], place: str) -> None:
+def warn_about_unread_scores(cells: Mapping[str, object], place: str) -> None:
     """Warn, once per column, about a column that looks like scores and is not read."""
     for name in SCORES:
         if _is_number(cells.get(name)):

@@ -24,7 +24,7 @@ ABSENT = -1e9
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredDocuments:
     """Scored documents of one or several microbatches, grouped by example.
 
     Attributes:
@@ -40,7 +40,7 @@ class Scored:
     sizes: Tensor
 
     @classmethod
-    def from_batch(cls, batch: Microbatch) -> Scored:
+    def from_batch(cls, batch: Microbatch) -> ScoredDocuments:
         """Return the scored documents of the labelled queries of a microbatch on the host."""
         first, scores = first_texts(batch), scores_of(batch)
         is_scored = ~scores.isnan() & (batch.labels[first] != IGNORED)
@@ -50,7 +50,7 @@ class Scored:
         return cls(queries, documents, scores[documents], sizes)
 
     @classmethod
-    def joined(cls, parts: Sequence[Scored], sizes: Sequence[int]) -> Scored:
+    def joined(cls, parts: Sequence[ScoredDocuments], sizes: Sequence[int]) -> ScoredDocuments:
         """Concatenate the documents of several microbatches; `sizes` are their numbers of texts."""
         moved, texts = [], 0
         for part, size in zip(parts, sizes, strict=True):
@@ -58,15 +58,17 @@ class Scored:
             texts += size
         return cls(*(torch.cat([getattr(each, field.name) for each in moved]) for field in fields(cls)))
 
-    def to(self, device: torch.device) -> Scored:
+    def to(self, device: torch.device) -> ScoredDocuments:
         """Copy the tensors to a device."""
-        return Scored(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+        return ScoredDocuments(
+            *(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self))
+        )
 
-    def where(self, is_chosen: Tensor) -> Scored:
+    def where(self, is_chosen: Tensor) -> ScoredDocuments:
         """Return the documents that a mask [N] selects."""
-        return Scored(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
+        return ScoredDocuments(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
-    def parts(self) -> tuple[Scored, Scored]:
+    def parts(self) -> tuple[ScoredDocuments, ScoredDocuments]:
         """Return the documents of pairs, and those with the scores of a teacher."""
         return self.where(self.sizes == 1), self.where(self.sizes > 1)
 
@@ -90,7 +92,7 @@ class ScoreLoss:
     teacher_temperature: float
     widths: tuple[int, ...] = ()
 
-    def compute(self, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
+    def compute(self, world: World, vectors: Tensor, scored: ScoredDocuments) -> tuple[Tensor, Tensor]:
         """Return this rank's loss, summed over its queries, and the loss to differentiate for all ranks' sum.
 
         The two differ for pairs, because the pair loss compares the pairs of all ranks.
@@ -101,12 +103,12 @@ class ScoreLoss:
         for width in (*self.widths, vectors.shape[1]):
             similar = torch.cat(world.rows_of_ranks(pairs.similarities(vectors, width)))
             ranked = cosent(similar / self.temperature, scores)
-            distilled = self.distilled(taught.similarities(vectors, width), taught)
-            own.append(ranked * len(pairs.scores) + distilled)
-            all_ranks.append(ranked * len(scores) + distilled)
+            distillation_loss = self.distillation_loss(taught.similarities(vectors, width), taught)
+            own.append(ranked * len(pairs.scores) + distillation_loss)
+            all_ranks.append(ranked * len(scores) + distillation_loss)
         return torch.stack(own).mean(), torch.stack(all_ranks).mean()
 
-    def distilled(self, similarities: Tensor, taught: Scored) -> Tensor:
+    def distillation_loss(self, similarities: Tensor, taught: ScoredDocuments) -> Tensor:
         """Return the KL divergence of similarities [N] from a teacher's scores, summed over queries."""
         if not len(similarities):
             return similarities.sum()

@@ -14,7 +14,7 @@ from neobert.families.hf.architecture import BARE, MASKED
 from neobert.families.shape import ModelShape
 from neobert.hub_names import local_weights_path
 from neobert.printable import printable
-from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of, scored_rows_of
+from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, row_format, scored_row_format
 from neobert.tasks.contrastive.score_cells import SCORE_SETTING
 from neobert.tasks.contrastive.section import CONTRASTIVE, MASKED_LM_LOSS, OF_RANKS
 from neobert.tasks.metric import CORRELATIONS, Metric
@@ -24,17 +24,17 @@ POOLING = "contrastive.pooling"
 MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_lm_weight"
 
 
-def texts_of(config: RunConfig) -> int:
+def max_texts_per_example(config: RunConfig) -> int:
     """Return the most texts of an example: the query, its document, and hard negatives."""
-    if CONTRASTIVE.of(config).positives == "dropout":
+    if CONTRASTIVE.read_section(config).positives == "dropout":
         return 2
-    return 2 + CONTRASTIVE.of(config).max_negatives
+    return 2 + CONTRASTIVE.read_section(config).max_negatives
 
 
 def evaluation_table(config: RunConfig) -> tuple[str, RowFormat] | None:
     """Return the table of scored pairs that the evaluation reads besides the data, and its row format."""
-    path = CONTRASTIVE.of(config).scored_eval_path
-    return None if path is None else (path, scored_rows_of(config))
+    path = CONTRASTIVE.read_section(config).scored_eval_path
+    return None if path is None else (path, scored_row_format(config))
 
 
 def no_head(_config: RunConfig, shape: ModelShape) -> Head:
@@ -50,7 +50,7 @@ def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
 
 def by_config(config: RunConfig) -> Mapping[str, Any]:
     """Return the fields that a masked-LM loss changes: head, mask token, and keys that are read."""
-    if not CONTRASTIVE.of(config).masked_lm_weight:
+    if not CONTRASTIVE.read_section(config).masked_lm_weight:
         return {}
     return {
         "auto_class": MASKED,
@@ -64,22 +64,22 @@ def by_config(config: RunConfig) -> Mapping[str, Any]:
 def passes(config: RunConfig) -> Passes:
     """Return the passes of a step: with several microbatches, GradCache repeats the forward pass."""
     is_cached = config.trainer.gradient_accumulation_steps > 1
-    return Passes(2 if CONTRASTIVE.of(config).masked_lm_weight else 1, int(is_cached))
+    return Passes(2 if CONTRASTIVE.read_section(config).masked_lm_weight else 1, int(is_cached))
 
 
 def model_settings(config: RunConfig) -> Mapping[str, Any]:
     """Return the pooling, which a NeoBERT keeps in its config.json."""
-    return {"pooling": CONTRASTIVE.of(config).pooling}
+    return {"pooling": CONTRASTIVE.read_section(config).pooling}
 
 
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
     """Return the weight of a source of this many pairs: its share of the steps, relative to the others'."""
-    return float(weight * pairs ** CONTRASTIVE.of(config).alpha)
+    return float(weight * pairs ** CONTRASTIVE.read_section(config).alpha)
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether an evaluation may report a metric: ranks of answers, or correlations with scores."""
-    section = CONTRASTIVE.of(config)
+    section = CONTRASTIVE.read_section(config)
     has_pairs = section.score_column is not None and (
         section.max_negatives == 0 or bool(config.dataset.mixture)
     )
@@ -92,18 +92,18 @@ def reports(config: RunConfig, metric: Metric) -> bool:
 
 def has_one_loss(config: RunConfig) -> bool:
     """Return whether all steps have the same loss: scored and unscored sources of a mixture do not."""
-    return CONTRASTIVE.of(config).score_column is None or not config.dataset.mixture
+    return CONTRASTIVE.read_section(config).score_column is None or not config.dataset.mixture
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield unread columns, too large Matryoshka widths, and batch-size warm-up with a mixture."""
-    section, trainer = CONTRASTIVE.of(config), config.trainer
+    section, trainer = CONTRASTIVE.read_section(config), config.trainer
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
         problem = f"negative_columns has {len(columns)} columns, but max_negatives is {section.max_negatives}"
         yield Contradiction(NEGATIVE_SETTING, problem, f"set {MAX_SETTING} to {len(columns)} or more")
     if section.positives == "dropout":
-        yield from _of_dropout(config)
+        yield from _dropout_contradictions(config)
     widths, width = section.matryoshka_dims, getattr(config.model, "hidden_size", None)
     if widths and width is not None and max(widths) >= width:
         problem = f"matryoshka_dims has {max(widths):,}, but a vector has {width:,} components"
@@ -117,11 +117,11 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
         yield Contradiction("trainer.batch_size_warmup_steps", problem, hint)
 
 
-def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
+def _dropout_contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield contradictions of `positives: dropout`: a model without dropout, and unread columns."""
     from neobert.families.table import family_of  # which reads the tasks
 
-    section, family = CONTRASTIVE.of(config), family_of(config)
+    section, family = CONTRASTIVE.read_section(config), family_of(config)
     if not family.dropout(config.model):
         problem = "positives is dropout, but the model has no dropout: both vectors of a text would be equal"
         yield Contradiction(
@@ -136,7 +136,7 @@ def _of_dropout(config: RunConfig) -> Iterator[Contradiction]:
 
 def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
     """Yield pooling and prompts, and where the initial weights declare another pooling or none."""
-    section = CONTRASTIVE.of(config)
+    section = CONTRASTIVE.read_section(config)
     yield PlanRow("pooling", f"{section.pooling}{_other_pooling(config)}", POOLING)
     prompts = {"query": section.query_prompt, "document": section.document_prompt}
     shown = ", ".join(f"{name} {repr(text) if text else 'none'}" for name, text in prompts.items())
@@ -180,7 +180,7 @@ def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
     from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
     found = read_declared_settings(folder).pooling
-    return {} if found == CONTRASTIVE.of(config).pooling else {POOLING: found or "none"}
+    return {} if found == CONTRASTIVE.read_section(config).pooling else {POOLING: found or "none"}
 
 
 SPEC = TaskSpec(
@@ -192,13 +192,13 @@ SPEC = TaskSpec(
     by_config=by_config,
     passes=passes,
     model_settings=model_settings,
-    rows=rows_of,
-    texts=texts_of,
+    rows=row_format,
+    texts=max_texts_per_example,
     corpus_weight=source_weight,
     declared=declared,
     undeclared=undeclared,
-    temperature=lambda config: CONTRASTIVE.of(config).temperature,
-    score_key=lambda config: SCORE_SETTING if CONTRASTIVE.of(config).score_column else "",
+    temperature=lambda config: CONTRASTIVE.read_section(config).temperature,
+    score_key=lambda config: SCORE_SETTING if CONTRASTIVE.read_section(config).score_column else "",
     contradictions=contradictions,
     plan_rows=plan_rows,
     has_one_loss=has_one_loss,

@@ -21,9 +21,9 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.text_digests import without_scored
 from neobert.parallel import World
-from neobert.tasks.contrastive.loss import Loss, gathered
+from neobert.tasks.contrastive.loss import InfoNCELoss, gather_texts
 from neobert.tasks.contrastive.masked_lm import MaskedTerm
-from neobert.tasks.contrastive.scored import Scored, ScoreLoss
+from neobert.tasks.contrastive.scored import ScoredDocuments, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
 from neobert.training.loop.task import StepServices
 
@@ -66,21 +66,21 @@ class StepCounts:
 
 
 @dataclass(slots=True)
-class Pass:
+class RepeatedForward:
     """Forward passes of one microbatch with the same random numbers."""
 
     trainer: StepServices
     inputs: dict[str, Any]
     generators: list[Tensor] = field(default_factory=list)
 
-    def first(self) -> Tensor:
+    def run_without_graph(self) -> Tensor:
         """Record the state of the random generators, and return the vectors [K, D]."""
-        self.generators = states_of_generators(self.trainer.world.device)
+        self.generators = generator_states(self.trainer.world.device)
         return self.forward()
 
-    def again(self) -> Tensor:
+    def run_with_graph(self) -> Tensor:
         """Return the same vectors, with a graph."""
-        with random_numbers_from(self.generators, self.trainer.world.device):
+        with restore_generators(self.generators, self.trainer.world.device):
             return self.forward()
 
     def forward(self) -> Tensor:
@@ -99,8 +99,8 @@ class ContrastiveStep:
         masked: term of the masked tokens; None: none is added.
     """
 
-    loss: Loss
-    of_scores: ScoreLoss | None = None
+    loss: InfoNCELoss
+    score_loss: ScoreLoss | None = None
     masked: MaskedTerm | None = None
     counts: StepCounts = field(default_factory=StepCounts)
 
@@ -108,28 +108,28 @@ class ContrastiveStep:
         """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
         world = trainer.world
         with trainer.stopwatch.section("copy"):
-            passes = [Pass(trainer, trainer.task.inputs(batch, world.device)) for batch in batches]
+            passes = [RepeatedForward(trainer, trainer.task.inputs(batch, world.device)) for batch in batches]
         is_single = len(passes) == 1  # its graph is kept: there is no second pass
         # Ranks exchange gradients in the last pass of the step, that of masked tokens if there is one.
         ends = self.masked is None
         first = nullcontext() if is_single else torch.no_grad()
         with world.holding_gradients(trainer.module, is_last=ends), first:
-            vectors = [each.first() for each in passes]
+            vectors = [each.run_without_graph() for each in passes]
         found = [each.detach() for each in vectors]
         self.counts.add_step(sum(batch.num_targets for batch in batches))
-        total, gradient = self.contrast(world, torch.cat(found), texts_of(batches, found))
-        if self.of_scores is not None:
-            of_scores, more = score_gradient(
-                self.of_scores, world, torch.cat(found), scored_of(batches, found)
+        total, gradient = self.contrast(world, torch.cat(found), join_texts(batches, found))
+        if self.score_loss is not None:
+            score_loss, more = score_gradient(
+                self.score_loss, world, torch.cat(found), join_scored_documents(batches, found)
             )
-            total, gradient = total + of_scores, gradient + more
+            total, gradient = total + score_loss, gradient + more
         gradients = gradient.split([len(each) for each in found])
         scale = world.dp_size / max(num_targets, 1)  # ranks average their gradients
-        masked_scale = 0.0 if self.masked is None else self.masked.scale_of(world, batches)
+        masked_scale = 0.0 if self.masked is None else self.masked.loss_scale(world, batches)
         for index, (each, gradient) in enumerate(zip(passes, gradients, strict=True)):
             is_last = index == len(passes) - 1
             with world.holding_gradients(trainer.module, is_last=is_last and ends):
-                replayed = vectors[0] if is_single else each.again()
+                replayed = vectors[0] if is_single else each.run_with_graph()
                 with trainer.stopwatch.section("backward"):
                     replayed.backward(gradient * scale)
             if self.masked is not None:
@@ -143,7 +143,7 @@ class ContrastiveStep:
 
     def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
         """Return the loss of this rank's queries, and the gradient of the global loss at its vectors."""
-        queries, candidates, own = gathered(world, vectors, texts)
+        queries, candidates, own = gather_texts(world, vectors, texts)
         anchors, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
         anchors.grad, documents.grad = torch.zeros_like(anchors), torch.zeros_like(documents)
         total = torch.zeros((), dtype=torch.float64, device=anchors.device)
@@ -160,7 +160,9 @@ class ContrastiveStep:
         return total, gradient
 
 
-def score_gradient(loss: ScoreLoss, world: World, vectors: Tensor, scored: Scored) -> tuple[Tensor, Tensor]:
+def score_gradient(
+    loss: ScoreLoss, world: World, vectors: Tensor, scored: ScoredDocuments
+) -> tuple[Tensor, Tensor]:
     """Return the loss of this rank's scored documents, and the gradient of the global loss at its vectors."""
     vectors = vectors.clone().requires_grad_()
     own, of_all_ranks = loss.compute(world, vectors, scored)
@@ -168,26 +170,26 @@ def score_gradient(loss: ScoreLoss, world: World, vectors: Tensor, scored: Score
     return own.detach().double(), gradient
 
 
-def texts_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
+def join_texts(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
     """Return the texts without scores of the microbatches, on the device of their vectors."""
     parts = [Texts.from_batch(without_scored(batch)) for batch in batches]
     return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
-def scored_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Scored:
+def join_scored_documents(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> ScoredDocuments:
     """Return the scored documents of the microbatches, on the device of their vectors."""
-    parts = [Scored.from_batch(batch) for batch in batches]
-    return Scored.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
+    parts = [ScoredDocuments.from_batch(batch) for batch in batches]
+    return ScoredDocuments.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
-def states_of_generators(device: torch.device) -> list[Tensor]:
+def generator_states(device: torch.device) -> list[Tensor]:
     """Return the states of torch's generators of the host and of a GPU, from which dropout is drawn."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
 
 
 @contextmanager
-def random_numbers_from(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+def restore_generators(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
     """Restore generator states in the `with` block; the states outside are unchanged."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.set_rng_state(states[0])

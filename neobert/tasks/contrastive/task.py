@@ -19,7 +19,7 @@ from neobert.export.folder import with_plain_special_tokens
 from neobert.families.table import initial_weights
 from neobert.objectives import token_objective_for
 from neobert.runfiles.model_folder import folder_of_weights
-from neobert.tasks.contrastive.loss import Loss
+from neobert.tasks.contrastive.loss import InfoNCELoss
 from neobert.tasks.contrastive.masked_lm import MaskedTerm, MixedEmbedder, MixedMetrics
 from neobert.tasks.contrastive.metrics import PairMetrics
 from neobert.tasks.contrastive.objective import Embedder
@@ -35,23 +35,23 @@ from neobert.training.loop.task import Task, TaskInputs
 
 def build(run: TaskInputs) -> EmbeddingTask:
     """Build objective, step, metrics and data of a contrastive run."""
-    config, section = run.config, CONTRASTIVE.of(run.config)
+    config, section = run.config, CONTRASTIVE.read_section(run.config)
     widths = section.matryoshka_dims
-    loss, of_scores = Loss(section.temperature, widths), None
+    loss, score_loss = InfoNCELoss(section.temperature, widths), None
     if reads_scores(config):
-        of_scores = ScoreLoss(section.temperature, section.teacher_temperature, widths)
-    objective = objective_of(run)
+        score_loss = ScoreLoss(section.temperature, section.teacher_temperature, widths)
+    objective = build_objective(run)
     masked = MaskedTerm(section.masked_lm_weight) if section.masked_lm_weight else None
     metrics = MixedMetrics if masked else PairMetrics
-    step = ContrastiveStep(loss, of_scores, masked)
+    step = ContrastiveStep(loss, score_loss, masked)
     task = task_over(
         run,
         ContrastiveData,
         objective=objective,
-        metrics=partial(metrics, section.temperature, of_scores),
+        metrics=partial(metrics, section.temperature, score_loss),
         worst_case=partial(with_every_target, objective, masking_rates(config.datacollator)),
         step=step,
-        reference_step=ReferenceStep(loss, of_scores, section.masked_lm_weight),
+        reference_step=ReferenceStep(loss, score_loss, section.masked_lm_weight),
         logged=step.logged,
         num_classes=1,
         targets_per_token=1 / run.prepared.train.statistics.mean,
@@ -79,9 +79,13 @@ def _longest_text(config: RunConfig, positions: int) -> int:
     return max(longest, min(declared, positions))
 
 
-def objective_of(run: TaskInputs) -> Embedder:
+def build_objective(run: TaskInputs) -> Embedder:
     """Build the objective of a run, with a head over the vocabulary if a masked-LM loss is added."""
-    config, section, rates = run.config, CONTRASTIVE.of(run.config), masking_rates(run.config.datacollator)
+    config, section, rates = (
+        run.config,
+        CONTRASTIVE.read_section(run.config),
+        masking_rates(run.config.datacollator),
+    )
     if not section.masked_lm_weight:
         return Embedder(run.backbone, section.pooling)
     words = token_objective_for(config, run.backbone, run.world.device.type, rates, targets_only=True)

@@ -16,8 +16,8 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import GROUP, SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.multiple_choice.labels import LABEL, choices_of, index_of
-from neobert.tasks.multiple_choice.rows import START, choice_fields, rows_of
+from neobert.tasks.multiple_choice.labels import LABEL, choice_index, row_choices
+from neobert.tasks.multiple_choice.rows import START, choice_fields, row_format
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.stored_labels import (
     OF_PAIRS,
@@ -47,7 +47,7 @@ class ChoiceRows(LabelledRows):
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
         """Return examples with the maximum number of choices, a random one of them right."""
-        most = MULTIPLE_CHOICE.of(self.config).max_choices
+        most = MULTIPLE_CHOICE.read_section(self.config).max_choices
         place = np.arange(len(lengths)) % most
         last = len(lengths) - len(lengths) % most
         right = generator.integers(np.where(np.arange(len(lengths)) < last, most, len(lengths) - last))
@@ -55,7 +55,7 @@ class ChoiceRows(LabelledRows):
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows that affect the prepared data, JSON-serializable."""
-        return rows_of(self.config).identity() | {"task": "multiple_choice"} | OF_PAIRS
+        return row_format(self.config).identity() | {"task": "multiple_choice"} | OF_PAIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,10 @@ class ChoiceEncoder(LabelEncoder):
         """Encode one batch of rows. A row is dropped if one of its choices is."""
         rows, counts, too_long = list(rows), Counts(), None
         # A row without text has no label.
-        texts = [[] if row[LABEL] is None else choices_of(row, self.fields) for row in rows]
-        pairs = (pair for row, found in zip(rows, texts, strict=True) for pair in pairs_of(row, found))
+        texts = [[] if row[LABEL] is None else row_choices(row, self.fields) for row in rows]
+        pairs = (
+            pair for row, found in zip(rows, texts, strict=True) for pair in prompt_choice_pairs(row, found)
+        )
         ids = iter(list(each) for each in self.texts.token_ids(text for pair in pairs for text in pair))
         segments: list[list[int]] = []
         labels: list[int] = []
@@ -89,11 +91,11 @@ class ChoiceEncoder(LabelEncoder):
             longest = max((sum(map(len, each)) for each in parts), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, longest)
-            kept = self._fitted(parts, longest, counts)
+            kept = self._fit_pairs(parts, longest, counts)
             segments += [self.texts.framing.frame(*each) for each in kept]
             seconds += [self.texts.framing.second_start(first) for first, _ in kept]
             places += range(len(kept))
-            right = index_of(row, len(found)) if kept else None
+            right = choice_index(row, len(found)) if kept else None
             labels += [IGNORED if right is None or at else right for at in range(len(kept))]
         lengths = [len(each) for each in segments]
         tokens = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
@@ -103,7 +105,7 @@ class ChoiceEncoder(LabelEncoder):
         encoded = self.encoded(tokens, lengths, values, counts, too_long, seconds)
         return replace(encoded, columns={**encoded.columns, GROUP: np.array(places, PLACE.dtype)})
 
-    def _fitted(
+    def _fit_pairs(
         self, parts: Sequence[tuple[list[int], list[int]]], longest: int, counts: Counts
     ) -> list[Sequence[list[int]]]:
         """Return the texts of a row's choices, truncated to the maximum length; none if it is dropped."""
@@ -122,7 +124,7 @@ class ChoiceEncoder(LabelEncoder):
         return [each if sum(map(len, each)) <= room else shortened(each, room) for each in parts]
 
 
-def pairs_of(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:
+def prompt_choice_pairs(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:
     """Return the prompt with each choice, which begins with the row's start, if it has one."""
     start = f"{row[START]} " if row.get(START) else ""
     return [(row[TEXT], start + choice) for choice in choices]

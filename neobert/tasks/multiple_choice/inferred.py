@@ -14,13 +14,13 @@ from neobert.tasks.labelled_table import (
     Keys,
     LabelledTable,
     Named,
-    columns_of,
-    key_of,
+    column_keys,
     named_column,
     note_on_rows,
     quoted,
-    sample_of,
-    unclear,
+    read_columns,
+    sample_texts,
+    unclear_table_error,
 )
 from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
 
@@ -32,14 +32,14 @@ NUMBERED = re.compile(r"((?:choice|ending|option|sol|alternative)s?[_ -]?)(\d+|[
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of prompts, choices and labels. Raises `ProjectError` if one is unclear."""
-    columns, is_whole, keys = columns_of(text)
+    columns, is_whole, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     prompt = named_column(by_name, PROMPTS, text, "prompts", TEXT_SETTING, named)
     label = named_column(by_name, LABELS, text, "labels", LABEL_SETTING, named)
     start = by_name.get(STARTS.get(prompt.name, ""))
-    choices, of_choices = _choices(by_name, text)
+    choices, of_choices = _choice_columns(by_name, text)
     keys |= of_choices
-    keys |= key_of(by_name, PROMPTS, prompt, TEXT_SETTING)
+    keys |= column_keys(by_name, PROMPTS, prompt, TEXT_SETTING)
     if start is not None:
         keys["multiple_choice.start_column"] = start.name
     if label.name != LABELS[0]:
@@ -57,11 +57,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for size in (others if len(others) > 1 else [others[0] // most] * most)
     )
     return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(prompt, *choices)
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(prompt, *choices)
     )
 
 
-def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
+def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
     """Return the columns of the choices, and their keys: one with a list, or several that are numbered."""
     lists = {name: each for name, each in columns.items() if each.max_elements > 1}
     named = [lists[name] for name in LISTS if name in lists] or (
@@ -69,11 +69,11 @@ def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], K
     )
     if named:
         keys: Keys = {"multiple_choice.max_choices": named[0].max_elements}
-        return named[:1], keys | key_of(columns, LISTS, named[0], "multiple_choice.choices_column")
+        return named[:1], keys | column_keys(columns, LISTS, named[0], "multiple_choice.choices_column")
     numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) < 2:
         message = f"no column of choices found: {listed([*map(quoted, columns)], 8)}"
-        raise unclear(
+        raise unclear_table_error(
             text, message, f"rename the column of lists to {LISTS[0]}, or the others to choice_0, ..."
         )
     names = [each.name for each in numbered]

@@ -42,12 +42,12 @@ class ChoiceList:
             if not isinstance(text, str):
                 message = f"a choice is {kind_text(text)}, not text"
                 raise ProjectError(CODE, message, f"set {self.setting} to a column of lists of texts", place)
-        found = Choices(joined(texts))
+        found = Choices(join_choices(texts))
         found.names = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
         return found
 
 
-def joined(texts: Sequence[str]) -> str:
+def join_choices(texts: Sequence[str]) -> str:
     """Join texts into one string, without empty ones at the end."""
     return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts).rstrip(SEPARATOR)
 
@@ -76,7 +76,7 @@ class RowCheck:
         """Raise DAT020 for an inconsistent row."""
         if row[LABEL] is None:  # a row without text, which is left out
             return
-        texts = choices_of(row, self.columns)
+        texts = row_choices(row, self.columns)
         if not 2 <= len(texts) <= self.most:
             message = f"the row has {counted(len(texts), 'choice')} (2 to {self.most})"
             more = "raise multiple_choice.max_choices" if len(texts) > 2 else "add choices"
@@ -84,7 +84,7 @@ class RowCheck:
         if any(not text.strip() for text in texts):
             message = f"choice {[not text.strip() for text in texts].index(True)} is empty"
             raise ProjectError(CODE, message, "move empty choices after the others", place)
-        if index_of(row, len(texts)) is None:
+        if choice_index(row, len(texts)) is None:
             names = getattr(row.get(CHOICES), "names", ())
             numbers = f"a number from 0 to {len(texts) - 1}, or a letter from {FIRST}"
             known = f"one of {listed(names)}" if names else numbers
@@ -95,14 +95,14 @@ class RowCheck:
             raise ProjectError(CODE, message, hint, place)
 
 
-def choices_of(row: Row, columns: Sequence[str]) -> list[str]:
+def row_choices(row: Row, columns: Sequence[str]) -> list[str]:
     """Return the choices of a row, from one field or from several; empty ones at the end are left out."""
     cells = [row[column] for column in columns]
-    text = cells[0] if columns == (CHOICES,) else joined(cells)
+    text = cells[0] if columns == (CHOICES,) else join_choices(cells)
     return text.split(SEPARATOR) if text else []
 
 
-def index_of(row: Row, num_choices: int) -> int | None:
+def choice_index(row: Row, num_choices: int) -> int | None:
     """Return the index of the right choice: by its name if choices have names, else by number or letter.
 
     None if the label is none of these.

@@ -29,12 +29,12 @@ class ChoiceObjective(LabelledObjective):
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
         """Return the loss, the logits by row [N, C], and the right choice of each row [N]."""
         groups = inputs.pop("groups")
-        logits, right = by_row(self.logits(inputs)[:, 0], labels, groups, self.max_choices)
+        logits, right = group_by_row(self.logits(inputs)[:, 0], labels, groups, self.max_choices)
         loss = F.cross_entropy(logits, right, ignore_index=IGNORED, reduction="sum")
         return Predictions(loss, logits, right)
 
 
-def by_row(logits: Tensor, labels: Tensor, groups: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def group_by_row(logits: Tensor, labels: Tensor, groups: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Return row logits [N, C] and labels [N] from segment logits and labels; `groups` [N] are row numbers.
 
     There are fewer rows than segments: the remaining rows have no choice and no label.

@@ -16,8 +16,8 @@ from neobert.prediction.kinds import Prediction
 from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.printable import printable
 from neobert.progress import OnProgress
-from neobert.tasks.multiple_choice.examples import pairs_of
-from neobert.tasks.multiple_choice.labels import CHOICES, CODE, LABEL, choices_of, index_of
+from neobert.tasks.multiple_choice.examples import prompt_choice_pairs
+from neobert.tasks.multiple_choice.labels import CHOICES, CODE, LABEL, choice_index, row_choices
 from neobert.tasks.multiple_choice.rows import choice_names
 from neobert.tasks.multiple_choice.spec import SPEC
 
@@ -33,7 +33,7 @@ class ChoicePredictor(HeadPredictor):
         return ChosenRows(names)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        pairs = [pairs_of(*_read(item, self.names)) for item in items]
+        pairs = [prompt_choice_pairs(*_parse_item(item, self.names)) for item in items]
         sequences, seconds, counts = self.tokenizer.tokenize_items(
             [pair for found in pairs for pair in found]
         )
@@ -46,7 +46,7 @@ class ChoicePredictor(HeadPredictor):
 
         for places, values in self._compute_in_runs(sequences, compute, on_progress):
             scores[places] = values.double()
-        return [_prediction(each) for each in scores.split([len(found) for found in pairs])]
+        return [_best_choice(each) for each in scores.split([len(found) for found in pairs])]
 
 
 class ChosenRows:
@@ -58,8 +58,8 @@ class ChosenRows:
 
     def add(self, item: Item, label: str, prediction: Prediction, place: str) -> None:
         """Count a row. Raises DAT020 for a label that names no choice of the row."""
-        row, choices = _read(item, self._names)
-        right = index_of({**row, LABEL: label}, len(choices))
+        row, choices = _parse_item(item, self._names)
+        right = choice_index({**row, LABEL: label}, len(choices))
         if right is None:
             message = f"label {printable(label)!r} names none of the {len(choices)} choices"
             raise ProjectError(CODE, message, "correct the label", place)
@@ -71,13 +71,13 @@ class ChosenRows:
         return {"labelled": self._rows, "accuracy": share(self._right, self._rows)} if self._rows else {}
 
 
-def _read(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+def _parse_item(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
     """Return the texts of a row by the names of their fields, and its choices."""
     row = dict(zip(names, item, strict=True))
-    return row, choices_of(row, (CHOICES,) if CHOICES in names else choice_names(names))
+    return row, row_choices(row, (CHOICES,) if CHOICES in names else choice_names(names))
 
 
-def _prediction(scores: Tensor) -> Prediction:
+def _best_choice(scores: Tensor) -> Prediction:
     """Return a row's best-scored choice; a row without choices has no prediction."""
     shares = scores.softmax(0)
     best = int(shares.argmax()) if len(shares) else None

@@ -18,7 +18,7 @@ START_SETTING, LABEL_SETTING = "multiple_choice.start_column", "multiple_choice.
 
 def choice_fields(config: RunConfig) -> tuple[str, ...]:
     """Return the choices' field names."""
-    columns = MULTIPLE_CHOICE.of(config).choice_columns
+    columns = MULTIPLE_CHOICE.read_section(config).choice_columns
     return (CHOICES,) if columns is None else tuple(f"{CHOICE}{at}" for at in range(len(columns)))
 
 
@@ -27,9 +27,9 @@ def choice_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.startswith(CHOICE))
 
 
-def rows_of(config: RunConfig) -> RowFormat:
+def row_format(config: RunConfig) -> RowFormat:
     """Return the row format of a multiple choice run."""
-    dataset, section, names = config.dataset, MULTIPLE_CHOICE.of(config), choice_fields(config)
+    dataset, section, names = config.dataset, MULTIPLE_CHOICE.read_section(config), choice_fields(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, PROMPTS)]
     if section.start_column is not None:
         fields.append(Field(START, START_SETTING, section.start_column))

@@ -8,24 +8,24 @@ from typing import Any
 from neobert.config.schema import RunConfig
 from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
-from neobert.tasks.multiple_choice.rows import COLUMNS_SETTING, LABEL_SETTING, LIST_SETTING, rows_of
+from neobert.tasks.multiple_choice.rows import COLUMNS_SETTING, LABEL_SETTING, LIST_SETTING, row_format
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.spec import Card, Contradiction, Head, Labels, TaskSpec
 
 MAX_SETTING = "multiple_choice.max_choices"
 
 
-def _pooler(encoder: str) -> HeadPath:
+def _bert_pooler_head(encoder: str) -> HeadPath:
     """Return the BERT head: a pooling layer, and a linear layer for the score of a choice."""
     return HeadPath("classifier", (f"{encoder}.pooler.dense", "=tanh", "dropout"))
 
 
 HEADS = {
-    "bert": _pooler("bert"),
-    "roberta": _pooler("roberta"),
-    "xlm-roberta": _pooler("roberta"),
-    "camembert": _pooler("roberta"),
-    "mpnet": _pooler("mpnet"),
+    "bert": _bert_pooler_head("bert"),
+    "roberta": _bert_pooler_head("roberta"),
+    "xlm-roberta": _bert_pooler_head("roberta"),
+    "camembert": _bert_pooler_head("roberta"),
+    "mpnet": _bert_pooler_head("mpnet"),
     "distilbert": HeadPath("classifier", ("pre_classifier", "=relu", "dropout")),
     "electra": HeadPath("classifier", ("sequence_summary.summary", "sequence_summary.activation", "dropout")),
     "modernbert": HeadPath("classifier", ("head", "dropout")),
@@ -61,22 +61,22 @@ def choice_head(_config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def labels_of(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> Labels:
     """Describe the labels of the data: indices of choices."""
-    numbers = range(MULTIPLE_CHOICE.of(config).max_choices)
+    numbers = range(MULTIPLE_CHOICE.read_section(config).max_choices)
     return Labels("row", LABEL_SETTING, MAX_SETTING, tuple(map(str, numbers)))
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the head."""
-    section = MULTIPLE_CHOICE.of(config)
+    section = MULTIPLE_CHOICE.read_section(config)
     settings: dict[str, Any] = {"classifier_dropout": section.dropout}
     return settings if section.pooling is None else settings | {"pooling": section.pooling}
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield choices that are named twice, and columns of choices that are too few or too many."""
-    section = MULTIPLE_CHOICE.of(config)
+    section = MULTIPLE_CHOICE.read_section(config)
     columns, most = section.choice_columns, section.max_choices
     if columns is None:
         return
@@ -95,10 +95,10 @@ SPEC = TaskSpec(
     predicts="labels",
     head=choice_head,
     model_settings=model_settings,
-    rows=rows_of,
-    labels=labels_of,
+    rows=row_format,
+    labels=describe_labels,
     labels_texts=True,
-    texts=lambda config: MULTIPLE_CHOICE.of(config).max_choices,
+    texts=lambda config: MULTIPLE_CHOICE.read_section(config).max_choices,
     contradictions=contradictions,
     heads=HEADS,
     predicted=("prediction", "probability", "probabilities"),

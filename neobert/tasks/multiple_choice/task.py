@@ -16,7 +16,7 @@ from neobert.probes.layout import Layout, texts_of_example
 from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
-from neobert.tasks.planted import learned
+from neobert.tasks.planted import train_on_planted
 from neobert.tasks.rank_data import RankData, task_over
 from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
 
@@ -28,7 +28,7 @@ def build(run: TaskInputs) -> Task:
     return task_over(
         run,
         MultipleChoiceData,
-        objective=ChoiceObjective(run.backbone, MULTIPLE_CHOICE.of(run.config).max_choices),
+        objective=ChoiceObjective(run.backbone, MULTIPLE_CHOICE.read_section(run.config).max_choices),
         metrics=partial(ChoiceMetrics, run.world.device),
         worst_case=with_every_label,
         probe=choice_answers,
@@ -52,10 +52,10 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
 
 def choice_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
     """Yield whether planted choices are learned and belong to their rows."""
-    yield learned("planted choices", examiner, batch, planted)
+    yield train_on_planted("planted choices", examiner, batch, plant_labels)
 
 
-def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
+def plant_labels(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
     """Write the token with the largest id at every other place of one choice of each row: the right one.
 
     With `shift`, the label is the choice after it. All rows have the same number of choices.

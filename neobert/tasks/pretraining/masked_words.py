@@ -66,7 +66,7 @@ class MaskedWords:
         found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
         return [
             [
-                Guess(_decoded(self.tokenizer, [token]), round(probability, 4))
+                Guess(_decode(self.tokenizer, [token]), round(probability, 4))
                 for token, probability in zip(tokens, probabilities, strict=True)
                 if math.isfinite(probability)
             ]
@@ -76,7 +76,7 @@ class MaskedWords:
         ]
 
 
-def masked_words_of(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
+def mask_words(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
     """Mask a word in each of a few texts; None if the texts have no word that is a single token."""
     last = store.num_segments - 1
     segments = np.unique(np.linspace(0, last, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64)).tolist()
@@ -85,7 +85,7 @@ def masked_words_of(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWo
     rows = {
         segment: text[:length].astype(np.int64) for segment, text in texts_of.items() if len(text) >= length
     }
-    words = {segment: list(_words(ids, tokenizer)) for segment, ids in rows.items()}
+    words = {segment: list(_whole_word_positions(ids, tokenizer)) for segment, ids in rows.items()}
     most = max(map(len, words.values()))
     if not most:
         return None
@@ -94,13 +94,13 @@ def masked_words_of(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWo
     draws = hashed(stream_key(_WORD_STREAM), np.array(chosen))
     places = [words[each][int(draw) % len(words[each])] for each, draw in zip(chosen, draws, strict=True)]
     ids = np.stack([rows[segment] for segment in chosen])
-    texts = [_text(row, place, tokenizer.tokenizer) for row, place in zip(ids, places, strict=True)]
+    texts = [_masked_text(row, place, tokenizer.tokenizer) for row, place in zip(ids, places, strict=True)]
     ids[np.arange(len(places)), places] = tokenizer.mask_id
     word_ids = torch.from_numpy(tokenizer.random_ids)
     return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), places, word_ids)
 
 
-def _words(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
+def _whole_word_positions(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
     """Yield the places of the tokens that are a whole word, with text before and after it."""
     for place in range(len(ids) // 4, len(ids) - 1):
         word = tokenizer.tokenizer.decode([ids[place]]).strip()
@@ -111,13 +111,13 @@ def _words(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
             yield place
 
 
-def _text(ids: NDArray[np.int64], place: int, tokenizer: PreTrainedTokenizerFast) -> MaskedText:
+def _masked_text(ids: NDArray[np.int64], place: int, tokenizer: PreTrainedTokenizerFast) -> MaskedText:
     before, word, after = (
-        _decoded(tokenizer, part.tolist()) for part in (ids[:place], ids[place : place + 1], ids[place + 1 :])
+        _decode(tokenizer, part.tolist()) for part in (ids[:place], ids[place : place + 1], ids[place + 1 :])
     )
     return MaskedText(before, word, after)
 
 
-def _decoded(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
+def _decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
     text: str = tokenizer.decode(ids, skip_special_tokens=len(ids) > 1)
     return printable(text.strip())[:LONGEST]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.schedules import masking_rates
-from neobert.tasks.pretraining.masked_words import masked_words_of
+from neobert.tasks.pretraining.masked_words import mask_words
 from neobert.tasks.token_task import token_task
 from neobert.training.loop.task import Task, TaskInputs
 
@@ -15,5 +15,5 @@ def build(run: TaskInputs) -> Task:
         run,
         masking_rates(run.config.datacollator),
         targets_only=run.config.trainer.masked_logits_only_loss,
-        guesser=None if evaluated is None else masked_words_of(evaluated, run.prepared.tokenizer),
+        guesser=None if evaluated is None else mask_words(evaluated, run.prepared.tokenizer),
     )

@@ -28,15 +28,15 @@ def best_window(spans: NDArray[np.float64], threshold: float | None) -> int | No
     return best
 
 
-def normalized(text: str) -> list[str]:
+def normalize_answer(text: str) -> list[str]:
     """Return the words of an answer in lower case, without punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
 
 
-def scores_of(answer: str, wanted: Sequence[str]) -> tuple[float, float]:
+def answer_scores(answer: str, wanted: Sequence[str]) -> tuple[float, float]:
     """Return exact match and F1 of an answer, each against the closest accepted answer; none: no answer."""
-    guessed = normalized(answer)
-    true = [words for words in map(normalized, wanted) if words] or [[]]
+    guessed = normalize_answer(answer)
+    true = [words for words in map(normalize_answer, wanted) if words] or [[]]
     return float(guessed in true), max(_f1(guessed, words) for words in true)
 
 

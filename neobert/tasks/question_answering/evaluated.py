@@ -17,9 +17,9 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.encoding import Counts
 from neobert.errors import ProjectError
 from neobert.tasks.question_answering.examples import Questions
-from neobert.tasks.question_answering.labels import answers_of
-from neobert.tasks.question_answering.rows import rows_of
-from neobert.tasks.question_answering.windows import Span, Window, Windowed
+from neobert.tasks.question_answering.labels import located_answers
+from neobert.tasks.question_answering.rows import row_format
+from neobert.tasks.question_answering.windows import ContextWindows, Span, Window
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Question:
 
     context: str
     answers: tuple[str, ...]
-    windowed: Windowed
+    windowed: ContextWindows
 
     def text(self, window: Window, places: Span) -> str:
         """Return the text from one place of a window to another."""
-        start, stop = self.windowed.characters_of(window, places, self.context)
+        start, stop = self.windowed.character_span(window, places, self.context)
         return self.context[start:stop]
 
 
@@ -54,9 +54,9 @@ class EvaluationText:
         rows = list(self._rows())
         questions: list[Question] = []
         segments: list[tuple[int, Window]] = []
-        for row, found in zip(rows, encoder.windowed(rows), strict=True):
-            segments += [(len(questions), window) for window in encoder.kept(found, Counts())]
-            texts = tuple(answer.text for answer in answers_of(row))
+        for row, found in zip(rows, encoder.split_rows(rows), strict=True):
+            segments += [(len(questions), window) for window in encoder.kept_windows(found, Counts())]
+            texts = tuple(answer.text for answer in located_answers(row))
             questions.append(Question(row[TEXT], texts, found))
         lengths = [len(window.ids) for _, window in segments]
         stored = self.prepared.eval
@@ -66,7 +66,7 @@ class EvaluationText:
         return questions, segments
 
     def _rows(self) -> Iterator[Row]:
-        source = open_corpus(self.config.dataset, rows_of(self.config)).evaluation
+        source = open_corpus(self.config.dataset, row_format(self.config)).evaluation
         assert source is not None
         for part in parts_of(source):
             yield from RetryingReader.from_config(part, self.config.dataset)

@@ -15,10 +15,10 @@ from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.question_answering.labels import answers_of
-from neobert.tasks.question_answering.rows import QUESTION, rows_of
+from neobert.tasks.question_answering.labels import located_answers
+from neobert.tasks.question_answering.rows import QUESTION, row_format
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
-from neobert.tasks.question_answering.windows import Span, Window, Windowed, Windows
+from neobert.tasks.question_answering.windows import ContextWindows, Span, Window, WindowEncoder
 from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, LabelledRows, labelled_texts
 
 SPAN = Column("span", "int64", is_per_token=False)
@@ -34,9 +34,9 @@ class Questions(LabelledRows):
 
     def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
         """Build the encoder."""
-        section = QUESTION_ANSWERING.of(self.config)
+        section = QUESTION_ANSWERING.read_section(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
-        windows = Windows(texts, section.doc_stride)
+        windows = WindowEncoder(texts, section.doc_stride)
         return QuestionEncoder(texts, SPAN, windows, section.windows_without_answer == "ignored")
 
     def synthetic_columns(
@@ -46,12 +46,12 @@ class Questions(LabelledRows):
     ) -> Mapping[str, NDArray[Any]]:
         """Return a random token of each window as the answer."""
         places = generator.integers(lengths)
-        return {SPAN.name: label_of(places, places)}
+        return {SPAN.name: span_label(places, places)}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and windows that affect the prepared data, JSON-serializable."""
-        section = QUESTION_ANSWERING.of(self.config)
-        return rows_of(self.config).identity() | {
+        section = QUESTION_ANSWERING.read_section(self.config)
+        return row_format(self.config).identity() | {
             "task": "question_answering",
             **OF_PAIRS,
             "doc_stride": section.doc_stride,
@@ -63,7 +63,7 @@ class Questions(LabelledRows):
 class QuestionEncoder(LabelEncoder):
     """Encoder of rows as windows, each with the places of the first answer."""
 
-    windows: Windows
+    windows: WindowEncoder
     ignores: bool
 
     @property
@@ -77,14 +77,14 @@ class QuestionEncoder(LabelEncoder):
         ids: list[list[int]] = []
         labels: list[int] = []
         seconds: list[int] = []
-        for place, (row, found) in enumerate(zip(rows, self.windowed(rows), strict=True)):
+        for place, (row, found) in enumerate(zip(rows, self.split_rows(rows), strict=True)):
             if found.length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, found.length)
-            answer = next(iter(answers_of(row)), None)
+            answer = next(iter(located_answers(row)), None)
             tokens = None
             if answer is not None and answer.start is not None:
-                tokens = found.tokens_of(answer.start, answer.start + len(answer.text))
-            for window in self.kept(found, counts):
+                tokens = found.token_span(answer.start, answer.start + len(answer.text))
+            for window in self.kept_windows(found, counts):
                 ids.append(window.ids)
                 seconds.append(window.first)
                 labels.append(self._label(window, tokens))
@@ -92,11 +92,11 @@ class QuestionEncoder(LabelEncoder):
         values = np.array(labels, np.int64)
         return self.encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
 
-    def windowed(self, rows: Iterable[Row]) -> Iterable[Windowed]:
+    def split_rows(self, rows: Iterable[Row]) -> Iterable[ContextWindows]:
         """Return the windows of each row."""
-        return self.windows.of((row[QUESTION], row[TEXT]) for row in rows)
+        return self.windows.split((row[QUESTION], row[TEXT]) for row in rows)
 
-    def kept(self, windowed: Windowed, counts: Counts) -> tuple[Window, ...]:
+    def kept_windows(self, windowed: ContextWindows, counts: Counts) -> tuple[Window, ...]:
         """Return the windows that `dataset.long_documents` keeps, and count the row."""
         counts.documents += 1
         counts.empty += not windowed.windows
@@ -118,14 +118,14 @@ class QuestionEncoder(LabelEncoder):
         return ()
 
     def _label(self, window: Window, tokens: Span | None) -> int:
-        places = None if tokens is None else window.places_of(tokens)
+        places = None if tokens is None else window.span_in_window(tokens)
         if places is None and tokens is not None and self.ignores:
             return IGNORED
         first, last = places or NO_ANSWER
-        return int(label_of(first, last))
+        return int(span_label(first, last))
 
 
-def label_of(first: Any, last: Any) -> Any:
+def span_label(first: Any, last: Any) -> Any:
     """Return the label of an answer from one place to another: numbers, arrays or tensors."""
     return (first << BITS) | last
 

@@ -10,12 +10,12 @@ from neobert.tasks.labelled_table import (
     TEXT_SETTING,
     LabelledTable,
     Named,
-    columns_of,
-    key_of,
+    column_keys,
     named_column,
     note_on_rows,
     quoted,
-    sample_of,
+    read_columns,
+    sample_texts,
 )
 from neobert.tasks.question_answering.rows import (
     ANSWER_COLUMNS,
@@ -32,15 +32,15 @@ START_NAMES = ("answer_start", "start")
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of questions, contexts and answers. Raises `ProjectError` if one is unclear."""
-    columns, is_whole, keys = columns_of(text)
+    columns, is_whole, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     question = named_column(by_name, QUESTION_NAMES, text, "questions", QUESTION_SETTING, named)
     context = named_column(by_name, CONTEXT_NAMES, text, "contexts", TEXT_SETTING, named)
     answer = named_column(by_name, ANSWER_NAMES, text, "answers", ANSWER_SETTING, named)
     start = next((by_name[name] for name in START_NAMES if name in by_name), None)
-    keys |= key_of(by_name, QUESTIONS, question, QUESTION_SETTING)
-    keys |= key_of(by_name, CONTEXTS, context, TEXT_SETTING)
-    keys |= key_of(by_name, ANSWER_COLUMNS, answer, ANSWER_SETTING)
+    keys |= column_keys(by_name, QUESTIONS, question, QUESTION_SETTING)
+    keys |= column_keys(by_name, CONTEXTS, context, TEXT_SETTING)
+    keys |= column_keys(by_name, ANSWER_COLUMNS, answer, ANSWER_SETTING)
     notes = [
         f"question: column {quoted(question.name)}",
         f"context: column {quoted(context.name)}",
@@ -54,5 +54,5 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so the model may predict none")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
     return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_of(context)
+        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(context)
     )

@@ -32,7 +32,7 @@ class AnswerCell:
     def __call__(self, value: object, place: str) -> tuple[Answer, ...]:
         """Return the answers, none for an empty cell. Raises DAT020 for any other content."""
         if isinstance(value, Mapping):
-            texts, starts = _listed(value.get("text")), _listed(value.get("answer_start"))
+            texts, starts = _as_list(value.get("text")), _as_list(value.get("answer_start"))
             if starts and len(starts) != len(texts):
                 message = f"{counted(len(texts), 'answer')} and {counted(len(starts), 'answer_start')}"
                 raise ProjectError(CODE, message, "give each answer one answer_start", place)
@@ -40,25 +40,25 @@ class AnswerCell:
                 {"text": text, "answer_start": starts[number] if starts else None}
                 for number, text in enumerate(texts)
             ]
-        found = (self._answer(each, place) for each in _listed(value))
+        found = (self._parse_answer(each, place) for each in _as_list(value))
         return tuple(answer for answer in found if answer.text)
 
-    def _answer(self, value: object, place: str) -> Answer:
+    def _parse_answer(self, value: object, place: str) -> Answer:
         text, start = value, None
         if isinstance(value, Mapping):
-            text, start = value.get("text"), start_of(value.get("answer_start"), place)
+            text, start = value.get("text"), parse_start(value.get("answer_start"), place)
         if isinstance(text, str):
             return Answer(text, start)
         hint = f"set {self.setting} to a column of texts, or of objects with text and answer_start"
         raise ProjectError(CODE, f"an answer is {kind_text(text)}, not text", hint, place)
 
 
-def start_of(value: object, place: str) -> int | None:
+def parse_start(value: object, place: str) -> int | None:
     """Return the index of a character; None for an empty cell. Raises DAT020 for any other content."""
     if value is None or value == "" or value == []:
         return None
     if isinstance(value, list | tuple) and len(value) == 1:
-        return start_of(value[0], place)
+        return parse_start(value[0], place)
     try:
         number = float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:
@@ -69,7 +69,7 @@ def start_of(value: object, place: str) -> int | None:
     return int(number)
 
 
-def answers_of(row: Row) -> tuple[Answer, ...]:
+def located_answers(row: Row) -> tuple[Answer, ...]:
     """Return the answers of a row, each with its place in the context, or None if it has no place.
 
     An answer that occurs once, but not at its stated place, gets its actual place: rows may count bytes.
@@ -77,10 +77,10 @@ def answers_of(row: Row) -> tuple[Answer, ...]:
     found: tuple[Answer, ...] = row[ANSWERS] or ()
     if (start := row.get(START)) is not None:
         found = tuple(answer._replace(start=start) for answer in found[:1]) + found[1:]
-    return tuple(Answer(answer.text, _place_of(answer, row[TEXT])) for answer in found)
+    return tuple(Answer(answer.text, _locate_answer(answer, row[TEXT])) for answer in found)
 
 
-def _place_of(answer: Answer, context: str) -> int | None:
+def _locate_answer(answer: Answer, context: str) -> int | None:
     if answer.start is not None and context.startswith(answer.text, answer.start):
         return answer.start
     place = context.find(answer.text)
@@ -95,16 +95,16 @@ class RowCheck:
 
     def __call__(self, row: Row, place: str) -> None:
         """Raise DAT020 for an inconsistent row."""
-        found = answers_of(row)
+        found = located_answers(row)
         if not found and self.needs_answer and row[ANSWERS] is not None:
             hint = "set question_answering.null_threshold to 0 if questions may have no answer, or remove "
             raise ProjectError(CODE, "the row has no answer", f"{hint}the row", place)
         for answer in found:
             if answer.start is None:
-                raise _without_place(answer.text, row, place)
+                raise _missing_answer_error(answer.text, row, place)
 
 
-def _without_place(text: str, row: Row, place: str) -> ProjectError:
+def _missing_answer_error(text: str, row: Row, place: str) -> ProjectError:
     given = next((each.start for each in row[ANSWERS] if each.text == text), None)
     given = row.get(START) if given is None else given
     times, shown = row[TEXT].count(text), printable(text[:SHOWN_CHARACTERS])
@@ -116,7 +116,7 @@ def _without_place(text: str, row: Row, place: str) -> ProjectError:
     return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", place)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if value is None or value == "":
         return []
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from neobert.data.batches.microbatch import Microbatch
 from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
-from neobert.tasks.question_answering.answers import best_window, scores_of
+from neobert.tasks.question_answering.answers import answer_scores, best_window
 from neobert.tasks.question_answering.evaluated import EvaluationText, Question
 from neobert.tasks.question_answering.objective import best_spans
 from neobert.tasks.question_answering.section import QuestionAnsweringConfig
@@ -71,9 +71,9 @@ class AnswerMetrics:
     ) -> tuple[float, float]:
         best = best_window(np.stack([row for _, row in found]), self._section.null_threshold)
         if best is None:
-            return scores_of("", question.answers)
+            return answer_scores("", question.answers)
         window, (_, _, first, last) = found[best]
-        return scores_of(question.text(window, (int(first), int(last))), question.answers)
+        return answer_scores(question.text(window, (int(first), int(last))), question.answers)
 
 
 def _mean(values: list[float]) -> float | None:

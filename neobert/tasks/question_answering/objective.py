@@ -27,13 +27,13 @@ class SpanObjective(LabelledObjective):
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
         """Return the loss, and the logits by window [N, L, 2]."""
-        logits = by_window(self.logits(inputs), inputs)
-        first, last = places_of(labels)
+        logits = group_by_window(self.logits(inputs), inputs)
+        first, last = answer_positions(labels)
         loss = _cross_entropy(logits[..., 0], first) + _cross_entropy(logits[..., 1], last)
         return Predictions(loss / 2, logits, labels)
 
 
-def by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
+def group_by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
     """Return the logits [N, L, 2] of padded rows, or of the segments of a packed run [T, 2]."""
     if (bounds := inputs["cu_seqlens"]) is None:
         return logits.masked_fill(~inputs["attention_mask"][..., None], LOWEST)
@@ -42,7 +42,7 @@ def by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
     return logits[index].masked_fill((place >= bounds.diff()[:, None])[..., None], LOWEST)
 
 
-def places_of(labels: Tensor) -> tuple[Tensor, Tensor]:
+def answer_positions(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the places of the answer's first and last token; -100 for windows that the loss ignores."""
     is_ignored = labels == IGNORED
     first, last = labels >> BITS, labels & ((1 << BITS) - 1)

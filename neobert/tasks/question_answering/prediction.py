@@ -25,12 +25,12 @@ from neobert.prediction.model import HeadModel
 from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.runfiles.model_folder import CODE
-from neobert.tasks.question_answering.answers import best_window, scores_of
+from neobert.tasks.question_answering.answers import answer_scores, best_window
 from neobert.tasks.question_answering.labels import Answer
-from neobert.tasks.question_answering.objective import best_spans, by_window
+from neobert.tasks.question_answering.objective import best_spans, group_by_window
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING, QuestionAnsweringConfig
 from neobert.tasks.question_answering.spec import SETTINGS, SPEC
-from neobert.tasks.question_answering.windows import Windowed, Windows
+from neobert.tasks.question_answering.windows import ContextWindows, WindowEncoder
 
 
 class AnswerPredictor(HeadPredictor):
@@ -48,8 +48,8 @@ class AnswerPredictor(HeadPredictor):
 
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
-        self.section = _section_of(getattr(model.settings, SETTINGS, {}), folder)
-        self.windows = Windows(tokenizer.pairs, self.section.doc_stride)
+        self.section = _saved_settings(getattr(model.settings, SETTINGS, {}), folder)
+        self.windows = WindowEncoder(tokenizer.pairs, self.section.doc_stride)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class AnswerPredictor(HeadPredictor):
         return super().settings | {name: own[name] for name in ("max_answer_length", "null_threshold")}
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        windowed = list(self.windows.of(items))
+        windowed = list(self.windows.split(items))
         windows = [window for each in windowed for window in each.windows]
         sequences = [np.array(window.ids, np.int64) for window in windows]
         self.counts.add(TextCounts(texts=len(items), tokens=sum(map(len, sequences))))
@@ -67,7 +67,7 @@ class AnswerPredictor(HeadPredictor):
 
         def compute(run: Run, places: list[int]) -> Tensor:
             outputs = self.model.logits(run, self.second_text_starts(seconds, places))
-            logits = by_window(outputs, run.inputs)[: len(places)]
+            logits = group_by_window(outputs, run.inputs)[: len(places)]
             first, end = bounds[places].to(logits.device).unbind(1)
             spans = best_spans(logits, first, end, self.section.max_answer_length)
             return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)
@@ -77,11 +77,11 @@ class AnswerPredictor(HeadPredictor):
             found[places] = values
         parts = np.split(found, np.cumsum([len(each.windows) for each in windowed])[:-1])
         return [
-            self._answer(context, each, rows)
+            self._best_answer(context, each, rows)
             for (_, context), each, rows in zip(items, windowed, parts, strict=True)
         ]
 
-    def _answer(self, context: str, found: Windowed, rows: NDArray[np.float64]) -> Prediction:
+    def _best_answer(self, context: str, found: ContextWindows, rows: NDArray[np.float64]) -> Prediction:
         """Return the answer of the best window. `rows`: `best_spans`, each with its sum of log-partitions."""
         if not len(rows):
             return dict(zip(SPEC.predicted, ("", None, None, None), strict=True))
@@ -91,7 +91,7 @@ class AnswerPredictor(HeadPredictor):
             values: tuple[Any, ...] = "", math.exp(row[0] - row[4]), None, None
         else:
             _, score, first, last, total = rows[best]
-            start, stop = found.characters_of(found.windows[best], (int(first), int(last)), context)
+            start, stop = found.character_span(found.windows[best], (int(first), int(last)), context)
             values = context[start:stop], math.exp(score - total), start, stop
         return dict(zip(SPEC.predicted, values, strict=True))
 
@@ -104,7 +104,7 @@ class AnsweredQuestions:
 
     def add(self, _item: Item, label: tuple[Answer, ...], prediction: Prediction, _place: str) -> None:
         """Score an answer."""
-        self._scores.append(scores_of(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
+        self._scores.append(answer_scores(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
 
     def report(self) -> dict[str, Any]:
         """Return the means of SQuAD's scores."""
@@ -114,10 +114,10 @@ class AnsweredQuestions:
         return {"labelled": len(self._scores), "exact_match": exact, "f1": f1}
 
 
-def _section_of(saved: object, folder: Path) -> QuestionAnsweringConfig:
+def _saved_settings(saved: object, folder: Path) -> QuestionAnsweringConfig:
     """Return the settings that a run has saved, or default ones. Raises `ProjectError` for other values."""
     try:
-        return QUESTION_ANSWERING.of(from_dict({"task": SPEC.name, SPEC.name: saved}))
+        return QUESTION_ANSWERING.read_section(from_dict({"task": SPEC.name, SPEC.name: saved}))
     except ConfigError as error:
         hint = f"correct {SETTINGS} in config.json, or remove {SETTINGS}"
         raise ProjectError(CODE, f"config.json: {error.message}", hint, str(folder), EXIT_USAGE) from error

@@ -12,12 +12,12 @@ QUESTION_SETTING = "question_answering.question_column"
 ANSWER_SETTING, START_SETTING = "question_answering.answer_column", "question_answering.start_column"
 
 
-def rows_of(config: RunConfig) -> RowFormat:
+def row_format(config: RunConfig) -> RowFormat:
     """Return the row format of a question answering run."""
     # `lint` of other tasks does without
-    from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerCell, RowCheck, start_of
+    from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerCell, RowCheck, parse_start
 
-    dataset, section = config.dataset, QUESTION_ANSWERING.of(config)
+    dataset, section = config.dataset, QUESTION_ANSWERING.read_section(config)
     read = AnswerCell(ANSWER_SETTING)
     fields = [
         Field(QUESTION, QUESTION_SETTING, section.question_column, QUESTIONS),
@@ -25,6 +25,6 @@ def rows_of(config: RunConfig) -> RowFormat:
         Field(ANSWERS, ANSWER_SETTING, section.answer_column, ANSWER_COLUMNS, read, is_text=False),
     ]
     if section.start_column is not None:
-        fields.append(Field(START, START_SETTING, section.start_column, read=start_of, is_text=False))
+        fields.append(Field(START, START_SETTING, section.start_column, read=parse_start, is_text=False))
     check = RowCheck(section.null_threshold is None)
     return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes, check)

@@ -8,7 +8,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.metric import Metric
-from neobert.tasks.question_answering.rows import ANSWER_SETTING, rows_of
+from neobert.tasks.question_answering.rows import ANSWER_SETTING, row_format
 from neobert.tasks.question_answering.section import OF_BOTH_KINDS, QUESTION_ANSWERING
 from neobert.tasks.spec import Card, Head, Labels, TaskSpec
 
@@ -60,14 +60,14 @@ def span_head(_config: RunConfig, shape: ModelShape) -> Head:
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the head settings, and the prediction settings that config.json keeps for `predict`."""
-    section = QUESTION_ANSWERING.of(config)
+    section = QUESTION_ANSWERING.read_section(config)
     names = ("doc_stride", "max_answer_length", "null_threshold")
     return {"num_labels": OUTPUTS, SETTINGS: {name: getattr(section, name) for name in names}}
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; metrics per kind of question need unanswerable ones."""
-    return metric not in OF_BOTH_KINDS or QUESTION_ANSWERING.of(config).null_threshold is not None
+    return metric not in OF_BOTH_KINDS or QUESTION_ANSWERING.read_section(config).null_threshold is not None
 
 
 SPEC = TaskSpec(
@@ -77,7 +77,7 @@ SPEC = TaskSpec(
     predicts="labels",
     head=span_head,
     model_settings=model_settings,
-    rows=rows_of,
+    rows=row_format,
     labels=lambda _config: Labels("question", ANSWER_SETTING, ANSWER_SETTING, ()),
     reports=reports,
     heads=HEADS,

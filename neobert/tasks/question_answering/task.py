@@ -11,9 +11,9 @@ import torch
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.probes.layout import Layout
-from neobert.tasks.planted import learned
+from neobert.tasks.planted import train_on_planted
 from neobert.tasks.question_answering.evaluated import EvaluationText
-from neobert.tasks.question_answering.examples import label_of
+from neobert.tasks.question_answering.examples import span_label
 from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import SpanObjective
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
@@ -27,7 +27,7 @@ def build(run: TaskInputs) -> Task:
     return task_over(
         run,
         objective=SpanObjective(run.backbone),
-        metrics=partial(AnswerMetrics, run.world.device, text, QUESTION_ANSWERING.of(run.config)),
+        metrics=partial(AnswerMetrics, run.world.device, text, QUESTION_ANSWERING.read_section(run.config)),
         worst_case=with_every_answer,
         probe=span_answers,
         num_classes=round(mean),  # the tokens of a window
@@ -39,16 +39,16 @@ def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  #
     """Label the token in the middle of every window, for the worst case of time and memory."""
     middle = segment_lengths(batch) // 2
     labels = torch.full((len(batch.groups),), IGNORED)
-    labels[: len(middle)] = label_of(middle, middle)
+    labels[: len(middle)] = span_label(middle, middle)
     return replace(batch, labels=labels, num_targets=len(middle))
 
 
 def span_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
     """Yield whether planted answers are learned and belong to their windows."""
-    yield learned("planted answers", examiner, batch, planted)
+    yield train_on_planted("planted answers", examiner, batch, plant_answers)
 
 
-def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
+def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
     """Write the token with the largest id at one place of each window, and label that place as the answer.
 
     With `shift`, each window gets the previous window's label, counted in its own tokens.
@@ -60,5 +60,5 @@ def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
     ids = torch.where(is_planted.view_as(batch.input_ids), batch.input_ids.max(), batch.input_ids)
     labelled = (places + shift * (1 + lengths // 2)) % lengths
     labels = torch.full_like(batch.labels, IGNORED)
-    labels[: len(lengths)] = label_of(labelled, labelled)
+    labels[: len(lengths)] = span_label(labelled, labelled)
     return replace(batch, input_ids=ids, labels=labels, num_targets=len(lengths))

@@ -36,7 +36,7 @@ class Window(NamedTuple):
         """Place after the last token of the context."""
         return self.first + self.stop - self.start
 
-    def places_of(self, tokens: Span) -> Span | None:
+    def span_in_window(self, tokens: Span) -> Span | None:
         """Return the places of the first and last of these tokens; None unless the window has both."""
         first, last = tokens
         if first < self.start or last >= self.stop:
@@ -44,7 +44,7 @@ class Window(NamedTuple):
         return self.first + first - self.start, self.first + last - self.start
 
 
-class Windowed(NamedTuple):
+class ContextWindows(NamedTuple):
     """A context in windows: none if neither it nor its question has a token.
 
     Attributes:
@@ -58,12 +58,12 @@ class Windowed(NamedTuple):
     length: int
     is_one_sided: bool
 
-    def tokens_of(self, start: int, stop: int) -> Span | None:
+    def token_span(self, start: int, stop: int) -> Span | None:
         """Return the first and last token with a character of [start, stop); None without one."""
         covering = np.flatnonzero((self.offsets[:, 0] < stop) & (self.offsets[:, 1] > start))
         return (int(covering[0]), int(covering[-1])) if len(covering) else None
 
-    def characters_of(self, window: Window, places: Span, context: str) -> Span:
+    def character_span(self, window: Window, places: Span, context: str) -> Span:
         """Return the bounds of the text from one place of a window to another, without space around it."""
         first, last = (window.start + place - window.first for place in places)
         start, stop = int(self.offsets[first, 0]), int(self.offsets[last, 1])
@@ -72,7 +72,7 @@ class Windowed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowEncoder:
     """Tokenization of questions and contexts.
 
     Attributes:
@@ -83,14 +83,14 @@ class Windows:
     pairs: SegmentEncoder
     shared: int
 
-    def of(self, pairs: Iterable[Sequence[str]]) -> Iterator[Windowed]:
+    def split(self, pairs: Iterable[Sequence[str]]) -> Iterator[ContextWindows]:
         """Yield the windows of each pair of a question and its context."""
         tokenized = with_offsets(self.pairs, (text for pair in pairs for text in pair))
         for (question, _), (context, offsets) in zip(tokenized, tokenized, strict=True):
             num_tokens = len(question) + len(context)
             found = tuple(self._windows(question.tolist(), context.tolist())) if num_tokens else ()
             is_one_sided = bool(num_tokens) and not (len(question) and len(context))
-            yield Windowed(offsets, found, num_tokens + self.pairs.framing.size, is_one_sided)
+            yield ContextWindows(offsets, found, num_tokens + self.pairs.framing.size, is_one_sided)
 
     def _windows(self, question: list[int], context: list[int]) -> Iterator[Window]:
         """Yield windows that cover the context; a question longer than half a row is cut."""

@@ -6,25 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.conversation import THOUGHTS, Message, called_tools
-from neobert.tasks.sft.rendered import SHOWN, Renderer, Supervised, TemplateFailedError
+from neobert.tasks.sft.rendered import SHOWN, Renderer, SupervisedText, TemplateFailedError
 
 PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
 
 
-def text_of(content: object) -> str:
+def content_text(content: object) -> str:
     """Return the text of a message's content, which is a string, a list of one text part, or missing."""
     if isinstance(content, list):
         return str(content[0]["text"])
     return str(content or "")
 
 
-def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequence[Message], str]:
+def render_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequence[Message], str]:
     """Render messages with strings as content; if these are lost, with lists of text parts.
 
     Templates of models of text and images iterate over parts, and render a string as nothing. Returns the
     messages as they were rendered. Raises `TemplateFailedError`.
     """
-    contents = [text_of(message.get("content")) for message in messages]
+    contents = [content_text(message.get("content")) for message in messages]
     failure, text = None, ""
     try:
         text = renderer.text(messages)
@@ -32,10 +32,10 @@ def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequ
             return messages, text
     except TemplateFailedError as error:
         failure = error
-    parts = [_with_part(message) for message in messages]
+    parts = [_with_text_part(message) for message in messages]
     try:
         of_parts = renderer.text(parts)
-        if _has_all(of_parts, contents) and not python_form(of_parts, contents):
+        if _has_all(of_parts, contents) and not find_python_repr(of_parts, contents):
             return parts, of_parts
     except TemplateFailedError:
         pass  # the error for strings is the one that counts
@@ -44,16 +44,20 @@ def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequ
     return messages, text
 
 
-def lost(conversation: Supervised, messages: Sequence[Message]) -> Iterator[tuple[Fault, str]]:
+def missing_contents(
+    conversation: SupervisedText, messages: Sequence[Message]
+) -> Iterator[tuple[Fault, str]]:
     """Yield a fault if the contents of supervised turns are not in the supervised text, in their order.
 
     For a tool call, only the name of the tool is compared.
     """
     if any(kind == Fault.REWRITTEN for kind, _ in conversation.faults):
         return  # turns without a span are reported as that
-    supervised = "\0".join(_dense(conversation.text[start:stop]) for start, stop in conversation.spans)
+    supervised = "\0".join(
+        _without_whitespace(conversation.text[start:stop]) for start, stop in conversation.spans
+    )
     at = 0
-    for content in (_dense(text_of(message.get("content"))) for message in messages):
+    for content in (_without_whitespace(content_text(message.get("content"))) for message in messages):
         place = supervised.find(content, at)
         if place < 0:
             shown = content[:SHOWN]
@@ -61,21 +65,21 @@ def lost(conversation: Supervised, messages: Sequence[Message]) -> Iterator[tupl
             return
         at = place + len(content)
     names = (name for message in messages for name in called_tools(message))
-    if name := next((name for name in names if _dense(name) not in supervised), ""):
+    if name := next((name for name in names if _without_whitespace(name) not in supervised), ""):
         yield Fault.LOST, f"the template leaves out a tool call of the assistant: {name[:SHOWN]!r}"
 
 
-def lost_thoughts(conversation: Supervised, last: Message) -> Iterator[tuple[Fault, str]]:
+def missing_thoughts(conversation: SupervisedText, last: Message) -> Iterator[tuple[Fault, str]]:
     """Yield a fault if thoughts of the last answer are not in the text; templates leave out earlier ones."""
-    written = _dense(conversation.text)
+    written = _without_whitespace(conversation.text)
     for key in THOUGHTS:
         thoughts = str(last.get(key) or "")
-        if _dense(thoughts) not in written:
+        if _without_whitespace(thoughts) not in written:
             reason = f"the template leaves out {key} of the assistant: {thoughts[:SHOWN]!r}"
             yield Fault.LOST, reason
 
 
-def python_form(text: str, contents: Sequence[str]) -> str:
+def find_python_repr(text: str, contents: Sequence[str]) -> str:
     """Return the beginning of a Python value that a template rendered and no content has, or ""."""
     for sign in PYTHON_FORMS:
         if sign in text and not any(sign in content for content in contents):
@@ -84,7 +88,7 @@ def python_form(text: str, contents: Sequence[str]) -> str:
     return ""
 
 
-def _with_part(message: Message) -> Message:
+def _with_text_part(message: Message) -> Message:
     content = message.get("content")
     return (
         {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
@@ -92,10 +96,10 @@ def _with_part(message: Message) -> Message:
 
 
 def _has_all(text: str, contents: Sequence[str]) -> bool:
-    rendered = _dense(text)
-    return all(_dense(content) in rendered for content in contents)
+    rendered = _without_whitespace(text)
+    return all(_without_whitespace(content) in rendered for content in contents)
 
 
-def _dense(text: str) -> str:
+def _without_whitespace(text: str) -> str:
     """Return a text without whitespace, which templates trim and add."""
     return "".join(text.split())

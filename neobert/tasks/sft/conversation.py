@@ -56,7 +56,7 @@ class Conversation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ConversationForm:
     """A form of conversations in a table.
 
     Attributes:
@@ -77,29 +77,29 @@ class Form:
             raise ProjectError(CODE, message, "correct or remove the row", place)
         if media := next((name for name in MEDIA if values.get(name)), ""):
             expected = "text only: images and audio are not supported"
-            raise _unreadable(f"column {media!r} is not empty", expected, place)
+            raise _unreadable_error(f"column {media!r} is not empty", expected, place)
         system = values.get("system") or None
         if system is not None and not isinstance(system, str):
-            raise _unreadable(f"system is {kind_text(system)}", "a string", place)
+            raise _unreadable_error(f"system is {kind_text(system)}", "a string", place)
         messages = with_system(self.read(values, place), system)
-        return Conversation(messages, tools_of(values.get("tools"), place))
+        return Conversation(messages, parse_tools(values.get("tools"), place))
 
 
-def messages_of(value: object, place: str) -> list[Message]:
+def parse_messages(value: object, place: str) -> list[Message]:
     """Check a list of messages, of the OpenAI or the ShareGPT form. Raises DAT020."""
     if isinstance(value, str):  # tables without nested values hold JSON
-        value = _parsed(value, "messages", place)
+        value = _parse_json(value, "messages", place)
     if not isinstance(value, list | tuple) or not value:
         problem = "an empty list" if value == [] else kind_text(value)
-        raise _unreadable(f"the conversation is {problem}", "a list of messages", place)
-    return [_message(each, number, place) for number, each in enumerate(value, 1)]
+        raise _unreadable_error(f"the conversation is {problem}", "a list of messages", place)
+    return [_parse_message(each, number, place) for number, each in enumerate(value, 1)]
 
 
-def tools_of(value: object, place: str) -> list[dict[str, Any]]:
+def parse_tools(value: object, place: str) -> list[dict[str, Any]]:
     """Check the tools of a conversation: a list of objects, or one as JSON; null and "" are none."""
-    tools = _parsed(value, "tools", place) if isinstance(value, str) and value.strip() else value or []
+    tools = _parse_json(value, "tools", place) if isinstance(value, str) and value.strip() else value or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
-        raise _unreadable(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", place)
+        raise _unreadable_error(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", place)
     return [_without_null(tool) for tool in tools]
 
 
@@ -130,10 +130,12 @@ def called_tools(message: Message) -> Iterator[str]:
         yield str(function.get("name", "")) if isinstance(function, Mapping) else ""
 
 
-def _message(value: object, number: int, place: str) -> Message:
+def _parse_message(value: object, number: int, place: str) -> Message:
     if not isinstance(value, Mapping):
-        raise _unreadable(f"message {number} is {kind_text(value)}", "an object with role and content", place)
-    message = _with_role(_without_null(value), number, place)
+        raise _unreadable_error(
+            f"message {number} is {kind_text(value)}", "an object with role and content", place
+        )
+    message = _with_template_role(_without_null(value), number, place)
     if any(message.get(key) is False for key in UNTRAINED):
         message["weight"] = 0
     if "weight" in message:
@@ -141,29 +143,29 @@ def _message(value: object, number: int, place: str) -> Message:
     if "function_call" in message:  # one call, as OpenAI had it before tool_calls
         message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
     if "tool_calls" in message:
-        message["tool_calls"] = _with_objects(message["tool_calls"], number, place)
+        message["tool_calls"] = _parse_call_arguments(message["tool_calls"], number, place)
     content = message.get("content")
     if message["role"] == "function_call":
         message.pop("content", None)
-        return message | {"role": "assistant", "tool_calls": _calls(content, number, place)}
+        return message | {"role": "assistant", "tool_calls": _parse_tool_calls(content, number, place)}
     if content is None:
         if message["role"] != "assistant" or not message.get("tool_calls"):
-            raise _unreadable(f"message {number} has no content", "a string", place)
+            raise _unreadable_error(f"message {number} has no content", "a string", place)
         message.pop("content", None)
         return message
-    return message | {"content": _text(content, number, place)}
+    return message | {"content": _content_text(content, number, place)}
 
 
-def _with_role(message: Message, number: int, place: str) -> Message:
+def _with_template_role(message: Message, number: int, place: str) -> Message:
     """Return a message of any form with its role by the name that templates know."""
     if "role" not in message and "from" in message:
         message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
     known = f"one of {', '.join(ROLES)}, or a name of ShareGPT"
     if "role" not in message:
-        raise _unreadable(f"message {number} has no role", known, place)
+        raise _unreadable_error(f"message {number} has no role", known, place)
     role = str(message["role"])
     if role.lower() not in _ROLES:
-        raise _unreadable(f"message {number} has role {printable(repr(role))[:40]}", known, place)
+        raise _unreadable_error(f"message {number} has role {printable(repr(role))[:40]}", known, place)
     return message | {"role": _ROLES[role.lower()]}
 
 
@@ -171,13 +173,13 @@ def _check_weight(message: Message, number: int, place: str) -> None:
     weight, is_written = message["weight"], message["role"] in ("assistant", "function_call")
     if isinstance(weight, bool) or weight not in (0, 1):
         problem = f"message {number} has weight {printable(repr(weight)[:20])}"
-        raise _unreadable(problem, "0 (not trained on) or 1", place)
+        raise _unreadable_error(problem, "0 (not trained on) or 1", place)
     if weight and not is_written:
         problem = f"message {number} of role {message['role']} has weight 1"
-        raise _unreadable(problem, "0: only messages of the assistant are trained on", place)
+        raise _unreadable_error(problem, "0: only messages of the assistant are trained on", place)
 
 
-def _text(content: object, number: int, place: str) -> str:
+def _content_text(content: object, number: int, place: str) -> str:
     """Return content as one string: of text parts, many templates would render Python's form of the list."""
     if isinstance(content, str):
         return content
@@ -186,29 +188,35 @@ def _text(content: object, number: int, place: str) -> str:
         if len(parts) == len(content) and all(isinstance(part, str) for part in parts):
             return "".join(map(str, parts))
         problem = f"message {number} has a part that is not text"
-        raise _unreadable(problem, "text parts: images and audio are not supported", place)
-    raise _unreadable(
+        raise _unreadable_error(problem, "text parts: images and audio are not supported", place)
+    raise _unreadable_error(
         f"the content of message {number} is {kind_text(content)}", "a string or text parts", place
     )
 
 
-def _with_objects(calls: object, number: int, place: str) -> list[dict[str, Any]]:
+def _parse_call_arguments(calls: object, number: int, place: str) -> list[dict[str, Any]]:
     """Return tool calls with arguments as objects: templates would quote OpenAI's argument strings again."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise _unreadable(f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", place)
+        raise _unreadable_error(
+            f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", place
+        )
     for call in calls:
         function = call.get("function", call)
         if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-            function["arguments"] = _parsed(function["arguments"], f"a call of message {number}", place)
+            function["arguments"] = _parse_json(function["arguments"], f"a call of message {number}", place)
     return calls
 
 
-def _calls(content: object, number: int, place: str) -> list[dict[str, Any]]:
+def _parse_tool_calls(content: object, number: int, place: str) -> list[dict[str, Any]]:
     """Return the tool calls of a message of the ShareGPT form, which holds them as JSON."""
-    calls = _parsed(content, f"the call of message {number}", place) if isinstance(content, str) else content
+    calls = (
+        _parse_json(content, f"the call of message {number}", place) if isinstance(content, str) else content
+    )
     calls = calls if isinstance(calls, list) else [calls]
     if not all(isinstance(call, dict) and "name" in call for call in calls):
-        raise _unreadable(f"message {number} calls no function", "an object with name and arguments", place)
+        raise _unreadable_error(
+            f"message {number} calls no function", "an object with name and arguments", place
+        )
     return [{"type": "function", "function": call} for call in calls]
 
 
@@ -219,14 +227,16 @@ def _without_null(value: Any) -> Any:
     return [_without_null(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _parsed(text: str, name: str, place: str) -> Any:
+def _parse_json(text: str, name: str, place: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(f"{name} is a string that is not JSON", "a list, or one as JSON", place) from error
+        raise _unreadable_error(
+            f"{name} is a string that is not JSON", "a list, or one as JSON", place
+        ) from error
 
 
-def _unreadable(problem: str, expected: str, place: str) -> ProjectError:
+def _unreadable_error(problem: str, expected: str, place: str) -> ProjectError:
     return ProjectError(CODE, f"{problem}, expected {expected}", "correct or remove the row", place)
 
 
@@ -234,59 +244,62 @@ def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Messa
     """Return a reader of messages in a column."""
 
     def read(values: Mapping[str, Any], place: str) -> list[Message]:
-        return messages_of(values[column], place)
+        return parse_messages(values[column], place)
 
     return read
 
 
-def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
+def _read_completion(values: Mapping[str, Any], place: str) -> list[Message]:
     """Read a prompt and its completion: strings, or lists of messages."""
     parts = zip(("prompt", "completion"), PAIR, strict=True)
     messages: list[Message] = []
     for column, role in parts:
         value = values[column]
         is_text = isinstance(value, str)
-        messages += [{"role": role, "content": value}] if is_text else messages_of(value, place)
+        messages += [{"role": role, "content": value}] if is_text else parse_messages(value, place)
     return messages
 
 
-def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
+def _read_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
     """Read earlier turns, an instruction, its input and the output (the Alpaca form)."""
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
-            raise _unreadable(f"{column} is {kind_text(value)}", "a string", place)
+            raise _unreadable_error(f"{column} is {kind_text(value)}", "a string", place)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
-    pairs = [*_pairs(values.get("history"), place), (prompt, values["output"])]
+    pairs = [*_parse_history(values.get("history"), place), (prompt, values["output"])]
     return [{"role": role, "content": text} for pair in pairs for role, text in zip(PAIR, pair, strict=True)]
 
 
-def _pairs(history: object, place: str) -> Sequence[Sequence[str]]:
+def _parse_history(history: object, place: str) -> Sequence[Sequence[str]]:
     """Check the earlier turns of a row: a list of pairs of a prompt and its answer; null and "" are none."""
-    pairs = _parsed(history, "history", place) if isinstance(history, str) and history else history or ()
+    pairs = _parse_json(history, "history", place) if isinstance(history, str) and history else history or ()
     if not isinstance(pairs, list | tuple):
-        raise _unreadable(f"history is {kind_text(pairs)}", "a list of pairs of strings", place)
+        raise _unreadable_error(f"history is {kind_text(pairs)}", "a list of pairs of strings", place)
     if not all(isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
-        raise _unreadable("history has other items", "a list of pairs of strings", place)
+        raise _unreadable_error("history has other items", "a list of pairs of strings", place)
     return pairs
 
 
-def form_of_column(column: str) -> Form:
+def column_form(column: str) -> ConversationForm:
     """Return the form of a column of messages."""
-    return Form(f"messages in column {column!r}", (column,), _column_reader(column))
+    return ConversationForm(f"messages in column {column!r}", (column,), _column_reader(column))
 
 
 FORMS = (
-    *map(form_of_column, ("messages", "conversations", "conversation")),
-    Form("prompt and completion", ("prompt", "completion"), _of_completion),
-    Form(
-        "instruction and output", ("instruction", "output"), _of_instruction, ("input", "history", *OPTIONAL)
+    *map(column_form, ("messages", "conversations", "conversation")),
+    ConversationForm("prompt and completion", ("prompt", "completion"), _read_completion),
+    ConversationForm(
+        "instruction and output",
+        ("instruction", "output"),
+        _read_instruction,
+        ("input", "history", *OPTIONAL),
     ),
 )
 """Forms in search order: a table of messages may have a column `prompt` too."""
 
 
-def form_of(columns: Sequence[str] | Mapping[str, object]) -> Form | None:
+def detect_form(columns: Sequence[str] | Mapping[str, object]) -> ConversationForm | None:
     """Return the form of a table with these columns; None if it has no conversations."""
     return next((form for form in FORMS if all(name in columns for name in form.columns)), None)

@@ -19,10 +19,10 @@ from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault, Occurrence
 from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.sft.conversation import Conversation, with_system
-from neobert.tasks.sft.neutral import renamed, tokens_of
-from neobert.tasks.sft.rendered import SHOWN, Span, Supervised
-from neobert.tasks.sft.template import MARKED, ChatTemplate, mark, without_marks
-from neobert.tasks.sft.tokens import MarkedTokens, pieces_at_turns, tokenize
+from neobert.tasks.sft.neutral import rename_control_tokens, tokenize_neutral
+from neobert.tasks.sft.rendered import SHOWN, Span, SupervisedText
+from neobert.tasks.sft.template import MARKED, ChatTemplate, mark_tokens, remove_marks
+from neobert.tasks.sft.tokens import MarkedTokens, split_at_turns, tokenize
 
 Ids = NDArray[np.int64]
 
@@ -65,13 +65,13 @@ class ConversationEncoder(RowEncoder):
     ) -> ConversationEncoder:
         """Build the encoder over the encoder of texts."""
         backend = without_post_processor(texts.backend)
-        neutral = renamed(backend, control) if neutralizes else None
+        neutral = rename_control_tokens(backend, control) if neutralizes else None
         return cls(texts, backend, template, control, system_prompt, neutral)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows. Conversations without a supervised token are left out, and counted."""
         batch = _Batch(Counts())
-        conversations = [self._prepared(row, batch) for row in rows]
+        conversations = [self._prepare(row, batch) for row in rows]
         usable = (each for each in conversations if each is not None)
         rendered = self.template.render(usable)
         for place, conversation in enumerate(conversations):
@@ -80,12 +80,12 @@ class ConversationEncoder(RowEncoder):
                 self._add(batch, place, conversation, next(rendered))
         return batch.encoded(self.dtype)
 
-    def _prepared(self, row: Row, batch: _Batch) -> Conversation | None:
+    def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
         """Return the conversation to render; None if it spells control tokens that are refused."""
         batch.rows += 1
         messages, tools = Conversation.from_json(row[TEXT])
         conversation = Conversation(with_system(messages, self.system_prompt), tools)
-        found = self.control.search(" ".join(_strings(conversation._asdict())))
+        found = self.control.search(" ".join(_all_strings(conversation._asdict())))
         if found is None:
             return conversation
         if self.neutral is None:
@@ -94,14 +94,14 @@ class ConversationEncoder(RowEncoder):
             batch.add("without_target", 1)
             return None
         batch.add("neutralized", 1)
-        return Conversation(*_marked(conversation, self.control))
+        return Conversation(*_mark_strings(conversation, self.control))
 
-    def _add(self, batch: _Batch, place: int, conversation: Conversation, rendered: Supervised) -> None:
+    def _add(self, batch: _Batch, place: int, conversation: Conversation, rendered: SupervisedText) -> None:
         counts, number = batch.counts, place + 1
-        found, plain = without_marks(rendered)
+        found, plain = remove_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
             batch.fault(kind, number, conversation, reason)
-        tokens = tokenize(partial(self._tokens, plain), found)
+        tokens = tokenize(partial(self._tokenize_plain, plain), found)
         supervised, length = int(tokens.marks.sum()), len(tokens.ids)
         batch.add("turns", found.num_turns)
         for name, number_of_turns in found.left_out.items():
@@ -115,7 +115,7 @@ class ConversationEncoder(RowEncoder):
         elif not found.faults:  # else the conversation has a text, which was not rendered
             counts.empty += 1
         kept = 0
-        for start, stop in self._pieces(tokens, counts) if supervised else ():
+        for start, stop in self._piece_bounds(tokens, counts) if supervised else ():
             marks = tokens.marks[start:stop]
             if marks[1:].any():  # the first token of a segment has no token before it to predict it
                 batch.ids.append(tokens.ids[start:stop])
@@ -131,10 +131,10 @@ class ConversationEncoder(RowEncoder):
             reason = f"no supervised token of {length:,} tokens is left"
             batch.fault(Fault.CUT, number, conversation, reason)
 
-    def _tokens(self, plain: Sequence[Span], text: str) -> tuple[Ids, Ids]:
+    def _tokenize_plain(self, plain: Sequence[Span], text: str) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of the tokens; control tokens in `plain` are text."""
         if plain and self.neutral is not None:
-            return tokens_of(self.neutral, text, plain, self.control)
+            return tokenize_neutral(self.neutral, text, plain, self.control)
         encoding = self.backend.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
@@ -142,7 +142,7 @@ class ConversationEncoder(RowEncoder):
         self, batch: _Batch, number: int, conversation: Conversation, tokens: MarkedTokens
     ) -> None:
         """Count the tokens that end supervised turns; report those at which a model would not stop."""
-        for last in tokens.last_of_turns():
+        for last in tokens.turn_end_positions():
             token = int(tokens.ids[last])
             if self.texts.is_maskable[token]:
                 shown = self.backend.decode([token], skip_special_tokens=False)[:SHOWN]
@@ -152,7 +152,7 @@ class ConversationEncoder(RowEncoder):
             stops = batch.counts.stops
             stops[str(token)] = stops.get(str(token), 0) + 1
 
-    def _pieces(self, tokens: MarkedTokens, counts: Counts) -> Iterator[tuple[int, int]]:
+    def _piece_bounds(self, tokens: MarkedTokens, counts: Counts) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the pieces that are kept: of a long conversation none, the first, or all."""
         length = len(tokens.ids)
         if length < self.texts.min_length:
@@ -165,7 +165,7 @@ class ConversationEncoder(RowEncoder):
             yield 0, self.max_length
         elif self.texts.long_documents == "split":
             counts.split += 1
-            pieces = list(pieces_at_turns(tokens.ends, length, self.max_length))
+            pieces = list(split_at_turns(tokens.ends, length, self.max_length))
             counts.tokens_lost += length - sum(stop - start for start, stop in pieces)
             yield from pieces
         else:
@@ -195,7 +195,7 @@ class _Batch:
             faults[kind.value] = before.with_another()
         else:
             faults[kind.value] = Occurrence(
-                1, number, f"{reason}; the conversation begins with {_beginning(conversation)}"
+                1, number, f"{reason}; the conversation begins with {_first_words(conversation)}"
             )
 
     def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
@@ -207,7 +207,7 @@ class _Batch:
         return Encoded(tokens, lengths, self.counts, self.too_long, {SUPERVISED.name: marks})
 
 
-def _beginning(conversation: Conversation) -> str:
+def _first_words(conversation: Conversation) -> str:
     """Return the beginning of the user's first message, to locate the conversation in its file."""
     messages = sorted(conversation.messages, key=lambda message: message.get("role") != "user")
     text = MARKED.sub("", str(messages[0].get("content", "")))
@@ -222,25 +222,25 @@ def without_post_processor(backend: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content | {"post_processor": None}))
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _all_strings(value: Any) -> Iterator[str]:
     """Yield all strings in a JSON value, including its keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, each in value.items():
             yield key
-            yield from _strings(each)
+            yield from _all_strings(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _strings(each)
+            yield from _all_strings(each)
 
 
-def _marked(value: Any, control: re.Pattern[str]) -> Any:
+def _mark_strings(value: Any, control: re.Pattern[str]) -> Any:
     """Return a JSON value whose strings have marks around control tokens; keys are kept."""
     if isinstance(value, str):
-        return mark(value, control)
+        return mark_tokens(value, control)
     if isinstance(value, dict):
-        return {key: _marked(each, control) for key, each in value.items()}
+        return {key: _mark_strings(each, control) for key, each in value.items()}
     if isinstance(value, Sequence):
-        return [_marked(each, control) for each in value]
+        return [_mark_strings(each, control) for each in value]
     return value

@@ -21,7 +21,7 @@ from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.next_tokens import NextTokens
 from neobert.tasks.sft.conversation import NOTHING_SUPERVISED
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
-from neobert.tasks.sft.rows import rows_of
+from neobert.tasks.sft.rows import row_format
 from neobert.tasks.sft.section import SFT, TYPICAL_SHARE
 from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
@@ -43,8 +43,8 @@ class Conversations:
 
     def encoder(self, tokenizer: TokenizerBundle) -> ConversationEncoder:
         """Build the encoder. Raises TOK001 for a tokenizer without a chat template."""
-        dataset, section = self.config.dataset, SFT.of(self.config)
-        template = template_of(tokenizer, self.config)
+        dataset, section = self.config.dataset, SFT.read_section(self.config)
+        template = read_chat_template(tokenizer, self.config)
         length = segment_length(self.config)
         texts = segment_encoder(tokenizer, length, dataset.min_length, dataset.long_documents, Framing())
         return ConversationEncoder.build(
@@ -79,16 +79,16 @@ class Conversations:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and supervised text that affect the prepared data."""
-        section = SFT.of(self.config)
+        section = SFT.read_section(self.config)
         settings = asdict(section)
         # earlier prepared data has these turns as supervised, or refused
         left_out = "weight 0, without content, without a prompt"
-        return rows_of(self.config).identity() | {"sft": settings, "left_out": left_out}
+        return row_format(self.config).identity() | {"sft": settings, "left_out": left_out}
 
 
-def template_of(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTemplate:
+def read_chat_template(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTemplate:
     """Return the chat template of a run. Raises TOK001 if its tokenizer has none."""
-    section, fast = SFT.of(config), tokenizer.tokenizer
+    section, fast = SFT.read_section(config), tokenizer.tokenizer
     if not fast.chat_template:
         message = "the tokenizer has no chat template to write conversations as text"
         hint = (

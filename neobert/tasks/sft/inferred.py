@@ -20,19 +20,19 @@ from neobert.tasks.labelled_table import (
     note_on_rows,
     question_and_answer,
     quoted,
-    rows_in,
-    tables_of,
-    unclear,
+    read_rows,
+    training_tables,
+    unclear_table_error,
 )
 from neobert.tasks.sft.conversation import (
     FORMS,
     NO_ASSISTANT,
     NOTHING_SUPERVISED,
-    Form,
+    ConversationForm,
     Message,
-    form_of,
-    form_of_column,
-    messages_of,
+    column_form,
+    detect_form,
+    parse_messages,
 )
 from neobert.tasks.sft.rows import SETTING
 
@@ -48,12 +48,12 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     rows = _rows(text)
     first = next(rows, None)
     if first is None:
-        raise unclear(text, "has no rows", "pass a file with a conversation per row")
-    form, keys = _form(first[1], text, named)
+        raise unclear_table_error(text, "has no rows", "pass a file with a conversation per row")
+    form, keys = _detect_form(first[1], text, named)
     lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
     for place, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
         messages, tools = form.conversation(values, place)
-        lengths.append(len(PROMPT) + _size(tools) + sum(map(_size_of_message, messages)))
+        lengths.append(len(PROMPT) + _json_bytes(tools) + sum(map(_message_bytes, messages)))
         if num_messages < SAMPLED_MESSAGES:
             sample += [PROMPT, *(HEADER + str(each.get("content", "")) for each in messages)]
         num_messages += len(messages)
@@ -69,36 +69,40 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     return LabelledTable(keys, notes, tuple(lengths), tuple(sample))
 
 
-def _size_of_message(message: Message) -> int:
+def _message_bytes(message: Message) -> int:
     content = len(str(message.get("content", "")).encode("utf-8", "replace"))
-    return len(HEADER) + content + _size(message.get("tool_calls", []))
+    return len(HEADER) + content + _json_bytes(message.get("tool_calls", []))
 
 
-def _size(objects: list[Any]) -> int:
+def _json_bytes(objects: list[Any]) -> int:
     """Return the size of tools or of their calls, which templates write as JSON, in bytes."""
     return len(json.dumps(objects)) if objects else 0
 
 
-def _form(values: Mapping[str, Any], text: Path, named: Named) -> tuple[Form, dict[str, Any]]:
+def _detect_form(
+    values: Mapping[str, Any], text: Path, named: Named
+) -> tuple[ConversationForm, dict[str, Any]]:
     """Return the form of a row, and the config key for a column with an unusual name."""
     if SETTING in named:
-        return form_of_column(named[SETTING]), {SETTING: named[SETTING]}
-    if form := form_of(values):
+        return column_form(named[SETTING]), {SETTING: named[SETTING]}
+    if form := detect_form(values):
         return form, {}
     columns = [name for name, value in values.items() if isinstance(value, list) and _holds_messages(value)]
     if len(columns) == 1:
-        return form_of_column(columns[0]), {SETTING: columns[0]}
+        return column_form(columns[0]), {SETTING: columns[0]}
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
     message = f"the columns are not those of conversations: {names}"
     if pair := question_and_answer(values):
-        raise unclear(text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion")
-    raise unclear(text, message, f"{of_trl(values)}rename the columns to one of: {known}")
+        raise unclear_table_error(
+            text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion"
+        )
+    raise unclear_table_error(text, message, f"{of_trl(values)}rename the columns to one of: {known}")
 
 
 def _holds_messages(value: object) -> bool:
     try:
-        messages_of(value, "")
+        parse_messages(value, "")
     except ProjectError:
         return False
     return True
@@ -106,7 +110,9 @@ def _holds_messages(value: object) -> bool:
 
 def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the rows of the training files with their places."""
-    for file in tables_of(text):
+    for file in training_tables(text):
         if text_format(file) == TEXT:
-            raise unclear(file, "is plain text without conversations", "pass JSON lines, CSV or parquet")
-        yield from rows_in(file)
+            raise unclear_table_error(
+                file, "is plain text without conversations", "pass JSON lines, CSV or parquet"
+            )
+        yield from read_rows(file)

@@ -23,7 +23,7 @@ Ids = NDArray[np.int64]
 NAMED = "\ufdd0{}\ufdd1"
 
 
-def renamed(backend: Tokenizer, control: re.Pattern[str]) -> Tokenizer:
+def rename_control_tokens(backend: Tokenizer, control: re.Pattern[str]) -> Tokenizer:
     """Return a copy of a tokenizer whose control tokens are named as in `NAMED`."""
 
     def name(text: str) -> str:
@@ -42,7 +42,7 @@ def renamed(backend: Tokenizer, control: re.Pattern[str]) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def tokens_of(
+def tokenize_neutral(
     backend: Tokenizer, text: str, plain: Sequence[Span], control: re.Pattern[str]
 ) -> tuple[Ids, Ids]:
     """Return the ids [T] and the characters [T, 2] of a text whose control tokens in `plain` are text.

@@ -49,7 +49,7 @@ class Renderer(Protocol):
 
 
 @dataclass(slots=True)
-class Supervised:
+class SupervisedText:
     """A rendered conversation.
 
     Attributes:

@@ -19,9 +19,9 @@ from typing import IO, Any
 from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.contents import with_contents
+from neobert.tasks.sft.contents import render_contents
 from neobert.tasks.sft.conversation import Message, without_weights
-from neobert.tasks.sft.rendered import Span, Supervised, TemplateFailedError
+from neobert.tasks.sft.rendered import Span, SupervisedText, TemplateFailedError
 from neobert.tasks.sft.spans import supervise
 
 TIME_LIMIT_S = 10.0
@@ -83,34 +83,34 @@ class Template:
         """Render messages, as the interface says."""
         if self.is_direct:
             return self._direct(messages, prompt=prompt)
-        return self._rendered(messages, prompt=prompt, marks=False)[0]
+        return self._render(messages, prompt=prompt, marks=False)[0]
 
     def _direct(self, messages: Sequence[Message], *, prompt: bool) -> str:
         """Render messages of JSON without the library, with the arguments that it passes."""
-        with self._failing():
+        with self._convert_template_errors():
             given = {"messages": [*messages], "tools": self.tools, "documents": None}
             text = str(
                 self.compiled.render(**given, add_generation_prompt=prompt, **self.request.special_tokens)
             )
-        return self._checked(text)
+        return self._require_short_text(text)
 
     def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
         """Render messages with their marks, as the interface says."""
-        return self._rendered(messages, prompt=False, marks=True)
+        return self._render(messages, prompt=False, marks=True)
 
-    def _rendered(self, messages: Sequence[Message], *, prompt: bool, marks: bool) -> tuple[str, list[Span]]:
+    def _render(self, messages: Sequence[Message], *, prompt: bool, marks: bool) -> tuple[str, list[Span]]:
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        with self._failing():
+        with self._convert_template_errors():
             texts, spans = render_jinja_template(
                 [list(messages)], self.tools, chat_template=self.request.template,
                 return_assistant_tokens_mask=marks, add_generation_prompt=prompt,
                 **self.request.special_tokens,
             )  # fmt: skip
-        return self._checked(texts[0]), [Span(*each) for each in (spans[0] if marks else ())]
+        return self._require_short_text(texts[0]), [Span(*each) for each in (spans[0] if marks else ())]
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _convert_template_errors(self) -> Iterator[None]:
         try:
             yield
         except MemoryError:
@@ -118,14 +118,14 @@ class Template:
         except Exception as error:  # whatever a template raises is a fault of the template
             raise TemplateFailedError(printable(f"{type(error).__name__}: {error}"[:300])) from error
 
-    def _checked(self, text: str) -> str:
+    def _require_short_text(self, text: str) -> str:
         if len(text) > self.max_characters:
             limit = f"limit {self.max_characters:,}: 8 times the content and 64 KiB"
             raise TemplateFailedError(f"its output has {len(text):,} characters ({limit})")
         return text
 
 
-def rendered(template: Template, conversation: dict[str, Any]) -> Supervised:
+def render_conversation(template: Template, conversation: dict[str, Any]) -> SupervisedText:
     """Render one conversation, and find its supervised text."""
     request = template.request
     messages, weightless = without_weights(conversation["messages"])
@@ -149,7 +149,7 @@ def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
     """Return the text of a conversation without its tools; empty if the template fails without them."""
     tools, template.tools = template.tools, None
     try:
-        return with_contents(messages, template)[1]
+        return render_contents(messages, template)[1]
     except TemplateFailedError:
         return ""
     finally:
@@ -157,7 +157,7 @@ def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
 
 
 @contextmanager
-def _limited(time_limit_s: float) -> Iterator[None]:
+def _limit_cpu_time(time_limit_s: float) -> Iterator[None]:
     """End this process if the block exceeds a limit of CPU time. A wall-clock limit would also reject valid
     templates while the process waits for a core or is suspended.
     """
@@ -191,9 +191,9 @@ def main(lines: IO[str], output: IO[str]) -> int:
     for line in lines:
         conversation = json.loads(line)
         try:
-            with _limited(request.time_limit_s):
+            with _limit_cpu_time(request.time_limit_s):
                 template = template or Template(request)  # a template is run in part to compile it
-                answer: dict[str, Any] = asdict(rendered(template, conversation))
+                answer: dict[str, Any] = asdict(render_conversation(template, conversation))
         except MemoryError:
             answer = {"fatal": f"needs more than {MEMORY_LIMIT_BYTES >> 30} GiB of memory"}
         except Exception as error:  # a template that is not a Jinja template

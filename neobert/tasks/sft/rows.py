@@ -8,7 +8,7 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat, column_error
-from neobert.tasks.sft.conversation import FORMS, OPTIONAL, Form, form_of, form_of_column
+from neobert.tasks.sft.conversation import FORMS, OPTIONAL, ConversationForm, column_form, detect_form
 from neobert.tasks.sft.section import SFT
 
 SETTING = "sft.messages_column"
@@ -53,12 +53,12 @@ class ConversationRows(RowFormat):
         column = {"messages_column": self.messages_column} if self.messages_column else {}
         return RowFormat.identity(self) | {"fields": "conversations", "optional": OPTIONAL} | column
 
-    def _form(self, available: Mapping[str, object], place: str) -> Form:
+    def _form(self, available: Mapping[str, object], place: str) -> ConversationForm:
         if self.messages_column is not None:
             if self.messages_column in available:
-                return form_of_column(self.messages_column)
+                return column_form(self.messages_column)
             raise column_error(f"there is no column {self.messages_column!r}", available, place, SETTING)
-        form = form_of(available)
+        form = detect_form(available)
         if form is None:
             forms = "; ".join(each.name for each in FORMS)
             error = column_error(
@@ -68,9 +68,9 @@ class ConversationRows(RowFormat):
         return form
 
 
-def rows_of(config: RunConfig) -> ConversationRows:
+def row_format(config: RunConfig) -> ConversationRows:
     """Return the row format of a run."""
-    column = SFT.of(config).messages_column or config.dataset.text_column
+    column = SFT.read_section(config).messages_column or config.dataset.text_column
     field = Field(TEXT, SETTING, column)
     dataset = config.dataset
     return ConversationRows((field,), dataset.column_names, dataset.tsv_quotes, messages_column=column)

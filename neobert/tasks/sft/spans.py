@@ -11,14 +11,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.contents import lost, lost_thoughts, python_form, text_of, with_contents
+from neobert.tasks.sft.contents import (
+    content_text,
+    find_python_repr,
+    missing_contents,
+    missing_thoughts,
+    render_contents,
+)
 from neobert.tasks.sft.conversation import NO_ASSISTANT, Message, is_empty
 from neobert.tasks.sft.rendered import (
     SHOWN,
     Renderer,
     Span,
     Supervise,
-    Supervised,
+    SupervisedText,
     TemplateFailedError,
     Turns,
 )
@@ -33,14 +39,14 @@ def supervise(
     supervise_by: Supervise = "auto",
     turns: Turns = "all",
     weightless: Collection[int] = (),
-) -> Supervised:
+) -> SupervisedText:
     """Render a conversation and find its supervised text.
 
     `weightless`: places of messages that are not supervised. Nor are turns without content: a model would
     learn to answer with a stop token alone. Nor is a first message without marks, if the template cannot
     write the prompt before it.
     """
-    found = Supervised()
+    found = SupervisedText()
     places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
     empty = {place for place in places if is_empty(messages[place])} - {*weightless}
     left_out = sorted({*weightless, *empty}.intersection(places))
@@ -57,24 +63,27 @@ def supervise(
         found.faults.append((Fault.NO_TURN, f"{NO_ASSISTANT}{which}"))
         return found
     try:
-        messages, found.text = with_contents(messages, renderer)
+        messages, found.text = render_contents(messages, renderer)
         marks = renderer.marked(messages)[1] if is_marked else []
     except TemplateFailedError as error:
         found.faults.append((Fault.FAILED, f"the template fails: {error}"))
         return found
     turn_of = AssistantTurns(messages, renderer, found.text)
     if supervise_by == "everything":
-        known, untrained = _known(found, places, turn_of), _known(found, left_out, turn_of, is_needed=True)
-        found.spans, found.ends = _between(untrained, len(found.text)), [span.stop for span in known]
+        known, untrained = (
+            _known_spans(found, places, turn_of),
+            _known_spans(found, left_out, turn_of, is_needed=True),
+        )
+        found.spans, found.ends = _complement(untrained, len(found.text)), [span.stop for span in known]
     elif is_marked:
-        _by_marks(found, marks, places, wanted, turn_of)
+        _add_marked_spans(found, marks, places, wanted, turn_of)
     else:
-        _by_prefixes(found, places, wanted, turn_of)
-    contents = [text_of(message.get("content")) for message in messages]
-    found.faults += lost(found, [messages[place] for place in wanted])
+        _add_prefix_spans(found, places, wanted, turn_of)
+    contents = [content_text(message.get("content")) for message in messages]
+    found.faults += missing_contents(found, [messages[place] for place in wanted])
     if wanted[-1:] == [len(messages) - 1]:
-        found.faults += lost_thoughts(found, messages[-1])
-    if form := python_form(found.text, contents):
+        found.faults += missing_thoughts(found, messages[-1])
+    if form := find_python_repr(found.text, contents):
         found.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
     return found
 
@@ -88,8 +97,8 @@ def _has_first_prompt(renderer: Renderer) -> bool:
     return True
 
 
-def _by_prefixes(
-    found: Supervised, places: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
+def _add_prefix_spans(
+    found: SupervisedText, places: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
 ) -> None:
     for place in places:
         span = turn_of(place)
@@ -97,15 +106,15 @@ def _by_prefixes(
             found.ends.append(span.stop)
             if place in wanted:
                 found.spans.append(span)
-                if header := _header(found.text[span.start : span.stop], place, turn_of):
-                    found.faults.append((Fault.NO_PROMPT, header))
+                if header := _header_fault(found.text[span.start : span.stop], place, turn_of):
+                    found.faults.append((Fault.OUTSIDE, header))
         elif place in wanted:
             found.faults.append((Fault.REWRITTEN, span))
 
 
-def _header(text: str, place: int, turn_of: AssistantTurns) -> str:
+def _header_fault(text: str, place: int, turn_of: AssistantTurns) -> str:
     """Return a reason if a template without a generation prompt has the role header inside the turn."""
-    content = text_of(turn_of.messages[place].get("content")).strip()
+    content = content_text(turn_of.messages[place].get("content")).strip()
     before = text.partition(content)[0].strip() if content else ""
     if not before:
         return ""
@@ -118,34 +127,34 @@ def _header(text: str, place: int, turn_of: AssistantTurns) -> str:
     return f"the template has no generation prompt, so that {before[:SHOWN]!r} would be trained"
 
 
-def _by_marks(
-    found: Supervised,
+def _add_marked_spans(
+    found: SupervisedText,
     marks: Sequence[Span],
     places: Sequence[int],
     wanted: Sequence[int],
     turn_of: AssistantTurns,
 ) -> None:
     """Take the marked spans; report marked text outside the turns, as far as their places are known."""
-    exact = _known(found, places, turn_of)
+    exact = _known_spans(found, places, turn_of)
     found.ends = [span.stop for span in exact]
     found.spans = [mark for mark in marks if mark.stop > mark.start]
     if wanted != places:
-        found.spans = [*_inside(found.spans, _known(found, wanted, turn_of, is_needed=True))]
+        found.spans = [*_intersections(found.spans, _known_spans(found, wanted, turn_of, is_needed=True))]
     if len(exact) == len(places):
-        others = _between(exact, len(found.text))
+        others = _complement(exact, len(found.text))
     else:
         others = [span for place in places if (span := turn_of.header(place))]
-    pieces = (found.text[start:stop].strip() for start, stop in _inside(found.spans, others))
+    pieces = (found.text[start:stop].strip() for start, stop in _intersections(found.spans, others))
     if outside := next(filter(None, pieces), ""):
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"
         found.faults.append((Fault.OUTSIDE, reason))
     elif len(exact) == len(places):
         # White space before a turn is part of the prompt; a model has stopped before the one after a turn.
-        found.spans = [*_inside(found.spans, exact)]
+        found.spans = [*_intersections(found.spans, exact)]
 
 
-def _known(
-    found: Supervised, places: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
+def _known_spans(
+    found: SupervisedText, places: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
 ) -> list[Span]:
     """Return the spans of the turns whose place is known; report the others if they are needed."""
     spans = [turn_of(place) for place in places]
@@ -154,13 +163,13 @@ def _known(
     return [span for span in spans if isinstance(span, Span)]
 
 
-def _between(spans: Sequence[Span], length: int) -> list[Span]:
+def _complement(spans: Sequence[Span], length: int) -> list[Span]:
     """Return the text before, between and after spans, which are in order."""
     starts, stops = [0, *(span.stop for span in spans)], [*(span.start for span in spans), length]
     return [Span(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
-def _inside(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
+def _intersections(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
     """Yield what spans and other spans have in common; both are in order."""
     for span in spans:
         for other in others:

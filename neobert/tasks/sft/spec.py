@@ -15,7 +15,7 @@ from neobert.tasks.spec import Contradiction, Head, TaskSpec, next_token_head, r
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield a template_date that is not a date."""
-    given = SFT.of(config).template_date
+    given = SFT.read_section(config).template_date
     try:
         date.fromisoformat(given or "2024-07-26")
     except ValueError:
@@ -25,7 +25,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 def supervised_head(config: RunConfig, shape: ModelShape) -> Head:
     """Return the head size: vocabulary logits for supervised tokens, whose share is assumed."""
-    share = 1.0 if SFT.of(config).supervise == "everything" else TYPICAL_SHARE
+    share = 1.0 if SFT.read_section(config).supervise == "everything" else TYPICAL_SHARE
     return next_token_head(config, shape)._replace(
         scored_share=share, scored_positions=f"supervised tokens ({percent(share)})"
     )
@@ -33,9 +33,9 @@ def supervised_head(config: RunConfig, shape: ModelShape) -> Head:
 
 def rows(config: RunConfig) -> RowFormat:
     """Return the row format of conversations."""
-    from neobert.tasks.sft.rows import rows_of  # `lint` of other tasks does without
+    from neobert.tasks.sft.rows import row_format  # `lint` of other tasks does without
 
-    return rows_of(config)
+    return row_format(config)
 
 
 SPEC = TaskSpec(

@@ -29,11 +29,13 @@ def build(run: TaskInputs) -> Task:
     num_supervised = sum(int(marks.sum()) for marks in train.column(SUPERVISED.name))
     supervised = min(1.0, MARGIN * num_supervised / train.num_tokens)
     rates = MaskingRates(supervised, supervised)
-    run.backbone.model.generation_config = generation_of(run.config, run.backbone, run.prepared)
+    run.backbone.model.generation_config = saved_generation_config(run.config, run.backbone, run.prepared)
     return token_task(run, rates)
 
 
-def generation_of(config: RunConfig, backbone: Backbone, prepared: PreparedData) -> GenerationConfig:
+def saved_generation_config(
+    config: RunConfig, backbone: Backbone, prepared: PreparedData
+) -> GenerationConfig:
     """Return the generation config to save: the initial weights' config, with stops at turn ends."""
     generation, weights = backbone.model.generation_config, initial_weights(config)
     if weights is not None:

@@ -19,7 +19,7 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.conversation import Conversation
-from neobert.tasks.sft.rendered import SHOWN, Span, Supervise, Supervised, Turns
+from neobert.tasks.sft.rendered import SHOWN, Span, Supervise, SupervisedText, Turns
 from neobert.tasks.sft.rendering import TIME_LIMIT_S
 
 CODE, PLACE = "TOK001", "tokenizer.chat_template"
@@ -48,9 +48,9 @@ class ChatTemplate:
     turns: Turns
     time_limit_s: float = TIME_LIMIT_S
 
-    def render(self, conversations: Iterable[Conversation]) -> Iterator[Supervised]:
+    def render(self, conversations: Iterable[Conversation]) -> Iterator[SupervisedText]:
         """Render conversations in a child process. Raises TOK001 for a template that cannot be used."""
-        child = _child_of(self)
+        child = _start_process(self)
         try:
             for conversation in conversations:
                 yield child.render(conversation)
@@ -62,7 +62,7 @@ class ChatTemplate:
             raise
 
 
-class _Child:
+class _RenderProcess:
     """A child process that renders, one conversation at a time."""
 
     def __init__(self, template: ChatTemplate) -> None:
@@ -75,16 +75,16 @@ class _Child:
         self._time_limit_s = template.time_limit_s
         self._write(asdict(template) | {"special_tokens": dict(template.special_tokens)})
 
-    def render(self, conversation: Conversation) -> Supervised:
+    def render(self, conversation: Conversation) -> SupervisedText:
         """Render one conversation."""
         self._write(conversation._asdict())
         line = self._output.readline()
         if not line:
-            raise self._ended(conversation)
+            raise self._ended_error(conversation)
         answer: dict[str, Any] = json.loads(line)
         if "fatal" in answer:
             raise ProjectError(CODE, f"the chat template {answer['fatal']}", HINT, PLACE)
-        return Supervised(
+        return SupervisedText(
             answer["text"],
             [Span(*each) for each in answer["spans"]],
             answer["ends"],
@@ -113,7 +113,7 @@ class _Child:
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
 
-    def _ended(self, conversation: Conversation) -> ProjectError:
+    def _ended_error(self, conversation: Conversation) -> ProjectError:
         code = self._process.wait()
         if code == -signal.SIGPROF:
             beginning = printable(str(conversation.messages[0].get("content", ""))[:SHOWN])
@@ -125,14 +125,14 @@ class _Child:
         return ProjectError("DAT009", message, "run the command again", PLACE)
 
 
-_children: WeakKeyDictionary[ChatTemplate, _Child] = WeakKeyDictionary()
+_children: WeakKeyDictionary[ChatTemplate, _RenderProcess] = WeakKeyDictionary()
 
 
-def _child_of(template: ChatTemplate) -> _Child:
+def _start_process(template: ChatTemplate) -> _RenderProcess:
     """Return the process of a template. It is stopped with the template, and ends when this process does."""
     child = _children.get(template)
     if child is None:
-        child = _children[template] = _Child(template)
+        child = _children[template] = _RenderProcess(template)
         finalize(template, child.stop)
     return child
 
@@ -141,13 +141,13 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
 
 
-def mark(text: str, tokens: re.Pattern[str]) -> str:
+def mark_tokens(text: str, tokens: re.Pattern[str]) -> str:
     """Surround control tokens in a text by `MARKED`, so that they are tokenized as plain text."""
     return tokens.sub("\ufdd0\\g<0>\ufdd1", MARKED.sub("", text))
 
 
-def without_marks(conversation: Supervised) -> tuple[Supervised, list[Span]]:
-    """Return a conversation without the characters of `mark`, and the spans that were marked."""
+def remove_marks(conversation: SupervisedText) -> tuple[SupervisedText, list[Span]]:
+    """Return a conversation without the characters of `mark_tokens`, and the spans that were marked."""
     pieces = MARKED.split(conversation.text)
     if len(pieces) == 1:
         return conversation, []

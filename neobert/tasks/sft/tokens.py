@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.tasks.sft.rendered import Span, Supervised
+from neobert.tasks.sft.rendered import Span, SupervisedText
 
 Ids = NDArray[np.int64]
 Encode = Callable[[str], tuple[Ids, Ids]]
@@ -33,7 +33,7 @@ class MarkedTokens:
     ends: tuple[int, ...]
     num_crossing: int
 
-    def last_of_turns(self) -> Iterator[int]:
+    def turn_end_positions(self) -> Iterator[int]:
         """Yield the place of the last token of each supervised turn, or of each supervised run of tokens."""
         places = np.flatnonzero(self.marks)
         if self.ends:
@@ -44,16 +44,16 @@ class MarkedTokens:
             yield from places[np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)].tolist()
 
 
-def tokenize(encode: Encode, conversation: Supervised) -> MarkedTokens:
+def tokenize(encode: Encode, conversation: SupervisedText) -> MarkedTokens:
     """Tokenize a conversation at once.
 
     A token is supervised if it is in a span. Whitespace beyond the end of a span is allowed: special tokens
     may include the whitespace after them.
     """
     ids, offsets = encode(conversation.text)
-    inside = _mask(len(conversation.text), conversation.spans)
-    ends = [_after_space(conversation.text, stop) for _, stop in conversation.spans]
-    reached = _mask(
+    inside = _character_mask(len(conversation.text), conversation.spans)
+    ends = [_skip_whitespace(conversation.text, stop) for _, stop in conversation.spans]
+    reached = _character_mask(
         len(conversation.text),
         [Span(start, end) for (start, _), end in zip(conversation.spans, ends, strict=True)],
     )
@@ -69,7 +69,7 @@ def tokenize(encode: Encode, conversation: Supervised) -> MarkedTokens:
     )
 
 
-def pieces_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterator[tuple[int, int]]:
+def split_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of pieces of at most `max_length` tokens that end with a turn of the assistant.
 
     A piece holds as many turns as fit. A turn that does not fit with the messages before it is left out.
@@ -85,7 +85,7 @@ def pieces_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterat
             start = stop
 
 
-def _mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
+def _character_mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
     """Return uint8 [length + 1], 1 for characters in a span."""
     mask = np.zeros(length + 1, np.uint8)
     for start, stop in spans:
@@ -93,6 +93,6 @@ def _mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
     return mask
 
 
-def _after_space(text: str, at: int) -> int:
+def _skip_whitespace(text: str, at: int) -> int:
     """Return the end of the whitespace that begins at a place."""
     return at + len(text[at:]) - len(text[at:].lstrip())

@@ -26,10 +26,10 @@ class AssistantTurns:
     def __call__(self, place: int) -> Span | str:
         """Return the span of the turn at a place in the messages, or the reason why there is none."""
         if place not in self.known:
-            self.known[place] = self._find(place)
+            self.known[place] = self._find_turn(place)
         return self.known[place]
 
-    def _find(self, place: int) -> Span | str:
+    def _find_turn(self, place: int) -> Span | str:
         name = f"message {place + 1}"
         try:
             before = self.renderer.text(self.messages[:place], prompt=True)
@@ -39,10 +39,10 @@ class AssistantTurns:
         except TemplateFailedError as error:
             return f"the template fails for the messages up to {name}: {error}"
         if not turn.startswith(before):
-            return self._another_beginning(place, before, turn)
+            return self._header_mismatch(place, before, turn)
         stop = max(len(before), len(self._without_end(turn)))
         if not self.full.startswith(turn[:stop]):
-            change = _difference(turn, self.full)
+            change = _first_difference(turn, self.full)
             return f"{name} is rendered differently once other messages follow it: {change}"
         return Span(len(before), stop)
 
@@ -53,7 +53,7 @@ class AssistantTurns:
             prompt = self.renderer.text(self.messages[:place], prompt=True)
         except TemplateFailedError:
             return None
-        same = _common(prompt, self.full)
+        same = _common_prefix_length(prompt, self.full)
         return Span(bare, same) if bare < same else None
 
     def _without_end(self, turn: str) -> str:
@@ -65,9 +65,9 @@ class AssistantTurns:
         before = turn[: len(turn) - len(end)].rstrip() if end and turn.endswith(end) else ""
         return before if before.endswith(self.renderer.special) else turn
 
-    def _another_beginning(self, place: int, before: str, turn: str) -> str:
+    def _header_mismatch(self, place: int, before: str, turn: str) -> str:
         """Return why a turn does not begin with the generation prompt."""
-        same = _common(before, turn)
+        same = _common_prefix_length(before, turn)
         try:
             bare = len(self.renderer.text(self.messages[:place]))
         except TemplateFailedError:
@@ -75,10 +75,12 @@ class AssistantTurns:
         if same >= bare:
             prompt, beginning = before[bare:][-SHOWN:], turn[bare:][:SHOWN]
             return f"the generation prompt is {prompt!r}, but message {place + 1} begins with {beginning!r}"
-        return f"the text before message {place + 1} changes once it follows: {_difference(before, turn)}"
+        return (
+            f"the text before message {place + 1} changes once it follows: {_first_difference(before, turn)}"
+        )
 
 
-def _common(first: str, second: str) -> int:
+def _common_prefix_length(first: str, second: str) -> int:
     """Return the length of the common beginning of two texts."""
     low, high = 0, min(len(first), len(second))
     while low < high:
@@ -87,7 +89,7 @@ def _common(first: str, second: str) -> int:
     return low
 
 
-def _difference(first: str, second: str) -> str:
+def _first_difference(first: str, second: str) -> str:
     """Return the first difference between two texts, quoted."""
-    at = max(0, _common(first, second) - 10)
+    at = max(0, _common_prefix_length(first, second) - 10)
     return f"{first[at:][:SHOWN]!r} becomes {second[at:][:SHOWN]!r}"

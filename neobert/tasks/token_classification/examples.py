@@ -18,7 +18,7 @@ from neobert.data.tokenize.offsets import Ids, with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.stored_labels import PLAIN, LabelEncoder, LabelledRows, labelled_texts
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
-from neobert.tasks.token_classification.rows import rows_of
+from neobert.tasks.token_classification.rows import row_format
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 MAX_IN_INT16 = 2**15
@@ -30,23 +30,23 @@ class LabelledWords(LabelledRows):
     @property
     def label(self) -> Column:
         """Side column of the labels, as narrow as their number allows."""
-        is_narrow = len(TOKEN_CLASSIFICATION.of(self.config).label_names) <= MAX_IN_INT16
+        is_narrow = len(TOKEN_CLASSIFICATION.read_section(self.config).label_names) <= MAX_IN_INT16
         return Column(TAGS, "int16" if is_narrow else "int32", is_per_token=True)
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder."""
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
-        return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.of(self.config).label_names)
+        return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.read_section(self.config).label_names)
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
         """Return a random label for each token."""
-        labels = len(TOKEN_CLASSIFICATION.of(self.config).label_names)
+        labels = len(TOKEN_CLASSIFICATION.read_section(self.config).label_names)
         return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(self.label.dtype)}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
-        names = list(TOKEN_CLASSIFICATION.of(self.config).label_names)
-        described = rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
+        names = list(TOKEN_CLASSIFICATION.read_section(self.config).label_names)
+        described = row_format(self.config).identity() | {"task": "token_classification", "labels": names}
         described |= PLAIN
         if self.label.dtype == "int16":
             return described
@@ -70,15 +70,15 @@ class WordEncoder(LabelEncoder):
         ids: list[Ids] = []
         labels: list[Ids] = []
         total = {"total": 0, "without_token": 0, "cut": 0}
-        for place, (row, tokens, words) in enumerate(self._tokenized(list(rows))):
+        for place, (row, tokens, words) in enumerate(self._tokenize_rows(list(rows))):
             length, tags = len(tokens) + self.texts.framing.size, np.array(row[TAGS], np.int64)
             counts.documents += 1
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)
-            labelled = first_of_words(words, tags)
+            labelled = label_first_tokens(words, tags)
             if len(tokens):
                 counts.histogram[(length - 1).bit_length()] += 1
-                kept = self._pieces(words, counts)
+                kept = self._piece_bounds(words, counts)
             else:
                 counts.empty += 1
                 kept = []
@@ -101,13 +101,13 @@ class WordEncoder(LabelEncoder):
         counts.labels = {self.names[each]: int(size) for each, size in zip(numbers, sizes, strict=True)}
         return self.encoded(tokens, [len(each) for each in ids], values, counts, too_long)
 
-    def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
+    def _tokenize_rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
         texts = (row[TEXT].replace(SEPARATOR, " ") for row in rows)
         for row, (ids, offsets) in zip(rows, with_offsets(self.texts, texts), strict=True):
-            yield row, ids, words_of(row[TEXT], offsets)
+            yield row, ids, word_indices(row[TEXT], offsets)
 
-    def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
+    def _piece_bounds(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
         """Return the bounds (start, stop) of each segment in the tokens of a text; count lost text."""
         room, length = self.max_length - self.texts.framing.size, len(words)
         if length <= room:
@@ -115,7 +115,7 @@ class WordEncoder(LabelEncoder):
         return list(self.texts.pieces_kept(length, split_between_words(words, room), counts))
 
 
-def words_of(text: str, offsets: Ids) -> Ids:
+def word_indices(text: str, offsets: Ids) -> Ids:
     """Return the word index of each token, int64 [T], from character offsets [T, 2]; -1 after the last word.
 
     A token belongs to the word of its last character. A space belongs to the word after it, which is where
@@ -128,7 +128,7 @@ def words_of(text: str, offsets: Ids) -> Ids:
     return np.where(found < len(text), found, -1)
 
 
-def first_of_words(words: Ids, tags: Ids) -> Ids:
+def label_first_tokens(words: Ids, tags: Ids) -> Ids:
     """Return token labels, int64 [T]: each word's label at its first token, -100 elsewhere."""
     labels = np.full(len(words), IGNORED, np.int64)
     present, first = np.unique(words, return_index=True)

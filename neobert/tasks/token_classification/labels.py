@@ -25,7 +25,7 @@ class WordList:
 
     def __call__(self, value: object, place: str) -> str:
         """Return the words, joined by `SEPARATOR`; null is an empty list. Raises DAT020 for anything else."""
-        words = [] if value is None else _listed(value, "words", self.setting, place)
+        words = [] if value is None else _as_list(value, "words", self.setting, place)
         for word in words:
             if not isinstance(word, str):
                 hint = f"set {self.setting} to a column of lists of strings"
@@ -45,23 +45,23 @@ class TagList:
     names: tuple[str, ...]
 
     @cached_property
-    def _numbers(self) -> Mapping[str, int]:
+    def _class_numbers(self) -> Mapping[str, int]:
         return {name: number for number, name in enumerate(self.names)}
 
     def __call__(self, value: object, place: str) -> tuple[int, ...]:
         """Return the class number of each label. Raises DAT020 for an unknown label."""
-        labels = [] if value is None else _listed(value, "labels", self.setting, place)
-        return tuple(self._number(label, place) for label in labels)
+        labels = [] if value is None else _as_list(value, "labels", self.setting, place)
+        return tuple(self._class_number(label, place) for label in labels)
 
-    def _number(self, label: object, place: str) -> int:
+    def _class_number(self, label: object, place: str) -> int:
         if isinstance(label, int) and not isinstance(label, bool):
             if 0 <= label < len(self.names):
                 return label
             message = f"label {label} is outside 0 to {len(self.names) - 1}"
             hint = "name every label in token_classification.label_names, in the order of their numbers"
             raise UnknownLabelError(CODE, message, hint, place)
-        if isinstance(label, str) and label in self._numbers:
-            return self._numbers[label]
+        if isinstance(label, str) and label in self._class_numbers:
+            return self._class_numbers[label]
         raise UnknownLabelError(
             CODE,
             f"label {label!r} is unknown (classes: {listed(self.names, 10)})",
@@ -87,7 +87,7 @@ def count_words(text: str, tags: tuple[int, ...]) -> int:
     return text.count(SEPARATOR) + 1 if text or tags else 0
 
 
-def _listed(value: object, content: str, setting: str, place: str) -> list[Any]:
+def _as_list(value: object, content: str, setting: str, place: str) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     raise ProjectError(

@@ -23,7 +23,7 @@ Entity = tuple[int, int, int]
 Ids = NDArray[np.int64]
 
 
-class Tagging:
+class TagScheme:
     """Prefix and type of each label of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ class TagMetrics:
     """Sums over the words of an evaluation: loss, correct words, entities."""
 
     def __init__(self, device: torch.device, names: Sequence[str]) -> None:
-        self._tagging = Tagging(names)
+        self._tagging = TagScheme(names)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._words, self._right = 0, 0
         self._found, self._true, self._both = 0, 0, 0

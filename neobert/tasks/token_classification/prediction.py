@@ -17,9 +17,9 @@ from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
 from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
-from neobert.tasks.token_classification.examples import split_between_words, words_of
+from neobert.tasks.token_classification.examples import split_between_words, word_indices
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, check_row
-from neobert.tasks.token_classification.metrics import Entity, Tagging
+from neobert.tasks.token_classification.metrics import Entity, TagScheme
 from neobert.tasks.token_classification.spec import SPEC
 
 NO_WORD = -1
@@ -47,8 +47,8 @@ class WordPredictor(HeadPredictor):
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         pieces = [
             (number, *piece)
-            for number, (ids, words) in enumerate(self._tokenized(items))
-            for piece in self._pieces(ids, words)
+            for number, (ids, words) in enumerate(self._tokenize_items(items))
+            for piece in self._framed_pieces(ids, words)
         ]
         sequences = [ids for _, ids, _ in pieces]
         self.counts.add(TextCounts(texts=len(items), tokens=sum(map(len, sequences))))
@@ -69,17 +69,17 @@ class WordPredictor(HeadPredictor):
                 start += len(ids)
         return [{PREDICTION: each, PROBABILITY: of} for each, of in zip(labels, scores, strict=True)]
 
-    def _tokenized(self, items: Sequence[Item]) -> list[tuple[list[int], Tokens]]:
+    def _tokenize_items(self, items: Sequence[Item]) -> list[tuple[list[int], Tokens]]:
         """Return the token ids of each item, and the word of each token."""
         texts = [text for (text,) in items]
         joined = (text.replace(SEPARATOR, " ") for text in texts)
         tokenized = with_offsets(self.tokenizer.words, joined)
         return [
-            (ids.tolist(), words_of(text, offsets))
+            (ids.tolist(), word_indices(text, offsets))
             for text, (ids, offsets) in zip(texts, tokenized, strict=True)
         ]
 
-    def _pieces(self, ids: list[int], words: Tokens) -> list[tuple[Tokens, Tokens]]:
+    def _framed_pieces(self, ids: list[int], words: Tokens) -> list[tuple[Tokens, Tokens]]:
         """Return the framed pieces of a text, and the word of each of their tokens."""
         framing, pieces = self.tokenizer.bundle.framing, []
         for start, stop in split_between_words(words, self.tokenizer.max_length - framing.size):
@@ -95,7 +95,7 @@ class LabelledWords:
     """Predicted labels of labelled words. A word without a predicted label is not scored, as in training."""
 
     def __init__(self, classes: Sequence[str]) -> None:
-        self._classes, self._tagging = classes, Tagging(classes)
+        self._classes, self._tagging = classes, TagScheme(classes)
         self._numbers = {name: number for number, name in enumerate(classes)}
         self._pairs = Counter[tuple[str, str]]()
         self._found, self._true, self._both = 0, 0, 0

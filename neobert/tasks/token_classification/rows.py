@@ -10,12 +10,12 @@ WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 LABEL_SETTING = "token_classification.label_column"
 
 
-def rows_of(config: RunConfig) -> RowFormat:
+def row_format(config: RunConfig) -> RowFormat:
     """Return the row format of a token classification run."""
     # `lint` of other tasks does without
     from neobert.tasks.token_classification.labels import TAGS, TagList, WordList, check_row
 
-    dataset, section = config.dataset, TOKEN_CLASSIFICATION.of(config)
+    dataset, section = config.dataset, TOKEN_CLASSIFICATION.read_section(config)
     words = Field(TEXT, TEXT_SETTING, dataset.text_column, WORD_COLUMNS, WordList(TEXT_SETTING))
     read = TagList(LABEL_SETTING, section.label_names)
     tags = Field(TAGS, LABEL_SETTING, section.label_column, TAG_COLUMNS, read, is_text=False)

@@ -11,7 +11,7 @@ from neobert.families.shape import ModelShape
 from neobert.plurals import listed
 from neobert.tasks.metric import Metric
 from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
-from neobert.tasks.token_classification.rows import LABEL_SETTING, rows_of
+from neobert.tasks.token_classification.rows import LABEL_SETTING, row_format
 from neobert.tasks.token_classification.section import OF_ENTITIES, TOKEN_CLASSIFICATION
 
 NAMES_SETTING = "token_classification.label_names"
@@ -32,7 +32,7 @@ def tags_entities(names: Iterable[str]) -> bool:
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
     """Return the size of the head: one linear layer, applied to every token."""
-    hidden, labels = shape.hidden_size, len(TOKEN_CLASSIFICATION.of(config).label_names)
+    hidden, labels = shape.hidden_size, len(TOKEN_CLASSIFICATION.read_section(config).label_names)
     return Head(
         parameters=labels * (hidden + 1),
         weights=hidden * labels,
@@ -42,21 +42,21 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def labels_of(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> Labels:
     """Describe the labels of the data: the class names."""
-    return Labels("word", LABEL_SETTING, NAMES_SETTING, TOKEN_CLASSIFICATION.of(config).label_names)
+    return Labels("word", LABEL_SETTING, NAMES_SETTING, TOKEN_CLASSIFICATION.read_section(config).label_names)
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the classifier."""
-    section = TOKEN_CLASSIFICATION.of(config)
+    section = TOKEN_CLASSIFICATION.read_section(config)
     settings = {"classifier_dropout": section.dropout, "num_labels": len(section.label_names)}
     return settings | label_settings(section.label_names)
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield too few names, repeated names, and entity tags next to other labels."""
-    names, key = TOKEN_CLASSIFICATION.of(config).label_names, NAMES_SETTING
+    names, key = TOKEN_CLASSIFICATION.read_section(config).label_names, NAMES_SETTING
     repeated = [name for name, count in Counter(names).items() if count > 1]
     marks = [name for name in names if is_entity_tag(name)]
     plain = [name for name in names if name != OUTSIDE and not is_entity_tag(name)]
@@ -74,7 +74,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; entity metrics need entity tags."""
-    return metric not in OF_ENTITIES or tags_entities(TOKEN_CLASSIFICATION.of(config).label_names)
+    return metric not in OF_ENTITIES or tags_entities(TOKEN_CLASSIFICATION.read_section(config).label_names)
 
 
 SPEC = TaskSpec(
@@ -84,8 +84,8 @@ SPEC = TaskSpec(
     predicts="labels",
     head=classifier,
     model_settings=model_settings,
-    rows=rows_of,
-    labels=labels_of,
+    rows=row_format,
+    labels=describe_labels,
     contradictions=contradictions,
     reports=reports,
 )

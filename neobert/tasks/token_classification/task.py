@@ -14,7 +14,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.objectives.labelled import LabelledObjective
-from neobert.tasks.planted import learned
+from neobert.tasks.planted import train_on_planted
 from neobert.tasks.rank_data import task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
@@ -27,7 +27,7 @@ MAX_LABELS = 4
 
 def build(run: TaskInputs) -> Task:
     """Build objective and metrics of a token classification run."""
-    section = TOKEN_CLASSIFICATION.of(run.config)
+    section = TOKEN_CLASSIFICATION.read_section(run.config)
     return task_over(
         run,
         objective=LabelledObjective(run.backbone),
@@ -54,10 +54,10 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
     """Yield whether planted labels are learned and belong to their tokens."""
     tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
-    yield learned("planted labels", examiner, batch, partial(planted, tokens=tokens))
+    yield train_on_planted("planted labels", examiner, batch, partial(plant_labels, tokens=tokens))
 
 
-def planted(batch: Microbatch, shift: int, draw: torch.Generator, *, tokens: Tensor) -> Microbatch:
+def plant_labels(batch: Microbatch, shift: int, draw: torch.Generator, *, tokens: Tensor) -> Microbatch:
     """Write one of the tokens at every other scored position, with its number as label; score only these.
 
     `shift` changes every label.

@@ -18,7 +18,7 @@ from neobert.metric_names import CORPUS_SHARE, PACE, SPARSE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
 from neobert.runfiles.attempt import require_current
 from neobert.tasks.metric import Metric, show_number
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import reported_metrics
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import LastMetrics
@@ -201,7 +201,7 @@ class MetricsLine:
         row, trainer.progress.row = report.metrics, None
         if len(row) == 1:
             return
-        log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
+        log.info("%s", describe(row, trainer.max_steps, reported_metrics(trainer.config)))
         if self._writer is not None:
             require_current(trainer.run_dir)
             self._writer.append(row)
