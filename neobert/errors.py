@@ -65,7 +65,7 @@ def write_error_file(error: ProjectError) -> bool:
 def read_error_file(path: Path) -> ProjectError | None:
     """Read the error that a child process wrote with `write_error_file`; None if it wrote none.
 
-    A file that was not completed (a full disk, a kill) is none.
+    An incomplete file (full disk, killed process) counts as none.
     """
     with suppress(OSError, ValueError, TypeError):
         return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

@@ -29,7 +29,7 @@ def hub_cache() -> Path:
 
 
 def cached_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision (default: main) when it was last downloaded; a commit as it is."""
+    """Return the commit of a revision (default: main) at its last download; a commit is returned unchanged."""
     revision = revision or "main"
     try:
         branch = hub_cache() / f"models--{name.replace('/', '--')}" / "refs" / revision

@@ -10,7 +10,7 @@ STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": Fa
 class ConfigSection:
     """Base of the sections, which are dataclasses with `eq=False` and `repr=False`.
 
-    The methods that each dataclass would generate when it is imported took a twentieth of the time of `lint`.
+    Generating these methods for each dataclass at import time took 1/20 of the time of `lint`.
     """
 
     __slots__ = ()

@@ -131,7 +131,7 @@ def unexpected_error(error: Exception, run_dir: Path) -> ProjectError:
 
 
 def is_connection_lost(error: Exception) -> bool:
-    """Return whether the error says that another rank is gone (Gloo has no type of error for this)."""
+    """Return whether the error means that another rank is gone. Gloo raises a plain RuntimeError for this."""
     return isinstance(error, RuntimeError) and any(text in str(error) for text in CLOSED)
 
 

@@ -145,7 +145,7 @@ class AdapterTask(Task):
     Attributes:
         scale: factor of B @ A, which is alpha / r.
         settings: the `peft.LoraConfig` to save, with which peft loads the adapter and its head.
-        trained_parts: name prefixes of the weights of a trained head.
+        trained_prefixes: name prefixes of the weights of a trained head.
     """
 
     scale: float

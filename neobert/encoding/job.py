@@ -53,7 +53,7 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _request_for_index(request: Request) -> Request:
-    """Return the request with embeddings of unit length, whose product is their cosine."""
+    """Return the request with unit-length embeddings, so that their dot product is the cosine."""
     if request.normalize is False:
         message = "--no-normalize and --index are both set, but search compares directions"
         raise ProjectError("search-index", message, "remove --no-normalize", exit_code=EXIT_USAGE)

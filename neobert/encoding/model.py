@@ -64,7 +64,7 @@ def run_length_multiple(device: torch.device) -> int:
 
 
 class InferenceModel:
-    """A model over packed runs and its head over tokens, without gradients.
+    """Model with a language-modeling head that computes packed runs without gradients.
 
     Attributes:
         device: device that runs must be on.
@@ -73,7 +73,7 @@ class InferenceModel:
         num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
         length_multiple: the length of each run must be a multiple of this number of tokens.
-        is_causal: its head predicts next tokens, and not masked ones.
+        is_causal: the head predicts next tokens instead of masked tokens.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class InferenceModel:
         self._objective, self._dtype = objective.to(device).eval(), dtype
 
     def extend_to(self, length: int) -> None:
-        """Accept sequences of `length` tokens, also beyond those that rotary positions were trained on.
+        """Raise `max_length` to `length` tokens, also beyond the lengths of the model's training.
 
-        Raises `ProjectError` for a model whose table of positions is shorter.
+        Raises `ProjectError` if the model has learned positions and fewer than `length` of them.
         """
         settings = self._objective.model.config
         if length <= self.max_length:
@@ -228,7 +228,7 @@ def _load_transformers(
 
 
 def _auto_class_for(model_type: str) -> str:
-    """Return the auto class of the head over tokens: of next tokens if the architecture has one."""
+    """Return the auto class with a language-modeling head: causal if the architecture is, else masked."""
     return CAUSAL if is_causal(model_type) else MASKED
 
 
@@ -239,7 +239,7 @@ def packed_backbone(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Backbone:
-    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack."""
+    """Wrap a transformers model to compute packed runs; runs are padded if the model cannot pack."""
     if isinstance(model, NSAForCausalLM):
         return nsa_backbone(model, choose_kernels(device.type, dtype, spec_of_model(model)))
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
@@ -251,7 +251,7 @@ def packed_backbone(
 
 
 def _padded_hidden_states(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
-    """Return the hidden states [T, D] of a run by a model of padded rows; a run's lengths are similar."""
+    """Return the hidden states [T, D] of a run, computed as padded rows. Lengths in a run are similar."""
     lengths = inputs["cu_seqlens"].diff()
     is_token = torch.arange(inputs["max_seqlen"], device=lengths.device) < lengths[:, None]
     rows = {

@@ -48,7 +48,7 @@ class Passages:
     """Texts, with long ones cut into passages that add up to the text."""
 
     def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str, length: int | None) -> None:
-        """`length` of a passage in tokens; None: `LONGEST`, or less if the model reads less."""
+        """Set the passage `length` in tokens; None selects `LONGEST`, or less if the model reads less."""
         self._texts, self._encoder = texts, tokenizer.texts
         (ids,) = self._encoder.token_ids([prompt])
         length = length or min(tokenizer.max_length, LONGEST)
@@ -83,7 +83,7 @@ class Passages:
             yield text[start:]
 
     def _passage_ends(self, window: str) -> Iterator[int]:
-        """Yield where each passage ends, except the last one, whose end may be in the next window."""
+        """Yield the end offset of each passage, except the last one, whose end may be in the next window."""
         (encoding,) = self._encoder.encodings([window], has_offsets=True)
         starts = [start for start, _ in encoding.offsets]
         begin, first = 0, 0

@@ -91,7 +91,7 @@ def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArr
 def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> Run:
     """Concatenate sequences to a run, filled up to a multiple of `multiple` tokens.
 
-    A text without tokens becomes one filler token, because the next text's first token is not its own.
+    A text without tokens becomes one filler token, so that it never shares the next text's first token.
     """
     sequences = [each if len(each) else np.array([filler_id], np.int64) for each in sequences]
     lengths = tuple(map(len, sequences))

@@ -63,7 +63,7 @@ class Shards:
 
     @contextmanager
     def lock(self, identity: Mapping[str, Any]) -> Iterator[None]:
-        """Lock the shard folder, which is new or has shards of the same job, in the `with` block.
+        """Create the shard folder if needed, and lock it for this job inside the `with` block.
 
         Raises `ProjectError` for shards of another job, if another process holds the lock, or if the folder
         cannot be written. A folder without shards is removed at the end.

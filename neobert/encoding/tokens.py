@@ -56,10 +56,10 @@ class TextTokenizer:
         return sequences, counts
 
     def tokenize_items(self, items: Sequence[Sequence[str]]) -> tuple[list[Tokens], list[int], TextCounts]:
-        """Return the tokens of each text or pair, the places where second texts begin, and the counts.
+        """Return the tokens of each text or pair, the index where each second text begins, and the counts.
 
-        For a single text, that place is its end. The counts are of texts and truncated tokens. A pair that is
-        truncated loses tokens from its longer text first.
+        For a single text, that index is its length. The counts are of texts and truncated tokens. A pair that
+        is truncated loses tokens from its longer text first.
         """
         counts = TextCounts()
         sequences: list[Tokens] = []

@@ -1,4 +1,4 @@
-"""Files next to a model by which sentence-transformers makes embeddings of its hidden states.
+"""Files with which sentence-transformers computes embeddings from a model's hidden states.
 
 Names and keys follow release 2, which later releases and text-embeddings-inference also read.
 """

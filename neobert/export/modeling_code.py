@@ -36,7 +36,7 @@ def modeling_code() -> dict[str, str]:
 
 
 def import_order(name: str, trees: Mapping[str, ast.Module]) -> list[str]:
-    """Return a module and the siblings that it imports, each after those that it imports itself."""
+    """Return the module and the sibling modules that it imports, dependencies first."""
     siblings = [str(node.module) for node in trees[name].body if _is_sibling_import(node)]
     found = (each for sibling in siblings for each in import_order(sibling, trees))
     return list(dict.fromkeys([*found, name]))

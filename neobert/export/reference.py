@@ -65,7 +65,7 @@ def make_reference(source: Source) -> Reference:
 def compute_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the logits; per-token logits are zero at padding, which other libraries may omit.
 
-    Those of a span's first and last token are stacked. A model that compares choices gets one per row.
+    The logits of a span's first and last token are stacked. A multiple-choice model gets one choice per row.
     """
     rows = (ids[:, None], mask[:, None]) if type(model).__name__.endswith(OF_CHOICES) else (ids, mask)
     outputs = model(input_ids=rows[0], attention_mask=rows[1], return_dict=True)

@@ -1,8 +1,7 @@
 """`python -m neobert.generation REQUEST.json`: replies to the conversations on standard input.
 
-Each line is a JSON object with the messages and the settings of one reply. The answers are lines of JSON on
-standard output: `ready` once, then for each reply its text in pieces, and `ending` or `error`. SIGINT ends a
-reply.
+Each input line is a JSON object with the messages and settings of one reply. The output is JSON lines:
+`ready` once, then for each reply its text in pieces, and `ending` or `error`. SIGINT ends a reply.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _sampling_options(sampling: Sampling) -> dict[str, Any]:
 
 
 def load_generator(folder: Path, device: str | None, dtype: str | None, seed: int = 0) -> Generator:
-    """Load the model of a `causal_folder`, and seed the draws.
+    """Load the model of a `causal_folder`, and seed the sampling.
 
     Raises `ProjectError` for missing weights, and for a missing or damaged tokenizer.
     """

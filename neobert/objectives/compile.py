@@ -20,9 +20,10 @@ last layer) times training, evaluation and probes. Beyond torch's limit of 8, a 
 def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int = 1) -> None:
     """Compile an objective in place if configured: a packed step of tokens whole, else its encoder.
 
-    With one rank that is one graph. With several ranks, each block is a separate graph, so that the gradient
-    all-reduce overlaps the rest of the backward pass. So is each block with a recipe that converts layers:
-    torch traces its tensors in Python, a second or more per layer, and equal blocks share one graph.
+    With one rank the step is one graph. With several ranks, each block is a separate graph, so that the
+    gradient all-reduce overlaps the rest of the backward pass. With a recipe that converts layers, each block
+    is a separate graph too: torch traces its tensors in Python, a second or more per layer, and equal blocks
+    share one graph.
 
     Raises `ProjectError` ATT001 if trainer.torch_compile or trainer.cuda_graphs is set and packed SDPA cannot
     be compiled.

@@ -27,7 +27,7 @@ class Predictions(NamedTuple):
 
 
 class LabelledObjective(Objective):
-    """Sum the cross-entropy over labelled texts or tokens, or the squared error over scores of texts."""
+    """Objective with summed cross-entropy for labelled texts or tokens, or squared error for scores."""
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()

@@ -90,7 +90,7 @@ class Objective(nn.Module, ABC):
         """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
 
     def module_work(self) -> list[ModuleWork]:
-        """Return what uses a module's parameters outside its forward, in training and evaluations."""
+        """Return the computations that use a module's parameters outside its forward (see `ModuleWork`)."""
         return []
 
 

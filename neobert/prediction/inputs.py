@@ -68,7 +68,7 @@ class Inputs:
         return tuple(field.name for field in self.fields)
 
     def labels(self) -> Iterator[tuple[str, Any]]:
-        """Yield the place of each row, and its label: a `ProjectError` if that cannot be read."""
+        """Yield (location, label) of each row; the label is a `ProjectError` if it cannot be read."""
         for place, row in self._located_rows():
             yield place, self._read_label(row, place)
 
@@ -81,7 +81,7 @@ class Inputs:
             return error
 
     def identity(self) -> list[Any]:
-        """Return what determines the items, JSON-serializable."""
+        """Return a JSON-serializable description of the items; equal descriptions mean equal items."""
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         return [*map(size_and_digest, files), [field.column for field in self.fields]]
 

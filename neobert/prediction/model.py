@@ -41,7 +41,7 @@ SINGLE, SCORE = "single_label_classification", "regression"
 
 @dataclass(frozen=True, slots=True)
 class HeadModel:
-    """A model with a head, without gradients.
+    """Model with a head for texts or words, without gradients.
 
     Attributes:
         kernels: name of the attention kernel, for reports.
@@ -83,7 +83,7 @@ class HeadModel:
     def logits(self, run: Run, seconds: Sequence[int] | None = None) -> Tensor:
         """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens.
 
-        `seconds` [K] are the places where second texts begin, whose tokens have type 1 if the model has
+        `seconds` [K] are the positions where second texts begin, whose tokens have type 1 if the model has
         types; None: all tokens have type 0.
         """
         inputs = run.inputs | {"attention_mask": None}

@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
-    """Raise `ProjectError` for an unknown format, or input columns that leave a prediction no name."""
+    """Raise `ProjectError` for an unknown format, or input columns that predictions would overwrite."""
     if output.suffix not in SUFFIXES:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"
@@ -77,7 +77,7 @@ def shard_lines(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
-    """Write CSV, or TSV whose fields are not quoted, as it is read. Lists and objects are written as JSON."""
+    """Write CSV, or TSV without quoting, as the reader expects. Lists and objects are written as JSON."""
     first = next(rows)
     style: dict[str, Any] = {"quotechar": None, "quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
     with path.open("x", encoding="utf-8", errors=ESCAPED, newline="") as file:

@@ -93,7 +93,7 @@ class Predictor(ABC, Generic[Model]):
         compute: Callable[[Run, list[int]], Tensor],
         on_progress: OnProgress,
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield the places of each run's sequences, and `compute(run, places)` on the CPU."""
+        """Yield the indices of each run's sequences, and the result of `compute(run, indices)` on the CPU."""
         device, filler = self.model.device, self.tokenizer.bundle.filler_id
         for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             places: list[int] = indices.tolist()

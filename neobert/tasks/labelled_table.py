@@ -1,4 +1,4 @@
-"""Columns of a table of labelled rows, read to infer what a run needs to know about them."""
+"""Columns of a table of labelled rows, read to infer the settings of a run file."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class LabelledTable:
     """Columns and labels of a table.
 
     Attributes:
-        keys: config keys and values that a table with the columns text and label would not need.
-        notes: the same as text, one line each.
+        keys: config keys and values to add to the run file; empty for the default column names.
+        notes: the same information as text, one line per note.
         lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
         sample: some of the texts.
     """
@@ -74,11 +74,11 @@ class Column:
         digests: hash of each value as text, different in each process.
         values: number of rows by value that may be a label, up to one more than `MAX_REPEATED` values.
         num_texts: number of strings with whitespace inside.
-        elements: number of elements by value, of lists; empty for other values.
+        elements: counts of the elements of lists, by value; empty if no value is a list.
         max_elements: length of the longest list.
-        max_different: the same, ignoring empty and repeated elements.
+        max_different: length of the longest list without empty and repeated elements.
         num_empty: number of values that are null, empty text or an empty list.
-        sample: each value of number 0, `stride`, 2 * `stride`, ... as text, at most `SAMPLE_TEXTS`.
+        sample: every `stride`-th value as text, at most `SAMPLE_TEXTS`.
         sample_characters: length of all texts in `sample`.
     """
 
@@ -304,14 +304,14 @@ def named_column(
 
 
 def question_and_answer(columns: Iterable[str]) -> list[str]:
-    """Return the two columns that are named as a question and its answer; empty without them."""
+    """Return the columns of a question and its answer, found by their names; empty if either is missing."""
     names = {name.lower(): name for name in columns}
     pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
     return pair if all(pair) else []
 
 
 def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
-    """Return the key that names a column, unless it is the only one that the row format would take."""
+    """Return the config key that names a column; empty if the row format selects this column by default."""
     is_alone = [name for name in names if name in columns] == [column.name]
     return {} if is_alone else {setting: column.name}
 

@@ -22,7 +22,7 @@ EVERY_TOKEN = MaskingRates(1.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class NextTokens:
-    """Target rule that labels each token with the next one of its segment, and the last one with nothing.
+    """Target rule that labels each token with the next token of its segment; the last one has no label.
 
     The labels are shifted here, and nowhere else: model and loss compare position by position.
 

@@ -184,19 +184,18 @@ class TaskSpec:
         head: returns size and FLOPs of the head for a config and the shape of the model.
         corpus_weight: returns a mixture corpus's weight, from the weight in its entry and its examples.
         declared: returns the keys, with their values, that a folder of weights declares.
-        undeclared: returns keys of the model that a folder of weights does not declare as a config has
-            them, with what it declares instead.
+        undeclared: returns the config keys that differ from a folder's declaration, with the declared values.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
         evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
         has_one_loss: returns whether all steps have the same loss, so that one far above the mean is a spike.
         reports: returns whether a run with this config reports a metric.
-        heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
+        heads: heads of transformers architectures that `auto_class` alone would not load, by name.
         temperature: returns the temperature of a loss that compares pairs.
         score_key: returns the key that names the scores of pairs; empty: none are trained on.
         predicted: columns that a prediction adds to its row, besides one per class.
-        card: model card of a NeoBERT with the head; None: that of `neobert.export.card`.
+        card: model card of a NeoBERT with the head; None: the card in `neobert.export.card`.
     """
 
     keys: TaskKeys[Any]
@@ -264,7 +263,7 @@ class TaskSpec:
 
     @property
     def reads_table(self) -> bool:
-        """Return whether the data are rows of a table, whose columns `infer` finds, and not texts alone."""
+        """Return whether the data is a table whose columns `infer` finds, instead of plain texts."""
         return self.labels is not None or self.stores_targets or self.predicts == "pairs"
 
     @property
@@ -284,5 +283,5 @@ class TaskSpec:
 
     @property
     def labels_tokens(self) -> bool:
-        """Return whether tokens have labels, and not texts."""
+        """Return whether labels are per token instead of per text."""
         return self.predicts != "pairs" and not self.labels_texts

@@ -1,4 +1,4 @@
-"""Table of tasks by name, the values of the key `task`; the first one is the default."""
+"""Table of tasks by name, which is the value of the key `task`; the first one is the default."""
 
 from __future__ import annotations
 

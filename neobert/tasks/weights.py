@@ -70,7 +70,7 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
 def set_bias_to_mean(head: Head | None, scores: Mapping[str, float]) -> None:
     """Set the bias of a new regression head to the mean score of the data, if there are scores.
 
-    A step moves a bias by the learning rate, so that the encoder would learn the mean first. With 400 pairs
+    A step moves a bias by the learning rate, so the encoder would learn the mean first. With 400 pairs
     of STS-B, of mean 2.7, Spearman of MiniLM on 100 others was 0.50 after 60 steps, and 0.08 without this.
     """
     # Pairs have scores too, next to the head over the vocabulary of masked words.

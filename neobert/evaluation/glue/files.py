@@ -115,7 +115,7 @@ def _add_rows(split: Split, part: SplitPart) -> None:
 
 
 def _expand_rows(part: SplitPart) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield rows with the columns of the task, each with its place for messages.
+    """Yield (location for messages, row with the columns of the task).
 
     Raises `ProjectError` for a row that the task cannot convert.
     """

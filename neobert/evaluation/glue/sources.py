@@ -61,7 +61,7 @@ class SplitPart:
     read: Callable[[], Rows]
 
     def rows(self) -> Rows:
-        """Yield the rows of the split, each with its place for messages."""
+        """Yield (location for messages, row) for the rows of the split."""
         for place, row in self.read():
             if _standard_split_name(row.get(SPLIT, self.split)) == self.split:
                 yield place, row

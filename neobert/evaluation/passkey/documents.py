@@ -35,7 +35,7 @@ FILLER = (
 class Document:
     """Tokens of a document, the positions that predict its key words, and these words.
 
-    A mask predicts the word in its place, a token of a causal model the next one.
+    A mask token predicts the word at its position; a token of a causal model predicts the next one.
     """
 
     tokens: Tokens

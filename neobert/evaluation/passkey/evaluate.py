@@ -104,7 +104,7 @@ def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequen
 def _predict_keys(
     model: InferenceModel, tokenizer: TextTokenizer, documents: Sequence[Document]
 ) -> NDArray[np.int64]:
-    """Return the most likely token at each place of a key word in packed documents."""
+    """Return the most likely token at the position of each key word in packed documents."""
     sequences = [each.tokens for each in documents]
     run = pack(sequences, tokenizer.bundle.filler_id, model.length_multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])

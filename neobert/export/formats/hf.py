@@ -1,7 +1,7 @@
 """Writer of a transformers folder: weights in fp32 or bf16, config, modeling code, tokenizer, model card.
 
-Of a model with native sparse attention, weights are compared instead of outputs, because
-flash-linear-attention runs on GPUs only. That library loads them if it is installed.
+For a model with native sparse attention, weights are compared instead of outputs, because
+flash-linear-attention runs on GPUs only. That library loads the weights if it is installed.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 def weight_sums(folder: str) -> np.ndarray:
     """Return each weight's sum and absolute sum, ordered by name.
 
-    As flash-linear-attention loads them, or without that library as they are in the file.
+    flash-linear-attention loads the weights if it is installed; else they are read from the file.
     """
     in_file = load_file(Path(folder, "model.safetensors"))
     weights = in_file

@@ -29,7 +29,7 @@ class WholeDocuments(Documents):
         check_targets(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity that all tasks share whose documents have an end-of-text token."""
+        """Return the identity shared by all tasks that end each document with an end-of-text token."""
         return super().identity() | {"framing": "with an end that the tokenizer names"}
 
 

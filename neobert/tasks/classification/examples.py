@@ -75,7 +75,7 @@ class LabelledEncoder(LabelEncoder):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side columns: the labels, and of pairs where the second text begins."""
+        """Side columns: labels and, for pairs, the position where the second text begins."""
         return (self.label, SECOND) if self.has_pairs else (self.label,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:

@@ -137,7 +137,7 @@ def _text_columns(columns: Sequence[Column], text: Path, named: Named) -> tuple[
 
 
 def _is_numbered(one: str, other: str) -> bool:
-    """Return whether two names differ only in one number or letter, as sentence1 and sentence2."""
+    """Return whether two names differ only in one number or letter, such as sentence1 and sentence2."""
     if len(one) != len(other):
         return False
     differing = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]

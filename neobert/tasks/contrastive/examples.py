@@ -100,11 +100,11 @@ class PairEncoder(RowEncoder):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side columns: the place of a text in its example, and its score."""
+        """Side columns: the index of a text in its example, and its score."""
         return (PLACE, SCORE) if self.has_scores else (PLACE,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows, without those that lack a query or a positive.
+        """Encode one batch of rows; rows without a query or a positive are left out.
 
         With `dataset.long_documents: drop`, rows with a long query or positive are left out too. A long
         negative is left out of its row.
@@ -156,7 +156,7 @@ class PairEncoder(RowEncoder):
             yield [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
     def _fit_texts(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
-        """Return the texts of an example by place, truncated to the maximum length; none if it is dropped."""
+        """Return the texts of an example by index, truncated to the maximum length; empty if dropped."""
         room = self.max_length - self.texts.framing.size
         is_long = [len(each) > room for each in texts]
         if texts:

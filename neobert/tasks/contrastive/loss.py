@@ -66,7 +66,7 @@ class Similarities(NamedTuple):
 
 
 def gather_texts(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, Candidates, slice]:
-    """Return this rank's queries, all ranks' documents, and which documents belong to this rank.
+    """Return this rank's queries, all ranks' documents, and the slice of this rank's own documents.
 
     `vectors` [K, D] represent this rank's texts; the results carry no gradient.
     """

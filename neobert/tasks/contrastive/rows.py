@@ -104,7 +104,7 @@ class PairRows(RowFormat):
         }
 
     def identity(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
+        """Return the settings that determine the rows, JSON-serializable."""
         columns = [field.column for field in self.negatives if field.column is not None]
         found = RowFormat.identity(self) | {"negatives": [self.most, columns]}
         return found if self.score is None else found | {"scores": self.score.column}
@@ -117,7 +117,7 @@ def row_positives(row: Row) -> list[str]:
 
 
 def _join_positives(cell: object, column: str, place: str) -> str:
-    """Return the positives of a cell, a text or a list of texts, as one."""
+    """Join the positives of a cell, which is a text or a list of texts, into one string."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
     texts = (text_of(each, column, place, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
     return SEPARATOR.join(dict.fromkeys(texts))

@@ -28,10 +28,10 @@ class ScoredDocuments:
     """Scored documents of one or several microbatches, grouped by example.
 
     Attributes:
-        queries: place among the texts of the query of each document, int64 [N].
-        documents: place of each document, int64 [N].
+        queries: index of each document's query among the texts, int64 [N].
+        documents: index of each document among the texts, int64 [N].
         scores: fp32 [N].
-        sizes: number of documents of the example of each document, int64 [N].
+        sizes: number of scored documents in each document's example, int64 [N].
     """
 
     queries: Tensor
@@ -69,7 +69,7 @@ class ScoredDocuments:
         return ScoredDocuments(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
     def parts(self) -> tuple[ScoredDocuments, ScoredDocuments]:
-        """Return the documents of pairs, and those with the scores of a teacher."""
+        """Return the documents of scored pairs, and the documents with a teacher's scores."""
         return self.where(self.sizes == 1), self.where(self.sizes > 1)
 
     def similarities(self, vectors: Tensor, width: int) -> Tensor:

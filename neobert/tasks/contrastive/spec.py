@@ -25,7 +25,7 @@ MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_l
 
 
 def max_texts_per_example(config: RunConfig) -> int:
-    """Return the most texts of an example: the query, its document, and hard negatives."""
+    """Return the maximum number of texts in an example: query, document and hard negatives."""
     if CONTRASTIVE.read_section(config).positives == "dropout":
         return 2
     return 2 + CONTRASTIVE.read_section(config).max_negatives
@@ -73,7 +73,7 @@ def model_settings(config: RunConfig) -> Mapping[str, Any]:
 
 
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
-    """Return the weight of a source of this many pairs: its share of the steps, relative to the others'."""
+    """Return a source's weight for its number of pairs: its share of the steps relative to other sources."""
     return float(weight * pairs ** CONTRASTIVE.read_section(config).alpha)
 
 
@@ -148,7 +148,7 @@ def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
 
 
 def _other_pooling(config: RunConfig) -> str:
-    """Return what the weights declare instead; empty for random weights and an unreadable folder."""
+    """Return the pooling that the weights declare; empty for random weights or an unreadable folder."""
     from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
 
     if (place := local_weights_path(config.model)) is not None:

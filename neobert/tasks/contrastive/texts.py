@@ -24,12 +24,12 @@ class Texts:
     no target, but its documents are negatives of the others.
 
     Attributes:
-        queries: places of the labelled queries among the texts, int64 [Q].
-        targets: places among the documents of each query's positive document, int64 [Q].
+        queries: indices of the labelled queries among the texts, int64 [Q].
+        targets: index of each query's positive document among the documents, int64 [Q].
         query_digests: digest of each query, int64 [Q].
-        documents: places of the documents among the texts, int64 [M].
+        documents: indices of the documents among the texts, int64 [M].
         digests: digest of each document, int64 [M].
-        owners: digest of the query that a positive document answers, int64 [M]; of a hard negative its own.
+        owners: digest of the query that a positive document answers; a hard negative's own digest, int64 [M].
     """
 
     queries: Tensor

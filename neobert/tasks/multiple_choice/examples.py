@@ -70,7 +70,7 @@ class ChoiceEncoder(LabelEncoder):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side columns: the labels, where the choice begins, and its place in its row."""
+        """Side columns: label, position where the choice begins, and index of the choice in its row."""
         return (self.label, SECOND, PLACE)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
@@ -125,7 +125,7 @@ class ChoiceEncoder(LabelEncoder):
 
 
 def prompt_choice_pairs(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the prompt with each choice, which begins with the row's start, if it has one."""
+    """Return a pair of the prompt and each choice; a row's `start`, if any, precedes its choices."""
     start = f"{row[START]} " if row.get(START) else ""
     return [(row[TEXT], start + choice) for choice in choices]
 

@@ -20,7 +20,7 @@ LOWEST = -1e30
 
 
 class ChoiceObjective(LabelledObjective):
-    """Sum over rows the cross-entropy of the right choice, as in transformers' models for multiple choice."""
+    """Objective with cross-entropy of the right choice, summed over rows, as transformers computes it."""
 
     def __init__(self, backbone: Backbone, max_choices: int) -> None:
         super().__init__(backbone)

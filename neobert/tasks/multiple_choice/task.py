@@ -56,9 +56,9 @@ def choice_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
 
 
 def plant_labels(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
-    """Write the token with the largest id at every other place of one choice of each row: the right one.
+    """Write the token with the largest id at every other position of each row's right choice.
 
-    With `shift`, the label is the choice after it. All rows have the same number of choices.
+    With `shift`, the label is the next choice. All rows have the same number of choices.
     """
     layout, most = Layout.of(batch), texts_of_example(batch)
     num_rows = batch.num_segments // most

@@ -42,7 +42,7 @@ class MaskedWords:
     """Texts with one masked word each.
 
     Attributes:
-        ids: int64 [K, L], with the mask token in place of the words.
+        ids: int64 [K, L], with the words replaced by the mask token.
         places: positions of the words in their rows.
         word_ids: int64 [W], ids that can be guessed: neither special tokens nor fillers of the vocabulary.
     """
@@ -101,7 +101,7 @@ def mask_words(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords |
 
 
 def _whole_word_positions(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
-    """Yield the places of the tokens that are a whole word, with text before and after it."""
+    """Yield the positions of tokens that are a whole word with text before and after."""
     for place in range(len(ids) // 4, len(ids) - 1):
         word = tokenizer.tokenizer.decode([ids[place]]).strip()
         if not tokenizer.is_maskable[ids[place]] or len(word) < SHORTEST_WORD or not word.isalpha():

@@ -34,7 +34,10 @@ def normalize_answer(text: str) -> list[str]:
 
 
 def answer_scores(answer: str, wanted: Sequence[str]) -> tuple[float, float]:
-    """Return exact match and F1 of an answer, each against the closest accepted answer; none: no answer."""
+    """Return exact match and F1 of an answer, each the best over the `wanted` answers.
+
+    An empty `wanted` means that the question has no answer.
+    """
     guessed = normalize_answer(answer)
     true = [words for words in map(normalize_answer, wanted) if words] or [[]]
     return float(guessed in true), max(_f1(guessed, words) for words in true)

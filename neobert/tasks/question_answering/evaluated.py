@@ -1,4 +1,4 @@
-"""Questions of the evaluation text, read again: the token store has no text and no characters."""
+"""Questions of the evaluation text, read again because the token store has token ids only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Question:
     windowed: ContextWindows
 
     def text(self, window: Window, places: Span) -> str:
-        """Return the text from one place of a window to another."""
+        """Return the text between two token positions of a window."""
         start, stop = self.windowed.character_span(window, places, self.context)
         return self.context[start:stop]
 
@@ -45,7 +45,7 @@ class EvaluationText:
 
     @cached_property
     def content(self) -> tuple[list[Question], list[tuple[int, Window]]]:
-        """Questions in their order; number of the question, and window, of each segment of the store.
+        """Return the questions in order, and (question index, window) for each segment of the store.
 
         Raises DAT001 for text that differs from the store's.
         """

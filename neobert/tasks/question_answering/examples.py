@@ -1,4 +1,4 @@
-"""Data layer of question answering: rows as windows of their contexts, with the places of the answer."""
+"""Data layer of question answering: rows as windows of their contexts, labelled with the answer's tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Questions(LabelledRows):
 
 @dataclass(frozen=True, slots=True)
 class QuestionEncoder(LabelEncoder):
-    """Encoder of rows as windows, each with the places of the first answer."""
+    """Encoder of rows as windows, each labelled with the first and last token of the first answer."""
 
     windows: WindowEncoder
     ignores: bool
@@ -126,7 +126,7 @@ class QuestionEncoder(LabelEncoder):
 
 
 def span_label(first: Any, last: Any) -> Any:
-    """Return the label of an answer from one place to another: numbers, arrays or tensors."""
+    """Return the label that encodes a span's first and last position: numbers, arrays or tensors."""
     return (first << BITS) | last
 
 

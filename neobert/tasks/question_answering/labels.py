@@ -1,4 +1,4 @@
-"""Parsing of answers: texts, and the places where they begin in the context."""
+"""Parsing of answers: texts, and their start offsets in the context."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def parse_start(value: object, place: str) -> int | None:
 
 
 def located_answers(row: Row) -> tuple[Answer, ...]:
-    """Return the answers of a row, each with its place in the context, or None if it has no place.
+    """Return the answers of a row, each with its start offset in the context, or None if it has none.
 
-    An answer that occurs once, but not at its stated place, gets its actual place: rows may count bytes.
+    An answer that occurs once, but not at the stated offset, gets its actual offset: rows may count bytes.
     """
     found: tuple[Answer, ...] = row[ANSWERS] or ()
     if (start := row.get(START)) is not None:

@@ -20,9 +20,9 @@ LOWEST = -1e30
 
 
 class SpanObjective(LabelledObjective):
-    """Sum over windows of the mean cross-entropy of the answer's first and last token.
+    """Objective with the mean cross-entropy of an answer's first and last token, summed over windows.
 
-    Each is over the tokens of its own window, as in transformers' models for question answering.
+    The softmax is over the tokens of one window, as in transformers' models for question answering.
     """
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
@@ -43,7 +43,7 @@ def group_by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
 
 
 def answer_positions(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the places of the answer's first and last token; -100 for windows that the loss ignores."""
+    """Return the positions of the answer's first and last token; -100 for windows that the loss ignores."""
     is_ignored = labels == IGNORED
     first, last = labels >> BITS, labels & ((1 << BITS) - 1)
     return first.masked_fill(is_ignored, IGNORED), last.masked_fill(is_ignored, IGNORED)
@@ -54,10 +54,10 @@ def _cross_entropy(logits: Tensor, places: Tensor) -> Tensor:
 
 
 def best_spans(logits: Tensor, first: Tensor, end: Tensor, max_tokens: int) -> Tensor:
-    """Return each window's no-answer score, best span score, and the span's places, fp32 [N, 4].
+    """Return each window's no-answer score, best span score, and the span's positions, fp32 [N, 4].
 
     A span has up to `max_tokens` tokens from `first` [N] to before `end` [N], the context's tokens. The
-    score is the sum of two logits. All spans are compared; of equal ones, the shortest is the best.
+    score is the sum of two logits. All spans are compared; the shortest wins a tie.
     """
     starts, ends = logits.unbind(-1)
     place = torch.arange(logits.shape[1], device=logits.device)

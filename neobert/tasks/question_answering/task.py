@@ -49,7 +49,7 @@ def span_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
 
 
 def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
-    """Write the token with the largest id at one place of each window, and label that place as the answer.
+    """Write the token with the largest id at one position of each window, and label it as the answer.
 
     With `shift`, each window gets the previous window's label, counted in its own tokens.
     """

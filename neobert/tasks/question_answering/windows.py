@@ -1,6 +1,6 @@
 """Windows of a context that is longer than a row, each with the question, and answers as spans of tokens.
 
-A token's place is counted in its window. Shapes: T tokens of a context.
+Token positions start at 0 in each window. Shapes: T tokens of a context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Window(NamedTuple):
 
     Attributes:
         ids: token ids.
-        first: place of the first token of the context.
+        first: position of the first token of the context.
         start, stop: bounds of the part in the tokens of the context.
     """
 
@@ -33,11 +33,11 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Place after the last token of the context."""
+        """Position after the last token of the context."""
         return self.first + self.stop - self.start
 
     def span_in_window(self, tokens: Span) -> Span | None:
-        """Return the places of the first and last of these tokens; None unless the window has both."""
+        """Return the positions in the window of a span of context tokens; None unless both ends are in it."""
         first, last = tokens
         if first < self.start or last >= self.stop:
             return None
@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
 
 class ContextWindows(NamedTuple):
-    """A context in windows: none if neither it nor its question has a token.
+    """Windows of a context; empty if neither the context nor its question has a token.
 
     Attributes:
         offsets: character bounds of each token of the context, int64 [T, 2].
@@ -64,7 +64,7 @@ class ContextWindows(NamedTuple):
         return (int(covering[0]), int(covering[-1])) if len(covering) else None
 
     def character_span(self, window: Window, places: Span, context: str) -> Span:
-        """Return the bounds of the text from one place of a window to another, without space around it."""
+        """Return the character bounds of a span of a window, without whitespace at its ends."""
         first, last = (window.start + place - window.first for place in places)
         start, stop = int(self.offsets[first, 0]), int(self.offsets[last, 1])
         text = context[start:stop]

@@ -80,7 +80,7 @@ def missing_thoughts(conversation: SupervisedText, last: Message) -> Iterator[tu
 
 
 def find_python_repr(text: str, contents: Sequence[str]) -> str:
-    """Return the beginning of a Python value that a template rendered and no content has, or ""."""
+    """Return the start of a Python repr that a template rendered and no content has; "" if there is none."""
     for sign in PYTHON_FORMS:
         if sign in text and not any(sign in content for content in contents):
             at = text.index(sign)

@@ -61,7 +61,7 @@ class ConversationForm:
 
     Attributes:
         columns: columns that the form needs.
-        read: function of the values of the columns and the place of the row that returns the messages.
+        read: returns the messages, given the values of the columns and the location of the row.
         optional: columns that it reads if the table has them.
     """
 
@@ -111,7 +111,7 @@ def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
 
 
 def without_weights(messages: Sequence[Message]) -> tuple[list[Message], frozenset[int]]:
-    """Return the messages as templates read them, and the places of those with weight 0 (OpenAI's form)."""
+    """Return the messages without weights, and the indices of messages with weight 0 (OpenAI's form)."""
     weightless = frozenset(place for place, message in enumerate(messages) if message.get("weight") == 0)
     return [
         {key: each for key, each in message.items() if key != "weight"} for message in messages

@@ -69,7 +69,7 @@ class ConversationEncoder(RowEncoder):
         return cls(texts, backend, template, control, system_prompt, neutral)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows. Conversations without a supervised token are left out, and counted."""
+        """Encode one batch of rows. Conversations without supervised tokens are left out and counted."""
         batch = _Batch(Counts())
         conversations = [self._prepare(row, batch) for row in rows]
         usable = (each for each in conversations if each is not None)
@@ -153,7 +153,7 @@ class ConversationEncoder(RowEncoder):
             stops[str(token)] = stops.get(str(token), 0) + 1
 
     def _piece_bounds(self, tokens: MarkedTokens, counts: Counts) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of the pieces that are kept: of a long conversation none, the first, or all."""
+        """Yield the bounds of the pieces to keep; `dataset.long_documents` decides for long conversations."""
         length = len(tokens.ids)
         if length < self.texts.min_length:
             counts.too_short += 1

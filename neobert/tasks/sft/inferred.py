@@ -75,7 +75,7 @@ def _message_bytes(message: Message) -> int:
 
 
 def _json_bytes(objects: list[Any]) -> int:
-    """Return the size of tools or of their calls, which templates write as JSON, in bytes."""
+    """Return the size in bytes of tools or tool calls as JSON, which is how templates write them."""
     return len(json.dumps(objects)) if objects else 0
 
 
@@ -109,7 +109,7 @@ def _holds_messages(value: object) -> bool:
 
 
 def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the rows of the training files with their places."""
+    """Yield (location, row) of the training files."""
     for file in training_tables(text):
         if text_format(file) == TEXT:
             raise unclear_table_error(

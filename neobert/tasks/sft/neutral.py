@@ -1,8 +1,9 @@
 """Control tokens in messages as plain text: they are tokenized as if the tokenizer did not have them.
 
 A copy of the tokenizer has its control tokens under other names, with noncharacters around them, and so has
-the text where the template wrote them. What a message spells is then text like any other, in its place:
-SentencePiece treats the start of a text, and text after a control token, specially.
+the text where the template wrote them. Control tokens that a message spells are then plain text. The text is
+tokenized as a whole, because SentencePiece treats the start of a text, and text after a control token,
+differently.
 """
 
 from __future__ import annotations

@@ -54,10 +54,10 @@ class SupervisedText:
 
     Attributes:
         spans: supervised text, in order; a span of a turn ends with its stop token.
-        ends: end of each turn of the assistant whose place is known: long conversations are cut here.
-        faults: what is wrong, with a reason.
+        ends: end of each assistant turn with a known span; long conversations are cut here.
+        faults: kind and reason of each fault.
         num_turns: turns that should be supervised.
-        left_out: number of turns that should not be, by the name of their count.
+        left_out: number of turns that should not be supervised, by reason.
     """
 
     text: str = ""

@@ -1,4 +1,4 @@
-"""Child program that renders conversations with a chat template, which is code from outside.
+"""Child program that renders conversations with a chat template, which is untrusted code.
 
 Usage: `python -m neobert.tasks.sft.rendering`. Reads JSON lines: first the template, then one conversation a
 line; writes one JSON line for each. transformers' sandbox keeps a template from files and attributes, but
@@ -63,7 +63,7 @@ class Template:
         self.reads_clock = "strftime_now" in request.template and request.date is None
 
     def set_date(self, date: datetime) -> None:
-        """Set the date that the template gets: the clock would change the text from day to day."""
+        """Fix the date that the template reads, so that the text does not change from day to day."""
         self.compiled.environment.globals["strftime_now"] = date.strftime
 
     def prepare(self, conversation: dict[str, Any], messages: Sequence[Message]) -> None:
@@ -80,7 +80,7 @@ class Template:
                 self.is_direct = self.text(messages) == self._direct(messages, prompt=False)
 
     def text(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
-        """Render messages, as the interface says."""
+        """Render messages (see `Renderer.text`)."""
         if self.is_direct:
             return self._direct(messages, prompt=prompt)
         return self._render(messages, prompt=prompt, marks=False)[0]
@@ -95,7 +95,7 @@ class Template:
         return self._require_short_text(text)
 
     def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
-        """Render messages with their marks, as the interface says."""
+        """Render messages with marks (see `Renderer.marked`)."""
         return self._render(messages, prompt=False, marks=True)
 
     def _render(self, messages: Sequence[Message], *, prompt: bool, marks: bool) -> tuple[str, list[Span]]:

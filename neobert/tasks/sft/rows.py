@@ -20,7 +20,7 @@ class ConversationRows(RowFormat):
     """Rows of tables of conversations; the columns decide the form.
 
     Attributes:
-        messages_column: column of the messages; None: the form is found by the names of the columns.
+        messages_column: column of the messages; None: the column names determine the form.
     """
 
     messages_column: str | None = None
@@ -49,7 +49,7 @@ class ConversationRows(RowFormat):
         return {TEXT: self._form(columns, place).conversation(values, place).to_json()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what the rows depend on."""
+        """Return the settings that determine the rows, JSON-serializable."""
         column = {"messages_column": self.messages_column} if self.messages_column else {}
         return RowFormat.identity(self) | {"fields": "conversations", "optional": OPTIONAL} | column
 

@@ -42,9 +42,9 @@ def supervise(
 ) -> SupervisedText:
     """Render a conversation and find its supervised text.
 
-    `weightless`: places of messages that are not supervised. Nor are turns without content: a model would
-    learn to answer with a stop token alone. Nor is a first message without marks, if the template cannot
-    write the prompt before it.
+    `weightless` are the indices of messages that are not supervised. Turns without content are not
+    supervised either, because a model would learn to answer with a stop token alone. A first message without
+    marks is not supervised if the template cannot write the prompt before it.
     """
     found = SupervisedText()
     places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
@@ -134,7 +134,7 @@ def _add_marked_spans(
     wanted: Sequence[int],
     turn_of: AssistantTurns,
 ) -> None:
-    """Take the marked spans; report marked text outside the turns, as far as their places are known."""
+    """Use the marked spans; report marked text outside the turns whose spans are known."""
     exact = _known_spans(found, places, turn_of)
     found.ends = [span.stop for span in exact]
     found.spans = [mark for mark in marks if mark.stop > mark.start]
@@ -156,7 +156,7 @@ def _add_marked_spans(
 def _known_spans(
     found: SupervisedText, places: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
 ) -> list[Span]:
-    """Return the spans of the turns whose place is known; report the others if they are needed."""
+    """Return the known spans of turns; report turns without a known span if `is_needed`."""
     spans = [turn_of(place) for place in places]
     if is_needed:
         found.faults += [(Fault.REWRITTEN, span) for span in spans if isinstance(span, str)]
@@ -164,13 +164,13 @@ def _known_spans(
 
 
 def _complement(spans: Sequence[Span], length: int) -> list[Span]:
-    """Return the text before, between and after spans, which are in order."""
+    """Return the spans before, between and after the given spans, which are in order."""
     starts, stops = [0, *(span.stop for span in spans)], [*(span.start for span in spans), length]
     return [Span(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _intersections(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
-    """Yield what spans and other spans have in common; both are in order."""
+    """Yield the intersections of two ordered lists of spans."""
     for span in spans:
         for other in others:
             start, stop = max(span.start, other.start), min(span.stop, other.stop)

@@ -129,7 +129,7 @@ _children: WeakKeyDictionary[ChatTemplate, _RenderProcess] = WeakKeyDictionary()
 
 
 def _start_process(template: ChatTemplate) -> _RenderProcess:
-    """Return the process of a template. It is stopped with the template, and ends when this process does."""
+    """Start the rendering process of a template. It ends with the template object or with this process."""
     child = _children.get(template)
     if child is None:
         child = _children[template] = _RenderProcess(template)
@@ -147,7 +147,7 @@ def mark_tokens(text: str, tokens: re.Pattern[str]) -> str:
 
 
 def remove_marks(conversation: SupervisedText) -> tuple[SupervisedText, list[Span]]:
-    """Return a conversation without the characters of `mark_tokens`, and the spans that were marked."""
+    """Return a conversation without the characters that `mark_tokens` added, and the marked spans."""
     pieces = MARKED.split(conversation.text)
     if len(pieces) == 1:
         return conversation, []

@@ -34,7 +34,7 @@ class MarkedTokens:
     num_crossing: int
 
     def turn_end_positions(self) -> Iterator[int]:
-        """Yield the place of the last token of each supervised turn, or of each supervised run of tokens."""
+        """Yield the last token's position of each supervised turn, or of each supervised run of tokens."""
         places = np.flatnonzero(self.marks)
         if self.ends:
             of_turns = np.searchsorted(self.ends, places, side="right")
@@ -94,5 +94,5 @@ def _character_mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
 
 
 def _skip_whitespace(text: str, at: int) -> int:
-    """Return the end of the whitespace that begins at a place."""
+    """Return the first position from `at` on that is not whitespace."""
     return at + len(text[at:]) - len(text[at:].lstrip())

@@ -15,7 +15,7 @@ class AssistantTurns:
 
     Attributes:
         full: the whole conversation as text.
-        known: spans or reasons that were found, by place.
+        known: span of each turn, or the reason why it has none, by message index.
     """
 
     messages: Sequence[Message]
@@ -24,7 +24,7 @@ class AssistantTurns:
     known: dict[int, Span | str] = field(default_factory=dict)
 
     def __call__(self, place: int) -> Span | str:
-        """Return the span of the turn at a place in the messages, or the reason why there is none."""
+        """Return the span of the turn at a message index, or the reason why there is none."""
         if place not in self.known:
             self.known[place] = self._find_turn(place)
         return self.known[place]
@@ -66,7 +66,7 @@ class AssistantTurns:
         return before if before.endswith(self.renderer.special) else turn
 
     def _header_mismatch(self, place: int, before: str, turn: str) -> str:
-        """Return why a turn does not begin with the generation prompt."""
+        """Return the reason why a turn does not begin with the generation prompt."""
         same = _common_prefix_length(before, turn)
         try:
             bare = len(self.renderer.text(self.messages[:place]))
@@ -81,7 +81,7 @@ class AssistantTurns:
 
 
 def _common_prefix_length(first: str, second: str) -> int:
-    """Return the length of the common beginning of two texts."""
+    """Return the length of the longest common prefix of two texts."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

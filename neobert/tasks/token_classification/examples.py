@@ -25,7 +25,7 @@ MAX_IN_INT16 = 2**15
 
 
 class LabelledWords(LabelledRows):
-    """Data layer of token classification: a row is a list of words with a label each."""
+    """Data layer of token classification: a row is a list of words, each with a label."""
 
     @property
     def label(self) -> Column:
