@@ -11,9 +11,9 @@ _NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def is_hub_name(place: str) -> bool:
-    """Return whether `place` has the form OWNER/NAME and does not exist as a local path."""
-    return _NAME.fullmatch(place) is not None and not Path(place).exists()
+def is_hub_name(name_or_path: str) -> bool:
+    """Return whether `name_or_path` has the form OWNER/NAME and does not exist as a local path."""
+    return _NAME.fullmatch(name_or_path) is not None and not Path(name_or_path).exists()
 
 
 def is_commit(revision: str) -> bool:
@@ -29,7 +29,7 @@ def hub_cache() -> Path:
 
 
 def cached_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision (default: main) at its last download; a commit is returned unchanged."""
+    """Return the commit of a revision (default: main) at its last download; a commit is returned as given."""
     revision = revision or "main"
     try:
         branch = hub_cache() / f"models--{name.replace('/', '--')}" / "refs" / revision

@@ -100,11 +100,13 @@ def _module_folders(folder: Path) -> dict[str, str]:
 def _pooling_settings(folder: Path, modules: Mapping[str, str]) -> Mapping[str, Any] | None:
     if "Pooling" not in modules:
         return None
-    place = modules["Pooling"]
-    if Path(place).name != place:
-        message = f"the path of the Pooling module, {printable(place)}, is not a folder next to modules.json"
+    location = modules["Pooling"]
+    if Path(location).name != location:
+        message = (
+            f"the path of the Pooling module, {printable(location)}, is not a folder next to modules.json"
+        )
         raise ProjectError(CODE, message, place=str(folder / MODULES))
-    settings: Mapping[str, Any] = read_json(folder / place / "config.json")
+    settings: Mapping[str, Any] = read_json(folder / location / "config.json")
     return settings
 
 

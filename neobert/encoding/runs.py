@@ -79,10 +79,10 @@ def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArr
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
     start, total = 0, 0
-    for place, index in enumerate(order):
-        if place > start and total + sizes[index] > tokens_per_run:
-            yield order[start:place]
-            start, total = place, 0
+    for position, index in enumerate(order):
+        if position > start and total + sizes[index] > tokens_per_run:
+            yield order[start:position]
+            start, total = position, 0
         total += int(sizes[index])
     if start < len(order):
         yield order[start:]

@@ -90,9 +90,9 @@ def _no_columns_error(path: Path, column: str) -> ProjectError:
     return unusable_texts_error(path, f"is plain text, which has no column {printable(column)!r}", hint)
 
 
-def unusable_texts_error(place: Path | str, message: str, hint: str) -> ProjectError:
+def unusable_texts_error(location: Path | str, message: str, hint: str) -> ProjectError:
     """Return the error for texts that a command cannot use."""
-    return ProjectError("unusable-texts", message, hint, str(place), EXIT_USAGE)
+    return ProjectError("unusable-texts", message, hint, str(location), EXIT_USAGE)
 
 
 def _open_dataset(config: DatasetConfig) -> Texts:
@@ -100,8 +100,10 @@ def _open_dataset(config: DatasetConfig) -> Texts:
     try:
         return _DatasetTexts(config)
     except ProjectError as error:
-        place = SPLIT_OPTION if error.place == TRAIN_KEY else error.place
-        raise replace(error, hint=_hint_for_command(error.hint), place=place, exit_code=EXIT_USAGE) from error
+        location = SPLIT_OPTION if error.place == TRAIN_KEY else error.place
+        raise replace(
+            error, hint=_hint_for_command(error.hint), place=location, exit_code=EXIT_USAGE
+        ) from error
 
 
 def _hint_for_command(hint: str) -> str:

@@ -55,9 +55,9 @@ def choose_negatives(
     window = most + max(map(len, excluded))
     scores, found = best_rows(queries, documents, window, device)
     closest = [_drop_excluded(each, of) for each, of in zip(found, excluded, strict=True)]
-    of_rows = [dict(zip(found[place].tolist(), scores[place], strict=True)) for place in range(len(found))]
+    of_rows = [dict(zip(found[query].tolist(), scores[query], strict=True)) for query in range(len(found))]
     too_close = sum(
-        of_rows[place][row] > ceilings[place] for place, rows in enumerate(closest) for row in rows[:most]
+        of_rows[query][row] > ceilings[query] for query, rows in enumerate(closest) for row in rows[:most]
     )
     scores, found = best_rows(queries, documents, window, device, ceilings)
     allowed = (rows[np.isfinite(of)] for rows, of in zip(found, scores, strict=True))

@@ -56,11 +56,11 @@ class Inputs:
     def texts(self) -> Iterator[Item]:
         """Yield the texts of each row. Raises DAT011 for a column that is missing or holds no text."""
         columns: list[str] = []
-        for place, row in self._located_rows():
+        for location, row in self._located_rows():
             if not all(column in row for column in columns) or not columns:
-                columns = [_find_column(field, row, place) for field in self.fields]
+                columns = [_find_column(field, row, location) for field in self.fields]
             cells = zip(self.fields, columns, strict=True)
-            yield tuple(self._read_text(field, row[column], column, place) for field, column in cells)
+            yield tuple(self._read_text(field, row[column], column, location) for field, column in cells)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,14 +69,14 @@ class Inputs:
 
     def labels(self) -> Iterator[tuple[str, Any]]:
         """Yield (location, label) of each row; the label is a `ProjectError` if it cannot be read."""
-        for place, row in self._located_rows():
-            yield place, self._read_label(row, place)
+        for location, row in self._located_rows():
+            yield location, self._read_label(row, location)
 
-    def _read_label(self, row: Mapping[str, Any], place: str) -> Any:
+    def _read_label(self, row: Mapping[str, Any], location: str) -> Any:
         assert self.label is not None
         assert self.label.read is not None
         try:
-            return self.label.read(row.get(str(self.label.column)), place)
+            return self.label.read(row.get(str(self.label.column)), location)
         except ProjectError as error:
             return error
 
@@ -85,10 +85,12 @@ class Inputs:
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         return [*map(size_and_digest, files), [field.column for field in self.fields]]
 
-    def _read_text(self, field: Field, value: object, column: str, place: str) -> str:
+    def _read_text(self, field: Field, value: object, column: str, location: str) -> str:
         if field.read is None:
-            return text_of(value, column, place, field.setting)
-        text: str = field.read(value.split() if self.has_words and isinstance(value, str) else value, place)
+            return text_of(value, column, location, field.setting)
+        text: str = field.read(
+            value.split() if self.has_words and isinstance(value, str) else value, location
+        )
         return text
 
     def _located_rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -167,6 +169,6 @@ def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
     return Field(PAIR, PAIR_OPTION, column)
 
 
-def _find_column(field: Field, row: Mapping[str, Any], place: str) -> str:
+def _find_column(field: Field, row: Mapping[str, Any], location: str) -> str:
     candidates = tuple(dict.fromkeys((*field.candidates, *CANDIDATES)))
-    return choose_column(row, field.column, place, field.setting, candidates)
+    return choose_column(row, field.column, location, field.setting, candidates)

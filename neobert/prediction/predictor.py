@@ -33,7 +33,7 @@ Model = TypeVar("Model", HeadModel, InferenceModel)
 class Scorer(Protocol):
     """Scores of the predictions for labelled rows."""
 
-    def add(self, item: Item, label: Any, prediction: Prediction, place: str) -> None:
+    def add(self, item: Item, label: Any, prediction: Prediction, location: str) -> None:
         """Count a row. Raises `ProjectError` for a label that does not belong to its texts."""
 
     def report(self) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Predictor(ABC, Generic[Model]):
             "kernels": self.model.kernels,
         }
 
-    def second_text_starts(self, seconds: Sequence[int], places: Sequence[int]) -> list[int] | None:
+    def second_text_starts(self, seconds: Sequence[int], indices: Sequence[int]) -> list[int] | None:
         """Return where the second texts of a run begin; None for a tokenizer with one type for both texts."""
-        return [seconds[place] for place in places] if self.tokenizer.bundle.types_pairs else None
+        return [seconds[index] for index in indices] if self.tokenizer.bundle.types_pairs else None
 
     def predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         """Return the predictions of items, in their order. Raises `ProjectError` for NaN or infinite outputs.
@@ -95,14 +95,14 @@ class Predictor(ABC, Generic[Model]):
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield the indices of each run's sequences, and the result of `compute(run, indices)` on the CPU."""
         device, filler = self.model.device, self.tokenizer.bundle.filler_id
-        for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
-            places: list[int] = indices.tolist()
-            run = pack([sequences[place] for place in places], filler, self.model.length_multiple).to(device)
-            values = compute(run, places).cpu()
+        for order in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
+            indices: list[int] = order.tolist()
+            run = pack([sequences[index] for index in indices], filler, self.model.length_multiple).to(device)
+            values = compute(run, indices).cpu()
             if not bool(values.isfinite().all()):
                 raise non_finite_error("the model's outputs are NaN or infinite", self.folder)
-            yield places, values
-            on_progress(len(places))
+            yield indices, values
+            on_progress(len(indices))
             return_freed_memory(device)
 
 

@@ -241,11 +241,13 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
     """Return the columns of the first rows, and whether these are all."""
     columns: dict[str, Column] = {}
     num_characters = 0
-    for num_rows, (place, values) in enumerate(chain.from_iterable(read_rows(file, rows) for file in files)):
+    for num_rows, (location, values) in enumerate(
+        chain.from_iterable(read_rows(file, rows) for file in files)
+    ):
         if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
             return list(columns.values()), False
         if not columns:
-            _refuse_no_header(values, place)
+            _refuse_no_header(values, location)
         for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
             if name not in columns and (num_rows == 0 or len(columns) < MAX_COLUMNS):
                 columns[name] = Column(name, [0] * num_rows, [NO_TEXT] * num_rows, num_empty=num_rows)
@@ -257,14 +259,14 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
     return list(columns.values()), True
 
 
-def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
+def _refuse_no_header(values: Mapping[str, Any], location: str) -> None:
     """Raise `ProjectError` if column names look like values, as in a table without a header."""
     # pandas writes its index as a first column without a name, spreadsheets write empty last columns.
     first = next(iter(values), "")
     names = [name for name in values if name.strip() or (name != first and values[name])]
     looks_wrong = any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names)
     if values and (looks_wrong or not names):
-        file = Path(place.rpartition(":")[0] or place)
+        file = Path(location.rpartition(":")[0] or location)
         message = f"column names look like values: {listed([*map(quoted, values)], 5)}"
         hint = "write a first line with the names of the columns, such as text and label"
         raise unclear_table_error(file, message, hint)
@@ -339,6 +341,6 @@ def quoted(name: str) -> str:
     return repr(printable(name))
 
 
-def unclear_table_error(place: Path, message: str, hint: str) -> ProjectError:
+def unclear_table_error(location: Path, message: str, hint: str) -> ProjectError:
     """Return the error for a table whose use is not clear from its columns."""
-    return ProjectError("unclear-table", message, hint, str(place), EXIT_USAGE)
+    return ProjectError("unclear-table", message, hint, str(location), EXIT_USAGE)

@@ -88,7 +88,7 @@ def with_most_targets(
     capacity = objective.capacity if is_training else objective.eval_capacity
     probability = rates.training if is_training else rates.evaluation
     labels = torch.full_like(ids, IGNORED)
-    places = torch.linspace(0, ids.numel() - 1, capacity or max_targets(ids.numel(), probability)).long()
-    labels[places] = ids[places]
+    positions = torch.linspace(0, ids.numel() - 1, capacity or max_targets(ids.numel(), probability)).long()
+    labels[positions] = ids[positions]
     num_targets = int((labels != IGNORED).sum())
     return replace(batch, labels=labels.reshape(batch.input_ids.shape), num_targets=num_targets)

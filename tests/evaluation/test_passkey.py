@@ -145,7 +145,7 @@ def test_a_causal_model_is_asked_for_each_word_after_the_words_before_it(
     drawn = evaluate_passkey(test)
     assert (drawn["kernels"].split()[-1], max(drawn["accuracy"].values()) < 0.5) == ("nsa_reference", True)
     # In a model that knows the next token, and no other, every word is right.
-    monkeypatch.setattr(InferenceModel, "hidden", lambda _self, run: run.inputs["input_ids"].roll(-1))
+    monkeypatch.setattr(InferenceModel, "hidden_states", lambda _self, run: run.inputs["input_ids"].roll(-1))
     monkeypatch.setattr(InferenceModel, "logits", lambda _self, tokens: F.one_hot(tokens, sparse.ROWS))
     assert evaluate_passkey(test)["accuracy"] == {"32": 1.0, "96": 1.0}
     bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_folder)), roles=("eos_token",))

@@ -213,7 +213,7 @@ def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, sa
 @pytest.mark.parametrize(
     ("name", "module", "function", "fault"),
     [
-        ("gguf-ready", gguf, "in_gguf_order", lambda name, tensor, config: tensor),
+        ("gguf-ready", gguf, "to_gguf_layout", lambda name, tensor, config: tensor),
         ("fork", fork, "hub_to_fork", lambda state: swap_gates(HUB_TO_FORK(state))),
     ],
 )

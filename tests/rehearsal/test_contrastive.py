@@ -81,7 +81,7 @@ BERT = {
 @pytest.mark.parametrize("is_faulty", [False, True], ids=["sound", "faulty"])
 def test_other_random_numbers_in_the_second_pass_are_named(first_session, rehearse, monkeypatch, is_faulty):
     if is_faulty:
-        monkeypatch.setattr(RepeatedForward, "again", RepeatedForward.forward)
+        monkeypatch.setattr(RepeatedForward, "run_with_graph", RepeatedForward.forward)
     padded = {"model": BERT, "datacollator": {"pack_sequences": False}}
     found = rehearse(first_session, **padded, trainer={"per_device_train_batch_size": 24})
     assert ("SCH003" in found.failed) == is_faulty

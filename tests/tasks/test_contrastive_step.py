@@ -69,7 +69,7 @@ def test_a_dropped_microbatch_is_found():
         return vectors if self.inputs["num_targets"] != BATCHES[0].num_targets else vectors * 0
 
     again = RepeatedForward.again
-    with mock.patch.object(RepeatedForward, "again", without_the_first):
+    with mock.patch.object(RepeatedForward, "run_with_graph", without_the_first):
         assert error([BATCHES]) > LIMIT
 
 
@@ -92,7 +92,7 @@ def test_a_forgotten_rank_offset_is_found():
 
 
 def test_other_random_numbers_in_the_second_pass_are_found():
-    with mock.patch.object(RepeatedForward, "again", RepeatedForward.forward):
+    with mock.patch.object(RepeatedForward, "run_with_graph", RepeatedForward.forward):
         assert error([BATCHES], dropout=0.1) > LIMIT
         assert error([BATCHES], dropout=0.0) < 1e-5
 

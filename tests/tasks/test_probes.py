@@ -119,7 +119,7 @@ def missed_by_spans(*, is_packed):
 
 def softmax_over_the_run(monkeypatch):
     monkeypatch.setattr(
-        spans, "by_window", lambda logits, inputs: logits.expand(len(inputs["cu_seqlens"]) - 1, -1, -1)
+        spans, "group_by_window", lambda logits, inputs: logits.expand(len(inputs["cu_seqlens"]) - 1, -1, -1)
     )
 
 
@@ -139,14 +139,16 @@ def mix_up_the_rows(monkeypatch):
     real = choices.by_row
     monkeypatch.setattr(
         choices,
-        "by_row",
+        "group_by_row",
         lambda logits, labels, groups, most: real(logits.roll(1), labels, groups, most),
     )
 
 
 def compare_all_choices(monkeypatch):
     monkeypatch.setattr(
-        choices, "by_row", lambda logits, labels, _groups, _most: (logits.expand(len(labels), -1), labels)
+        choices,
+        "group_by_row",
+        lambda logits, labels, _groups, _most: (logits.expand(len(labels), -1), labels),
     )
 
 

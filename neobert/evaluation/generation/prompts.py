@@ -39,32 +39,32 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
-def _parse_json_prompt(line: str, place: str) -> Prompt:
+def _parse_json_prompt(line: str, location: str) -> Prompt:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _prompt_error(f"is not JSON: {printable(str(error))}", place) from error
+        raise _prompt_error(f"is not JSON: {printable(str(error))}", location) from error
     text, messages = (row.get("prompt"), row.get("messages")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str) and text and messages is None:
         return Prompt(text)
     if isinstance(messages, list) and messages and text is None:
         return Prompt(
-            messages=[_parse_message(each, number, place) for number, each in enumerate(messages, 1)]
+            messages=[_parse_message(each, number, location) for number, each in enumerate(messages, 1)]
         )
-    raise _prompt_error("has neither a prompt nor messages", place)
+    raise _prompt_error("has neither a prompt nor messages", location)
 
 
-def _parse_message(value: Any, number: int, place: str) -> Message:
+def _parse_message(value: Any, number: int, location: str) -> Message:
     """Return a message; content in text parts, as OpenAI has it, becomes one string."""
     role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
     if role not in ROLES:
-        raise _prompt_error(f"message {number} has none of the roles {', '.join(ROLES)}", place)
+        raise _prompt_error(f"message {number} has none of the roles {', '.join(ROLES)}", location)
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise _prompt_error(f"message {number} has no text as content", place)
+        raise _prompt_error(f"message {number} has no text as content", location)
     return {"role": role, "content": "".join(map(str, texts))}
 
 
-def _prompt_error(message: str, place: str) -> ProjectError:
-    return ProjectError("prompts", message, FORMS, place, EXIT_USAGE)
+def _prompt_error(message: str, location: str) -> ProjectError:
+    return ProjectError("prompts", message, FORMS, location, EXIT_USAGE)

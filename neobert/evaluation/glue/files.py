@@ -95,19 +95,21 @@ def _no_rows_error(split: Split, task: GlueTask) -> ProjectError:
 def _add_rows(split: Split, part: SplitPart) -> None:
     task = part.task
     columns: dict[str, str] = {}
-    for place, row in _expand_rows(part):
+    for location, row in _expand_rows(part):
         if not row:
             split.num_malformed += 1
             continue
-        columns = columns or _task_columns(task, row, place)
+        columns = columns or _task_columns(task, row, location)
         if any(row.get(column) is None for name, column in columns.items() if name != "label"):
             split.num_malformed += 1
             continue
-        label = _parse_label(task, row.get(columns["label"]), place)
+        label = _parse_label(task, row.get(columns["label"]), location)
         if label is None:
             split.num_unlabelled += 1
             continue
-        texts = {name: _text_cell(row, column, place) for name, column in columns.items() if name != "label"}
+        texts = {
+            name: _text_cell(row, column, location) for name, column in columns.items() if name != "label"
+        }
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
         split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_layout, texts.values()))))
         if isinstance(label, str):
@@ -120,21 +122,21 @@ def _expand_rows(part: SplitPart) -> Iterator[tuple[str, Mapping[str, Any]]]:
     Raises `ProjectError` for a row that the task cannot convert.
     """
     expand = part.task.expand
-    for place, row in part.rows():
+    for location, row in part.rows():
         if expand is None or not row:
-            yield place, row
+            yield location, row
             continue
         try:
-            yield from ((place, each) for each in expand(row))
+            yield from ((location, each) for each in expand(row))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"missing key {error}" if isinstance(error, KeyError) else str(error)
             message = f"is not a row of task {part.task.name}: {printable(reason)}"
             columns = printable(", ".join(map(str, row)))
             hint = f"use rows in the published layout; the columns of this row are {columns}"
-            raise ProjectError(CODE, message, hint, place) from None
+            raise ProjectError(CODE, message, hint, location) from None
 
 
-def _task_columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, str]:
+def _task_columns(task: GlueTask, row: Mapping[str, Any], location: str) -> dict[str, str]:
     wanted = {"text": task.text, "label": task.label} | ({"pair": task.pair} if task.pair else {})
     chosen = {name: next((each for each in names if each in row), None) for name, names in wanted.items()}
     for name, column in chosen.items():
@@ -143,20 +145,20 @@ def _task_columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[st
                 CODE,
                 f"no {name} column for task {task.name} (expected: {', '.join(wanted[name])})",
                 f"add or rename the column; the file has {printable(', '.join(map(str, row)))}",
-                place,
+                location,
             )
     return {name: str(column) for name, column in chosen.items()}
 
 
-def _text_cell(row: Mapping[str, Any], column: str, place: str) -> str:
+def _text_cell(row: Mapping[str, Any], column: str, location: str) -> str:
     value = row[column]
     if isinstance(value, str):
         return value
     message = f"column {printable(column)!r} holds {kind_text(value)}, not text"
-    raise ProjectError(CODE, message, "write each text as one string", place)
+    raise ProjectError(CODE, message, "write each text as one string", location)
 
 
-def _parse_label(task: GlueTask, value: object, place: str) -> str | float | None:
+def _parse_label(task: GlueTask, value: object, location: str) -> str | float | None:
     """Return a score, or the name of a class; None for a row without a gold label.
 
     Raises `ProjectError` for an unknown label.
@@ -168,17 +170,17 @@ def _parse_label(task: GlueTask, value: object, place: str) -> str | float | Non
     if text in NO_GOLD_LABEL:
         return None
     if task.is_regression:
-        return _parse_score(text, place)
+        return _parse_score(text, location)
     if name in task.labels:
         return name
     if text.isdecimal() and int(text) < len(task.labels):
         return task.labels[int(text)]
     known = f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1}"
     message = f"label {printable(text)!r} is unknown (labels: {known})"
-    raise ProjectError(CODE, message, "correct the label, or remove the row", place)
+    raise ProjectError(CODE, message, "correct the label, or remove the row", location)
 
 
-def _parse_score(text: str, place: str) -> float:
+def _parse_score(text: str, location: str) -> float:
     try:
         score = float(text)
     except ValueError:
@@ -186,4 +188,4 @@ def _parse_score(text: str, place: str) -> float:
     if math.isfinite(score):
         return score
     hint = "write a finite number, or remove the row"
-    raise ProjectError(CODE, f"score {printable(text)!r} is not a finite number", hint, place)
+    raise ProjectError(CODE, f"score {printable(text)!r} is not a finite number", hint, location)

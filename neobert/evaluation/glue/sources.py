@@ -62,9 +62,9 @@ class SplitPart:
 
     def rows(self) -> Rows:
         """Yield (location for messages, row) for the rows of the split."""
-        for place, row in self.read():
+        for location, row in self.read():
             if _standard_split_name(row.get(SPLIT, self.split)) == self.split:
-                yield place, row
+                yield location, row
 
 
 def split_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:

@@ -121,8 +121,8 @@ def _paradigm_files(data: Path) -> list[Path]:
 def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPair]:
     """Yield the first `limit` pairs of each paradigm, or all if it is None."""
     taken: Counter[str] = Counter()
-    for place, row in chain.from_iterable(map(read_table, files)):
-        good, bad = (_sentence(row.get(column), place) for column in COLUMNS)
+    for location, row in chain.from_iterable(map(read_table, files)):
+        good, bad = (_sentence(row.get(column), location) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
         pair = MinimalPair(good, bad, *others)
         taken[pair.paradigm] += 1
@@ -130,11 +130,11 @@ def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPai
             yield pair
 
 
-def _sentence(value: object, place: str) -> str:
+def _sentence(value: object, location: str) -> str:
     """Return a sentence that is not empty; an empty one would score 0, the highest value.
 
     Raises `ProjectError` for other values.
     """
     if isinstance(value, str) and value.strip():
         return value
-    raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", place)
+    raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", location)

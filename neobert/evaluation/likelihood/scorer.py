@@ -78,16 +78,16 @@ class Scorer:
         total = 0
         for text in sorted(range(len(sequences)), key=lambda index: -len(sequences[index])):
             tokens = sequences[text]
-            for place in self._scored_positions(tokens):
+            for position in self._scored_positions(tokens):
                 if copies and total + len(tokens) > self.tokens_per_run:
                     yield copies, texts_of, positions, targets
                     copies, texts_of, positions, targets, total = [], [], [], [], 0
                 masked = tokens.copy()
-                masked[place] = self.tokenizer.bundle.mask_id
+                masked[position] = self.tokenizer.bundle.mask_id
                 copies.append(masked)
                 texts_of.append(text)
-                positions.append(int(place))
-                targets.append(int(tokens[place]))
+                positions.append(int(position))
+                targets.append(int(tokens[position]))
                 total += len(tokens)
         if copies:
             yield copies, texts_of, positions, targets

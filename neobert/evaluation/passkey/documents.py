@@ -68,11 +68,11 @@ class Documents:
         room = length - self.shortest
         begins = draw.randrange(len(self._filler))
         filler = [self._filler[(begins + each) % len(self._filler)] for each in range(room)]
-        place = round(depth * room)
+        position = round(depth * room)
         statement = [*self._statement, *key, *self._stop]
         answer = key if self._is_causal else [self._bundle.mask_id] * KEY_WORDS
         question = [*self._statement, *answer, *self._end]
-        tokens = [*self._start, *filler[:place], *statement, *filler[place:], *question]
+        tokens = [*self._start, *filler[:position], *statement, *filler[position:], *question]
         first = length - len(self._end) - KEY_WORDS - self._is_causal
         queried = np.arange(first, first + KEY_WORDS)
         return Document(np.array(tokens, np.int64), queried, np.array(key, np.int64))

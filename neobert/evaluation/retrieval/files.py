@@ -106,13 +106,15 @@ def _find_file(folder: Path, names: tuple[str, ...]) -> Path:
 def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield id, title and text of each row. Raises `ProjectError` for a missing or repeated id."""
     seen: set[str] = set()
-    for place, row in read_table(file):
+    for location, row in read_table(file):
         name, text = row.get("_id"), row.get("text")
         if not isinstance(name, str | int) or not isinstance(text, str):
-            raise ProjectError(CODE, "lacks _id or text", "write an object with _id and text per line", place)
+            raise ProjectError(
+                CODE, "lacks _id or text", "write an object with _id and text per line", location
+            )
         if str(name) in seen:
             message = f"_id {printable(str(name))} is repeated"
-            raise ProjectError(CODE, message, "give each row its own _id", place)
+            raise ProjectError(CODE, message, "give each row its own _id", location)
         seen.add(str(name))
         yield str(name), str(row.get("title") or "").strip(), text
 
@@ -129,20 +131,20 @@ def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
         pieces = line_pieces(handle, file)
         first = next(pieces, LinePiece(1, "", is_start=True, is_end=True))
         _require_header(first, file)
-        for place, row in csv_rows(chain([first], pieces), file, "\t", RowFormat((), tsv_quotes=False)):
+        for location, row in csv_rows(chain([first], pieces), file, "\t", RowFormat((), tsv_quotes=False)):
             query, document = row[HEADER[0]], row[HEADER[1]]
-            grade = _parse_grade(row[HEADER[2]], place)
-            earlier, earlier_place = seen.setdefault((query, document), (grade, place))
+            grade = _parse_grade(row[HEADER[2]], location)
+            earlier, earlier_place = seen.setdefault((query, document), (grade, location))
             if earlier != grade:
                 message = (
                     f"query {printable(query)} and document {printable(document)} have score {grade} here, "
                     f"and {earlier} in {earlier_place}"
                 )
-                raise ProjectError(CODE, message, "remove one of the two lines", place)
+                raise ProjectError(CODE, message, "remove one of the two lines", location)
             yield query, document, grade
 
 
-def _parse_grade(score: str, place: str) -> int:
+def _parse_grade(score: str, location: str) -> int:
     """Read a score, as a whole number or as a float with a whole value, such as 1.0."""
     try:
         if (value := float(score)).is_integer():
@@ -150,7 +152,7 @@ def _parse_grade(score: str, place: str) -> int:
     except ValueError:
         pass
     message = f"score {printable(score)} is not a whole number"
-    raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", place)
+    raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", location)
 
 
 def _require_header(first: LinePiece, file: Path) -> None:

@@ -26,9 +26,9 @@ class ClassLabel:
     num_labels: int
     names: tuple[str, ...]
 
-    def __call__(self, value: object, place: str) -> int | None:
+    def __call__(self, value: object, location: str) -> int | None:
         """Return the class number; None without a label. Raises DAT020 for an unknown label."""
-        text = _label_text(value, place, self.setting)
+        text = _label_text(value, location, self.setting)
         if text is None:
             return None
         if self.names:
@@ -39,15 +39,15 @@ class ClassLabel:
                 return value
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
-            raise UnknownLabelError(CODE, message, hint, place)
+            raise UnknownLabelError(CODE, message, hint, location)
         number = _parse_number(text)
         if number is None or number != int(number):
             hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
-            raise UnknownLabelError(CODE, f"label {text!r} is not the number of a class", hint, place)
+            raise UnknownLabelError(CODE, f"label {text!r} is not the number of a class", hint, location)
         if not 0 <= number < self.num_labels:
             message = f"label {text} is outside 0 to {self.num_labels - 1}"
             hint = "raise classification.num_labels, or number the classes from 0"
-            raise UnknownLabelError(CODE, message, hint, place)
+            raise UnknownLabelError(CODE, message, hint, location)
         return int(number)
 
 
@@ -57,29 +57,29 @@ class Score:
 
     setting: str
 
-    def __call__(self, value: object, place: str) -> float | None:
+    def __call__(self, value: object, location: str) -> float | None:
         """Return the score; None without one. Raises DAT020 unless the value is a finite number."""
-        text = _label_text(value, place, self.setting)
+        text = _label_text(value, location, self.setting)
         if text is None:
             return None
         number = _parse_number(text)
         if number is None:
             hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
-            raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, place)
+            raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, location)
         if abs(number) > LARGEST_SCORE:
             message = f"score {text!r} exceeds the range of float32 ({LARGEST_SCORE:.2g})"
-            raise ProjectError(CODE, message, "divide the scores by their standard deviation", place)
+            raise ProjectError(CODE, message, "divide the scores by their standard deviation", location)
         return number
 
 
-def _label_text(value: object, place: str, setting: str) -> str | None:
+def _label_text(value: object, location: str, setting: str) -> str | None:
     """Return a label as text; None for a cell that is null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, str | int | float | Decimal):
         return str(value).strip()
     message = f"the label has type {type(value).__name__}, expected a number or a name"
-    raise ProjectError(CODE, message, f"set {setting} to a column of labels", place)
+    raise ProjectError(CODE, message, f"set {setting} to a column of labels", location)
 
 
 def _spellings(text: str) -> tuple[str, ...]:

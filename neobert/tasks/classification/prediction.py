@@ -40,11 +40,11 @@ class TextPredictor(HeadPredictor):
         self.counts.add(counts)
         logits = torch.empty(len(items), len(self.model.labels))
 
-        def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, self.second_text_starts(seconds, places))[: len(places)]
+        def compute(run: Run, indices: list[int]) -> Tensor:
+            return self.model.logits(run, self.second_text_starts(seconds, indices))[: len(indices)]
 
-        for places, outputs in self._compute_in_runs(sequences, compute, on_progress):
-            logits[places] = outputs
+        for indices, outputs in self._compute_in_runs(sequences, compute, on_progress):
+            logits[indices] = outputs
         return self._scores(logits) if self.model.is_score else self._classes(logits)
 
     def _scores(self, logits: Tensor) -> list[Prediction]:
@@ -74,9 +74,9 @@ class ClassifiedTexts:
         self._classes = classes
         self._pairs = Counter[tuple[str, str]]()
 
-    def add(self, item: Item, label: int | None, prediction: Prediction, _place: str) -> None:
-        """Count a text, unless it is empty or has no label."""
-        if label is not None and has_text(item):
+    def add(self, _item: Item, label: int | None, prediction: Prediction, _location: str) -> None:
+        """Count a text, unless it has no label."""
+        if label is not None:
             self._pairs[self._classes[label], prediction[PREDICTION]] += 1
 
     def report(self) -> dict[str, Any]:
@@ -90,9 +90,9 @@ class ScoredTexts:
     def __init__(self) -> None:
         self._pairs: list[tuple[float, float]] = []
 
-    def add(self, item: Item, label: float | None, prediction: Prediction, _place: str) -> None:
-        """Keep the predicted and the true score of a text, unless either is missing."""
-        if label is not None and has_text(item):
+    def add(self, _item: Item, label: float | None, prediction: Prediction, _location: str) -> None:
+        """Keep the predicted and the true score of a text, unless the true score is missing."""
+        if label is not None:
             self._pairs.append((prediction[PREDICTION], label))
 
     def report(self) -> dict[str, Any]:

@@ -66,11 +66,11 @@ class Pairs:
         generator: np.random.Generator,
     ) -> Mapping[str, NDArray[Any]]:
         """Return examples of two texts, with scores if the run reads them."""
-        places = (np.arange(len(lengths)) % 2).astype(PLACE.dtype)
+        positions = (np.arange(len(lengths)) % 2).astype(PLACE.dtype)
         if not reads_scores(self.config):
-            return {GROUP: places}
-        scores = np.where(places, generator.random(len(lengths)), np.nan).astype(SCORE.dtype)
-        return {GROUP: places, SCORE.name: scores}
+            return {GROUP: positions}
+        scores = np.where(positions, generator.random(len(lengths)), np.nan).astype(SCORE.dtype)
+        return {GROUP: positions, SCORE.name: scores}
 
     def check(self, label: str, counts: Counts) -> None:
         """Warn about rows that lack a query or a document."""
@@ -111,7 +111,7 @@ class PairEncoder(RowEncoder):
         """
         counts, too_long = Counts(), None
         segments: list[list[int]] = []
-        places: list[int] = []
+        positions: list[int] = []
         scores: list[float] = []
         rows = list(rows)
         examples = [(at, texts) for at, row in enumerate(rows) for texts in self._prompted_texts(row, counts)]
@@ -128,14 +128,14 @@ class PairEncoder(RowEncoder):
                 kept = {}
                 counts.dropped += 1
             segments += [self.texts.framing.frame(each) for each in kept.values()]
-            places += range(len(kept))
+            positions += range(len(kept))
             scores += [own[place] if len(own) > 1 else NO_SCORE for place in kept]
         lengths = [len(each) for each in segments]
         flat = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
         counts.segments, counts.tokens = len(lengths), len(flat)
         counts.framing = self.texts.framing.size * len(lengths)
         counts.unknown = self.texts.num_unknown(flat)
-        columns = {GROUP: np.array(places, PLACE.dtype)}
+        columns = {GROUP: np.array(positions, PLACE.dtype)}
         if self.has_scores:
             columns[SCORE.name] = np.array(scores, SCORE.dtype)
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)

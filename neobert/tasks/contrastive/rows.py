@@ -52,19 +52,19 @@ class PairRows(RowFormat):
     score: Field | None = None
     may_lack_scores: bool = False
 
-    def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
+    def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
         """Return the column of each field that the table has. Raises DAT011 without query or positive."""
-        chosen = RowFormat.columns(self, available, place)
+        chosen = RowFormat.columns(self, available, location)
         for field in self.negatives:
             if field.column is not None:
-                choose_column(available, field.column, place, field.setting)
+                choose_column(available, field.column, location, field.setting)
             if column := _find_column(available, field):
                 chosen[field.name] = column
         if self.score is None and len(self.fields) > 1:
-            warn_about_unread_scores(available, place)
+            warn_about_unread_scores(available, location)
         elif self.score is not None and (not self.may_lack_scores or self.score.column in available):
             names, setting = self.score.candidates, self.score.setting
-            chosen[SCORES] = choose_column(available, self.score.column, place, setting, names)
+            chosen[SCORES] = choose_column(available, self.score.column, location, setting, names)
         return chosen
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
@@ -72,16 +72,16 @@ class PairRows(RowFormat):
         needed = tuple(replace(field, column=columns[field.name]) for field in self.fields)
         return replace(self, fields=needed, negatives=())
 
-    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
+    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], location: str) -> Row:
         """Return query, the joined positives and negatives, and the scores, if any, of these documents.
 
         Texts that are empty in a list, or occur twice, are left out. Raises DAT011 for anything but texts,
         DAT020 for anything but scores, or for scores next to several positives.
         """
         if column := columns.get(POSITIVE):
-            values = {**values, column: _join_positives(values[column], column, place)}
-        row = RowFormat.row(self, values, columns, place)
-        texts = [text for field in self.negatives for text in _cell_texts(values, field, place)]
+            values = {**values, column: _join_positives(values[column], column, location)}
+        row = RowFormat.row(self, values, columns, location)
+        texts = [text for field in self.negatives for text in _cell_texts(values, field, location)]
         different: dict[str, int] = {}
         for number, text in enumerate(texts):
             if text.strip():
@@ -91,10 +91,10 @@ class PairRows(RowFormat):
         if SCORES in columns and row[TEXT].strip() and row_positives(row):
             if len(row_positives(row)) > 1:
                 message = f"the row has {len(row_positives(row))} positives, but a score belongs to one"
-                raise ProjectError("DAT020", message, "write a row for each positive", place)
-            scores = parse_scores(values.get(columns[SCORES]), place)
-            require_score_per_document(scores, 1 + len(texts), self.most, place)
-            require_two_scores(scores, len(kept), place)
+                raise ProjectError("DAT020", message, "write a row for each positive", location)
+            scores = parse_scores(values.get(columns[SCORES]), location)
+            require_score_per_document(scores, 1 + len(texts), self.most, location)
+            require_two_scores(scores, len(kept), location)
             scores = (scores[0], *(scores[1 + number] for number in kept.values()))
         return {
             **row,
@@ -116,10 +116,10 @@ def row_positives(row: Row) -> list[str]:
     return [text for text in joined.split(SEPARATOR) if text.strip()]
 
 
-def _join_positives(cell: object, column: str, place: str) -> str:
+def _join_positives(cell: object, column: str, location: str) -> str:
     """Join the positives of a cell, which is a text or a list of texts, into one string."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
-    texts = (text_of(each, column, place, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
+    texts = (text_of(each, column, location, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
     return SEPARATOR.join(dict.fromkeys(texts))
 
 
@@ -134,12 +134,12 @@ def _find_column(values: Mapping[str, object], field: Field) -> str | None:
     return next((name for name in names if name in values), None)
 
 
-def _cell_texts(values: Mapping[str, Any], field: Field, place: str) -> Iterator[str]:
+def _cell_texts(values: Mapping[str, Any], field: Field, location: str) -> Iterator[str]:
     column = _find_column(values, field)
     cell = None if column is None else values[column]
     if isinstance(cell, list | tuple):
-        yield from (text_of(each, str(column), place, field.setting) for each in cell)
-    elif text := text_of(cell, str(column), place, field.setting):  # an empty cell: the row has fewer
+        yield from (text_of(each, str(column), location, field.setting) for each in cell)
+    elif text := text_of(cell, str(column), location, field.setting):  # an empty cell: the row has fewer
         yield text
 
 

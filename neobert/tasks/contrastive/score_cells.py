@@ -14,14 +14,14 @@ from neobert.plurals import counted
 SCORE_SETTING = "contrastive.score_column"
 
 
-def parse_scores(cell: object, place: str) -> tuple[float, ...]:
+def parse_scores(cell: object, location: str) -> tuple[float, ...]:
     """Return the scores of a row. Raises DAT020 for anything but finite numbers."""
     cells = (cell or [None]) if isinstance(cell, list | tuple) else [cell]
-    return tuple(score_of(each, place, SCORE_SETTING) for each in cells)
+    return tuple(score_of(each, location, SCORE_SETTING) for each in cells)
 
 
 def require_score_per_document(
-    scores: tuple[float, ...], documents: int, max_negatives: int, place: str
+    scores: tuple[float, ...], documents: int, max_negatives: int, location: str
 ) -> None:
     """Raise DAT020 unless each document of a row has a score."""
     if len(scores) == documents:
@@ -34,31 +34,31 @@ def require_score_per_document(
         "contrastive.max_negatives 0 reads no negatives"
     )
     message = f"the row has {counted(len(scores), 'score')} for {counted(documents, 'document')}"
-    raise ProjectError(CODE, message, hint, place)
+    raise ProjectError(CODE, message, hint, location)
 
 
-def require_two_scores(scores: tuple[float, ...], kept: int, place: str) -> None:
+def require_two_scores(scores: tuple[float, ...], kept: int, location: str) -> None:
     """Raise DAT020 if a teacher's scores cover a single document: a softmax over one is always 1."""
     if len(scores) > 1 and not kept:
         message = "the row has a teacher's scores, but no negative is read"
         hint = "remove the row, or set contrastive.max_negatives to 1 or more"
-        raise ProjectError(CODE, message, hint, place)
+        raise ProjectError(CODE, message, hint, location)
 
 
-def warn_about_unread_scores(cells: Mapping[str, object], place: str) -> None:
+def warn_about_unread_scores(cells: Mapping[str, object], location: str) -> None:
     """Warn, once per column, about a column that looks like scores and is not read."""
     for name in SCORES:
         if _is_number(cells.get(name)):
-            _warn_once(name, place)
+            _warn_once(name, location)
 
 
 @cache
-def _warn_once(column: str, place: str) -> None:
+def _warn_once(column: str, location: str) -> None:
     import logging  # `lint` reads this module, and never warns
 
     logging.getLogger(__name__).warning(
         "%s: column %s is not read, and every row is a positive pair; to train on its scores, set %s",
-        place,
+        location,
         column,
         SCORE_SETTING,
     )

@@ -113,11 +113,11 @@ class ScoreLoss:
         if not len(similarities):
             return similarities.sum()
         _, query, counts = taught.queries.unique_consecutive(return_inverse=True, return_counts=True)
-        place = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+        position = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         shape = (len(counts), int(counts.max()))
 
         def rows(values: Tensor) -> Tensor:
-            return values.new_full(shape, ABSENT).index_put((query, place), values)
+            return values.new_full(shape, ABSENT).index_put((query, position), values)
 
         student = rows(similarities / self.temperature).log_softmax(1)
         teacher = rows(taught.scores / self.teacher_temperature).softmax(1)

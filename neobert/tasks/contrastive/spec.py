@@ -151,10 +151,10 @@ def _other_pooling(config: RunConfig) -> str:
     """Return the pooling that the weights declare; empty for random weights or an unreadable folder."""
     from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
 
-    if (place := local_weights_path(config.model)) is not None:
+    if (weights := local_weights_path(config.model)) is not None:
         # `preflight` reports the errors of the folder.
         with suppress(ProjectError):
-            found = undeclared(config, folder_of_weights(Path(place)))
+            found = undeclared(config, folder_of_weights(Path(weights)))
             return "".join(f" (the weights declare {printable(value)})" for value in found.values())
     return ""
 

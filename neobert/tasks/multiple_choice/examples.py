@@ -48,10 +48,10 @@ class ChoiceRows(LabelledRows):
     ) -> Mapping[str, NDArray[Any]]:
         """Return examples with the maximum number of choices, a random one of them right."""
         most = MULTIPLE_CHOICE.read_section(self.config).max_choices
-        place = np.arange(len(lengths)) % most
+        position = np.arange(len(lengths)) % most
         last = len(lengths) - len(lengths) % most
         right = generator.integers(np.where(np.arange(len(lengths)) < last, most, len(lengths) - last))
-        return {GROUP: place.astype(PLACE.dtype), LABEL: np.where(place == 0, right, IGNORED)}
+        return {GROUP: position.astype(PLACE.dtype), LABEL: np.where(position == 0, right, IGNORED)}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows that affect the prepared data, JSON-serializable."""
@@ -84,17 +84,17 @@ class ChoiceEncoder(LabelEncoder):
         ids = iter(list(each) for each in self.texts.token_ids(text for pair in pairs for text in pair))
         segments: list[list[int]] = []
         labels: list[int] = []
-        places: list[int] = []
+        positions: list[int] = []
         seconds: list[int] = []
-        for place, (row, found) in enumerate(zip(rows, texts, strict=True)):
+        for position, (row, found) in enumerate(zip(rows, texts, strict=True)):
             parts = [(next(ids), next(ids)) for _ in found]
             longest = max((sum(map(len, each)) for each in parts), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
-                too_long = too_long or (place, longest)
+                too_long = too_long or (position, longest)
             kept = self._fit_pairs(parts, longest, counts)
             segments += [self.texts.framing.frame(*each) for each in kept]
             seconds += [self.texts.framing.second_start(first) for first, _ in kept]
-            places += range(len(kept))
+            positions += range(len(kept))
             right = choice_index(row, len(found)) if kept else None
             labels += [IGNORED if right is None or at else right for at in range(len(kept))]
         lengths = [len(each) for each in segments]
@@ -103,7 +103,7 @@ class ChoiceEncoder(LabelEncoder):
         classes, sizes = np.unique(values[values != IGNORED], return_counts=True)
         counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
         encoded = self.encoded(tokens, lengths, values, counts, too_long, seconds)
-        return replace(encoded, columns={**encoded.columns, GROUP: np.array(places, PLACE.dtype)})
+        return replace(encoded, columns={**encoded.columns, GROUP: np.array(positions, PLACE.dtype)})
 
     def _fit_pairs(
         self, parts: Sequence[tuple[list[int], list[int]]], longest: int, counts: Counts

@@ -30,18 +30,20 @@ class ChoiceList:
 
     setting: str
 
-    def __call__(self, value: object, place: str) -> Choices:
+    def __call__(self, value: object, location: str) -> Choices:
         """Return the choices. Raises DAT020 for anything but texts."""
         texts, names = value, None
         if isinstance(value, Mapping):
             texts, names = value.get("text"), value.get("label")
         if not isinstance(texts, list | tuple):
             hint = f"set {self.setting} to a column of lists, or multiple_choice.choice_columns"
-            raise ProjectError(CODE, f"the choices are {kind_text(texts)}, expected a list", hint, place)
+            raise ProjectError(CODE, f"the choices are {kind_text(texts)}, expected a list", hint, location)
         for text in texts:
             if not isinstance(text, str):
                 message = f"a choice is {kind_text(text)}, not text"
-                raise ProjectError(CODE, message, f"set {self.setting} to a column of lists of texts", place)
+                raise ProjectError(
+                    CODE, message, f"set {self.setting} to a column of lists of texts", location
+                )
         found = Choices(join_choices(texts))
         found.names = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
         return found
@@ -52,13 +54,13 @@ def join_choices(texts: Sequence[str]) -> str:
     return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts).rstrip(SEPARATOR)
 
 
-def label_cell(value: object, place: str) -> str:
+def label_cell(value: object, location: str) -> str:
     """Return the cell of a label as text. Raises DAT020 for a cell without one."""
     if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
         return str(value).strip()
     message = f"the label is {kind_text(value)}" if value not in (None, "") else "the row has no label"
     hint = "set multiple_choice.label_column to the index of the right choice, or remove the row"
-    raise ProjectError(CODE, message, hint, place)
+    raise ProjectError(CODE, message, hint, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class RowCheck:
     columns: tuple[str, ...]
     most: int
 
-    def __call__(self, row: Row, place: str) -> None:
+    def __call__(self, row: Row, location: str) -> None:
         """Raise DAT020 for an inconsistent row."""
         if row[LABEL] is None:  # a row without text, which is left out
             return
@@ -80,10 +82,10 @@ class RowCheck:
         if not 2 <= len(texts) <= self.most:
             message = f"the row has {counted(len(texts), 'choice')} (2 to {self.most})"
             more = "raise multiple_choice.max_choices" if len(texts) > 2 else "add choices"
-            raise ProjectError(CODE, message, f"{more}, or remove the row", place)
+            raise ProjectError(CODE, message, f"{more}, or remove the row", location)
         if any(not text.strip() for text in texts):
             message = f"choice {[not text.strip() for text in texts].index(True)} is empty"
-            raise ProjectError(CODE, message, "move empty choices after the others", place)
+            raise ProjectError(CODE, message, "move empty choices after the others", location)
         if choice_index(row, len(texts)) is None:
             names = getattr(row.get(CHOICES), "names", ())
             numbers = f"a number from 0 to {len(texts) - 1}, or a letter from {FIRST}"
@@ -92,7 +94,7 @@ class RowCheck:
             hint = "correct the label, or set multiple_choice.label_column to another column"
             if row[LABEL] == str(len(texts)):
                 hint = f"labels count from 0: subtract 1 from each if yours start at 1; or {hint}"
-            raise ProjectError(CODE, message, hint, place)
+            raise ProjectError(CODE, message, hint, location)
 
 
 def row_choices(row: Row, columns: Sequence[str]) -> list[str]:

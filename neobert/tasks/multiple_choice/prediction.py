@@ -41,11 +41,11 @@ class ChoicePredictor(HeadPredictor):
         self.counts.add(counts)
         scores = torch.empty(len(sequences), dtype=torch.float64)
 
-        def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, self.second_text_starts(seconds, places))[: len(places), 0]
+        def compute(run: Run, indices: list[int]) -> Tensor:
+            return self.model.logits(run, self.second_text_starts(seconds, indices))[: len(indices), 0]
 
-        for places, values in self._compute_in_runs(sequences, compute, on_progress):
-            scores[places] = values.double()
+        for indices, values in self._compute_in_runs(sequences, compute, on_progress):
+            scores[indices] = values.double()
         return [_best_choice(each) for each in scores.split([len(found) for found in pairs])]
 
 
@@ -56,13 +56,13 @@ class ChosenRows:
         self._names = names
         self._rows, self._right = 0, 0
 
-    def add(self, item: Item, label: str, prediction: Prediction, place: str) -> None:
+    def add(self, item: Item, label: str, prediction: Prediction, location: str) -> None:
         """Count a row. Raises DAT020 for a label that names no choice of the row."""
         row, choices = _parse_item(item, self._names)
         right = choice_index({**row, LABEL: label}, len(choices))
         if right is None:
             message = f"label {printable(label)!r} names none of the {len(choices)} choices"
-            raise ProjectError(CODE, message, "correct the label", place)
+            raise ProjectError(CODE, message, "correct the label", location)
         self._rows += 1
         self._right += prediction[SPEC.predicted[0]] == right
 

@@ -50,7 +50,7 @@ class MaskedWords:
     tokenizer: PreTrainedTokenizerFast
     texts: list[MaskedText]
     ids: Tensor
-    places: list[int]
+    positions: list[int]
     word_ids: Tensor
 
     @torch.no_grad()
@@ -60,7 +60,7 @@ class MaskedWords:
         with torch.compiler.set_stance("force_eager"):
             hidden = backbone.hidden({"input_ids": self.ids.to(device), "attention_mask": None})
         assert backbone.head is not None
-        rows = hidden.unflatten(0, self.ids.shape)[torch.arange(len(self.places)), self.places]
+        rows = hidden.unflatten(0, self.ids.shape)[torch.arange(len(self.positions)), self.positions]
         word_ids = self.word_ids.to(device)
         rows = backbone.head(rows)[:, word_ids].float()
         found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
@@ -89,31 +89,34 @@ def mask_words(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords |
     most = max(map(len, words.values()))
     if not most:
         return None
-    usable = [segment for segment, places in words.items() if len(places) >= min(most, FEWEST_WORDS)]
+    usable = [segment for segment, positions in words.items() if len(positions) >= min(most, FEWEST_WORDS)]
     chosen = [usable[index] for index in np.unique(np.linspace(0, len(usable) - 1, NUM_TEXTS).astype(int))]
     draws = hashed(stream_key(_WORD_STREAM), np.array(chosen))
-    places = [words[each][int(draw) % len(words[each])] for each, draw in zip(chosen, draws, strict=True)]
+    positions = [words[each][int(draw) % len(words[each])] for each, draw in zip(chosen, draws, strict=True)]
     ids = np.stack([rows[segment] for segment in chosen])
-    texts = [_masked_text(row, place, tokenizer.tokenizer) for row, place in zip(ids, places, strict=True)]
-    ids[np.arange(len(places)), places] = tokenizer.mask_id
+    texts = [
+        _masked_text(row, position, tokenizer.tokenizer) for row, position in zip(ids, positions, strict=True)
+    ]
+    ids[np.arange(len(positions)), positions] = tokenizer.mask_id
     word_ids = torch.from_numpy(tokenizer.random_ids)
-    return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), places, word_ids)
+    return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), positions, word_ids)
 
 
 def _whole_word_positions(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
     """Yield the positions of tokens that are a whole word with text before and after."""
-    for place in range(len(ids) // 4, len(ids) - 1):
-        word = tokenizer.tokenizer.decode([ids[place]]).strip()
-        if not tokenizer.is_maskable[ids[place]] or len(word) < SHORTEST_WORD or not word.isalpha():
+    for position in range(len(ids) // 4, len(ids) - 1):
+        word = tokenizer.tokenizer.decode([ids[position]]).strip()
+        if not tokenizer.is_maskable[ids[position]] or len(word) < SHORTEST_WORD or not word.isalpha():
             continue
-        around = tokenizer.tokenizer.decode(ids[max(0, place - 1) : place + 2])
+        around = tokenizer.tokenizer.decode(ids[max(0, position - 1) : position + 2])
         if re.search(rf"(?<!\w){word}(?!\w)", around):
-            yield place
+            yield position
 
 
-def _masked_text(ids: NDArray[np.int64], place: int, tokenizer: PreTrainedTokenizerFast) -> MaskedText:
+def _masked_text(ids: NDArray[np.int64], position: int, tokenizer: PreTrainedTokenizerFast) -> MaskedText:
     before, word, after = (
-        _decode(tokenizer, part.tolist()) for part in (ids[:place], ids[place : place + 1], ids[place + 1 :])
+        _decode(tokenizer, part.tolist())
+        for part in (ids[:position], ids[position : position + 1], ids[position + 1 :])
     )
     return MaskedText(before, word, after)
 

@@ -41,17 +41,17 @@ class MaskPredictor(Predictor[InferenceModel]):
         self.counts.add(counts)
         self._require_one_mask(sequences, items)
         found = torch.empty(len(items), 2, dtype=torch.float64)
-        for places, best in self._compute_in_runs(sequences, self._best_tokens, on_progress):
-            found[places] = best
+        for indices, best in self._compute_in_runs(sequences, self._best_tokens, on_progress):
+            found[indices] = best
         tokenizer = self.tokenizer.bundle.tokenizer
         return [
             {PREDICTION: tokenizer.decode([int(token)]).strip(), PROBABILITY: probability}
             for token, probability in found.tolist()
         ]
 
-    def _best_tokens(self, run: Run, places: list[int]) -> Tensor:
+    def _best_tokens(self, run: Run, indices: list[int]) -> Tensor:
         """Return the best token and its probability at the mask of each text, [K, 2]."""
-        is_mask = (run.input_ids == self.tokenizer.bundle.mask_id).nonzero()[: len(places), 0]
+        is_mask = (run.input_ids == self.tokenizer.bundle.mask_id).nonzero()[: len(indices), 0]
         logits = self.model.logits(self.model.hidden_states(run)[is_mask]).double()
         best = logits.softmax(-1).max(-1)
         return torch.stack([best.indices.double(), best.values], dim=1)

@@ -30,9 +30,9 @@ class Question:
     answers: tuple[str, ...]
     windowed: ContextWindows
 
-    def text(self, window: Window, places: Span) -> str:
+    def text(self, window: Window, span: Span) -> str:
         """Return the text between two token positions of a window."""
-        start, stop = self.windowed.character_span(window, places, self.context)
+        start, stop = self.windowed.character_span(window, span, self.context)
         return self.context[start:stop]
 
 

@@ -45,8 +45,8 @@ class Questions(LabelledRows):
         generator: np.random.Generator,
     ) -> Mapping[str, NDArray[Any]]:
         """Return a random token of each window as the answer."""
-        places = generator.integers(lengths)
-        return {SPAN.name: span_label(places, places)}
+        positions = generator.integers(lengths)
+        return {SPAN.name: span_label(positions, positions)}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and windows that affect the prepared data, JSON-serializable."""
@@ -118,10 +118,10 @@ class QuestionEncoder(LabelEncoder):
         return ()
 
     def _label(self, window: Window, tokens: Span | None) -> int:
-        places = None if tokens is None else window.span_in_window(tokens)
-        if places is None and tokens is not None and self.ignores:
+        positions = None if tokens is None else window.span_in_window(tokens)
+        if positions is None and tokens is not None and self.ignores:
             return IGNORED
-        first, last = places or NO_ANSWER
+        first, last = positions or NO_ANSWER
         return int(span_label(first, last))
 
 

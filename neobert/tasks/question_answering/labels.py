@@ -29,43 +29,43 @@ class AnswerCell:
 
     setting: str
 
-    def __call__(self, value: object, place: str) -> tuple[Answer, ...]:
+    def __call__(self, value: object, location: str) -> tuple[Answer, ...]:
         """Return the answers, none for an empty cell. Raises DAT020 for any other content."""
         if isinstance(value, Mapping):
             texts, starts = _as_list(value.get("text")), _as_list(value.get("answer_start"))
             if starts and len(starts) != len(texts):
                 message = f"{counted(len(texts), 'answer')} and {counted(len(starts), 'answer_start')}"
-                raise ProjectError(CODE, message, "give each answer one answer_start", place)
+                raise ProjectError(CODE, message, "give each answer one answer_start", location)
             value = [
                 {"text": text, "answer_start": starts[number] if starts else None}
                 for number, text in enumerate(texts)
             ]
-        found = (self._parse_answer(each, place) for each in _as_list(value))
+        found = (self._parse_answer(each, location) for each in _as_list(value))
         return tuple(answer for answer in found if answer.text)
 
-    def _parse_answer(self, value: object, place: str) -> Answer:
+    def _parse_answer(self, value: object, location: str) -> Answer:
         text, start = value, None
         if isinstance(value, Mapping):
-            text, start = value.get("text"), parse_start(value.get("answer_start"), place)
+            text, start = value.get("text"), parse_start(value.get("answer_start"), location)
         if isinstance(text, str):
             return Answer(text, start)
         hint = f"set {self.setting} to a column of texts, or of objects with text and answer_start"
-        raise ProjectError(CODE, f"an answer is {kind_text(text)}, not text", hint, place)
+        raise ProjectError(CODE, f"an answer is {kind_text(text)}, not text", hint, location)
 
 
-def parse_start(value: object, place: str) -> int | None:
+def parse_start(value: object, location: str) -> int | None:
     """Return the index of a character; None for an empty cell. Raises DAT020 for any other content."""
     if value is None or value == "" or value == []:
         return None
     if isinstance(value, list | tuple) and len(value) == 1:
-        return parse_start(value[0], place)
+        return parse_start(value[0], location)
     try:
         number = float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:
         number = -1.0
     if number != int(number) or number < 0:
         message = f"answer_start {printable(str(value))} is not the index of a character"
-        raise ProjectError(CODE, message, "write the index of the answer's first character, from 0", place)
+        raise ProjectError(CODE, message, "write the index of the answer's first character, from 0", location)
     return int(number)
 
 
@@ -83,8 +83,8 @@ def located_answers(row: Row) -> tuple[Answer, ...]:
 def _locate_answer(answer: Answer, context: str) -> int | None:
     if answer.start is not None and context.startswith(answer.text, answer.start):
         return answer.start
-    place = context.find(answer.text)
-    return place if place >= 0 and context.find(answer.text, place + 1) < 0 else None
+    start = context.find(answer.text)
+    return start if start >= 0 and context.find(answer.text, start + 1) < 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +93,27 @@ class RowCheck:
 
     needs_answer: bool
 
-    def __call__(self, row: Row, place: str) -> None:
+    def __call__(self, row: Row, location: str) -> None:
         """Raise DAT020 for an inconsistent row."""
         found = located_answers(row)
         if not found and self.needs_answer and row[ANSWERS] is not None:
             hint = "set question_answering.null_threshold to 0 if questions may have no answer, or remove "
-            raise ProjectError(CODE, "the row has no answer", f"{hint}the row", place)
+            raise ProjectError(CODE, "the row has no answer", f"{hint}the row", location)
         for answer in found:
             if answer.start is None:
-                raise _missing_answer_error(answer.text, row, place)
+                raise _missing_answer_error(answer.text, row, location)
 
 
-def _missing_answer_error(text: str, row: Row, place: str) -> ProjectError:
+def _missing_answer_error(text: str, row: Row, location: str) -> ProjectError:
     given = next((each.start for each in row[ANSWERS] if each.text == text), None)
     given = row.get(START) if given is None else given
     times, shown = row[TEXT].count(text), printable(text[:SHOWN_CHARACTERS])
     if given is not None:
         message = f"answer {shown!r} occurs {times} times in the context, but not at character {given}"
-        return ProjectError(CODE, message, "correct answer_start, or remove the row", place)
+        return ProjectError(CODE, message, "correct answer_start, or remove the row", location)
     message = f"answer {shown!r} occurs {times} times in the context"
     hint = "name the place in answer_start (question_answering.start_column)"
-    return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", place)
+    return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", location)
 
 
 def _as_list(value: Any) -> list[Any]:

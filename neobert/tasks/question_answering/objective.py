@@ -37,9 +37,9 @@ def group_by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
     """Return the logits [N, L, 2] of padded rows, or of the segments of a packed run [T, 2]."""
     if (bounds := inputs["cu_seqlens"]) is None:
         return logits.masked_fill(~inputs["attention_mask"][..., None], LOWEST)
-    place = torch.arange(inputs["max_seqlen"], device=logits.device)
-    index = (bounds[:-1, None] + place).clamp(max=len(logits) - 1)
-    return logits[index].masked_fill((place >= bounds.diff()[:, None])[..., None], LOWEST)
+    position = torch.arange(inputs["max_seqlen"], device=logits.device)
+    index = (bounds[:-1, None] + position).clamp(max=len(logits) - 1)
+    return logits[index].masked_fill((position >= bounds.diff()[:, None])[..., None], LOWEST)
 
 
 def answer_positions(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,8 +49,8 @@ def answer_positions(labels: Tensor) -> tuple[Tensor, Tensor]:
     return first.masked_fill(is_ignored, IGNORED), last.masked_fill(is_ignored, IGNORED)
 
 
-def _cross_entropy(logits: Tensor, places: Tensor) -> Tensor:
-    return F.cross_entropy(logits, places, ignore_index=IGNORED, reduction="sum")
+def _cross_entropy(logits: Tensor, positions: Tensor) -> Tensor:
+    return F.cross_entropy(logits, positions, ignore_index=IGNORED, reduction="sum")
 
 
 def best_spans(logits: Tensor, first: Tensor, end: Tensor, max_tokens: int) -> Tensor:
@@ -60,12 +60,12 @@ def best_spans(logits: Tensor, first: Tensor, end: Tensor, max_tokens: int) -> T
     score is the sum of two logits. All spans are compared; the shortest wins a tie.
     """
     starts, ends = logits.unbind(-1)
-    place = torch.arange(logits.shape[1], device=logits.device)
-    is_other = (place < first[:, None]) | (place >= end[:, None])
+    position = torch.arange(logits.shape[1], device=logits.device)
+    is_other = (position < first[:, None]) | (position >= end[:, None])
     of_start, of_end = (each.masked_fill(is_other, LOWEST) for each in (starts, ends))
     best, at = (of_start + of_end).max(1)
     last = at
-    for more in range(1, min(max_tokens, len(place))):
+    for more in range(1, min(max_tokens, len(position))):
         score, begin = (of_start[:, :-more] + of_end[:, more:]).max(1)
         is_better = score > best
         best, at = torch.where(is_better, score, best), torch.where(is_better, begin, at)

@@ -65,16 +65,16 @@ class AnswerPredictor(HeadPredictor):
         seconds = [window.first for window in windows]
         bounds = torch.tensor([(each.first, each.end) for each in windows]).reshape(-1, 2)
 
-        def compute(run: Run, places: list[int]) -> Tensor:
-            outputs = self.model.logits(run, self.second_text_starts(seconds, places))
-            logits = group_by_window(outputs, run.inputs)[: len(places)]
-            first, end = bounds[places].to(logits.device).unbind(1)
+        def compute(run: Run, indices: list[int]) -> Tensor:
+            outputs = self.model.logits(run, self.second_text_starts(seconds, indices))
+            logits = group_by_window(outputs, run.inputs)[: len(indices)]
+            first, end = bounds[indices].to(logits.device).unbind(1)
             spans = best_spans(logits, first, end, self.section.max_answer_length)
             return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)
 
         found = np.empty((len(windows), 5))
-        for places, values in self._compute_in_runs(sequences, compute, on_progress):
-            found[places] = values
+        for indices, values in self._compute_in_runs(sequences, compute, on_progress):
+            found[indices] = values
         parts = np.split(found, np.cumsum([len(each.windows) for each in windowed])[:-1])
         return [
             self._best_answer(context, each, rows)
@@ -102,7 +102,7 @@ class AnsweredQuestions:
     def __init__(self) -> None:
         self._scores: list[tuple[float, float]] = []
 
-    def add(self, _item: Item, label: tuple[Answer, ...], prediction: Prediction, _place: str) -> None:
+    def add(self, _item: Item, label: tuple[Answer, ...], prediction: Prediction, _location: str) -> None:
         """Score an answer."""
         self._scores.append(answer_scores(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
 

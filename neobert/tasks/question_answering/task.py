@@ -55,10 +55,10 @@ def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Micro
     """
     layout = Layout.of(batch)
     lengths = torch.stack([each.new_tensor(len(each)) for each in layout.documents()])
-    places = (torch.rand(len(lengths), generator=draw) * lengths).long()
-    is_planted = layout.is_token & (layout.place == places[layout.document])
+    positions = (torch.rand(len(lengths), generator=draw) * lengths).long()
+    is_planted = layout.is_token & (layout.place == positions[layout.document])
     ids = torch.where(is_planted.view_as(batch.input_ids), batch.input_ids.max(), batch.input_ids)
-    labelled = (places + shift * (1 + lengths // 2)) % lengths
+    labelled = (positions + shift * (1 + lengths // 2)) % lengths
     labels = torch.full_like(batch.labels, IGNORED)
     labels[: len(lengths)] = span_label(labelled, labelled)
     return replace(batch, input_ids=ids, labels=labels, num_targets=len(lengths))

@@ -63,9 +63,9 @@ class ContextWindows(NamedTuple):
         covering = np.flatnonzero((self.offsets[:, 0] < stop) & (self.offsets[:, 1] > start))
         return (int(covering[0]), int(covering[-1])) if len(covering) else None
 
-    def character_span(self, window: Window, places: Span, context: str) -> Span:
+    def character_span(self, window: Window, span: Span, context: str) -> Span:
         """Return the character bounds of a span of a window, without whitespace at its ends."""
-        first, last = (window.start + place - window.first for place in places)
+        first, last = (window.start + position - window.first for position in span)
         start, stop = int(self.offsets[first, 0]), int(self.offsets[last, 1])
         text = context[start:stop]
         return start + len(text) - len(text.lstrip()), stop - len(text) + len(text.rstrip())

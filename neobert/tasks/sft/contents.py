@@ -58,12 +58,12 @@ def missing_contents(
     )
     at = 0
     for content in (_without_whitespace(content_text(message.get("content"))) for message in messages):
-        place = supervised.find(content, at)
-        if place < 0:
+        position = supervised.find(content, at)
+        if position < 0:
             shown = content[:SHOWN]
             yield Fault.LOST, f"the template leaves out content of the assistant: {shown!r}"
             return
-        at = place + len(content)
+        at = position + len(content)
     names = (name for message in messages for name in called_tools(message))
     if name := next((name for name in names if _without_whitespace(name) not in supervised), ""):
         yield Fault.LOST, f"the template leaves out a tool call of the assistant: {name[:SHOWN]!r}"

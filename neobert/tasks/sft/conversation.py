@@ -70,36 +70,36 @@ class ConversationForm:
     read: Callable[[Mapping[str, Any], str], list[Message]]
     optional: tuple[str, ...] = OPTIONAL
 
-    def conversation(self, values: Mapping[str, Any], place: str) -> Conversation:
+    def conversation(self, values: Mapping[str, Any], location: str) -> Conversation:
         """Read a row, which may lack optional columns that others have. Raises DAT020."""
         if missing := [name for name in self.columns if name not in values]:
             message = f"the row has no column {printable(missing[0])!r}"
-            raise ProjectError(CODE, message, "correct or remove the row", place)
+            raise ProjectError(CODE, message, "correct or remove the row", location)
         if media := next((name for name in MEDIA if values.get(name)), ""):
             expected = "text only: images and audio are not supported"
-            raise _unreadable_error(f"column {media!r} is not empty", expected, place)
+            raise _unreadable_error(f"column {media!r} is not empty", expected, location)
         system = values.get("system") or None
         if system is not None and not isinstance(system, str):
-            raise _unreadable_error(f"system is {kind_text(system)}", "a string", place)
-        messages = with_system(self.read(values, place), system)
-        return Conversation(messages, parse_tools(values.get("tools"), place))
+            raise _unreadable_error(f"system is {kind_text(system)}", "a string", location)
+        messages = with_system(self.read(values, location), system)
+        return Conversation(messages, parse_tools(values.get("tools"), location))
 
 
-def parse_messages(value: object, place: str) -> list[Message]:
+def parse_messages(value: object, location: str) -> list[Message]:
     """Check a list of messages, of the OpenAI or the ShareGPT form. Raises DAT020."""
     if isinstance(value, str):  # tables without nested values hold JSON
-        value = _parse_json(value, "messages", place)
+        value = _parse_json(value, "messages", location)
     if not isinstance(value, list | tuple) or not value:
         problem = "an empty list" if value == [] else kind_text(value)
-        raise _unreadable_error(f"the conversation is {problem}", "a list of messages", place)
-    return [_parse_message(each, number, place) for number, each in enumerate(value, 1)]
+        raise _unreadable_error(f"the conversation is {problem}", "a list of messages", location)
+    return [_parse_message(each, number, location) for number, each in enumerate(value, 1)]
 
 
-def parse_tools(value: object, place: str) -> list[dict[str, Any]]:
+def parse_tools(value: object, location: str) -> list[dict[str, Any]]:
     """Check the tools of a conversation: a list of objects, or one as JSON; null and "" are none."""
-    tools = _parse_json(value, "tools", place) if isinstance(value, str) and value.strip() else value or []
+    tools = _parse_json(value, "tools", location) if isinstance(value, str) and value.strip() else value or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
-        raise _unreadable_error(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", place)
+        raise _unreadable_error(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", location)
     return [_without_null(tool) for tool in tools]
 
 
@@ -112,7 +112,9 @@ def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
 
 def without_weights(messages: Sequence[Message]) -> tuple[list[Message], frozenset[int]]:
     """Return the messages without weights, and the indices of messages with weight 0 (OpenAI's form)."""
-    weightless = frozenset(place for place, message in enumerate(messages) if message.get("weight") == 0)
+    weightless = frozenset(
+        location for location, message in enumerate(messages) if message.get("weight") == 0
+    )
     return [
         {key: each for key, each in message.items() if key != "weight"} for message in messages
     ], weightless
@@ -130,56 +132,56 @@ def called_tools(message: Message) -> Iterator[str]:
         yield str(function.get("name", "")) if isinstance(function, Mapping) else ""
 
 
-def _parse_message(value: object, number: int, place: str) -> Message:
+def _parse_message(value: object, number: int, location: str) -> Message:
     if not isinstance(value, Mapping):
         raise _unreadable_error(
-            f"message {number} is {kind_text(value)}", "an object with role and content", place
+            f"message {number} is {kind_text(value)}", "an object with role and content", location
         )
-    message = _with_template_role(_without_null(value), number, place)
+    message = _with_template_role(_without_null(value), number, location)
     if any(message.get(key) is False for key in UNTRAINED):
         message["weight"] = 0
     if "weight" in message:
-        _check_weight(message, number, place)
+        _check_weight(message, number, location)
     if "function_call" in message:  # one call, as OpenAI had it before tool_calls
         message["tool_calls"] = [{"type": "function", "function": message.pop("function_call")}]
     if "tool_calls" in message:
-        message["tool_calls"] = _parse_call_arguments(message["tool_calls"], number, place)
+        message["tool_calls"] = _parse_call_arguments(message["tool_calls"], number, location)
     content = message.get("content")
     if message["role"] == "function_call":
         message.pop("content", None)
-        return message | {"role": "assistant", "tool_calls": _parse_tool_calls(content, number, place)}
+        return message | {"role": "assistant", "tool_calls": _parse_tool_calls(content, number, location)}
     if content is None:
         if message["role"] != "assistant" or not message.get("tool_calls"):
-            raise _unreadable_error(f"message {number} has no content", "a string", place)
+            raise _unreadable_error(f"message {number} has no content", "a string", location)
         message.pop("content", None)
         return message
-    return message | {"content": _content_text(content, number, place)}
+    return message | {"content": _content_text(content, number, location)}
 
 
-def _with_template_role(message: Message, number: int, place: str) -> Message:
+def _with_template_role(message: Message, number: int, location: str) -> Message:
     """Return a message of any form with its role by the name that templates know."""
     if "role" not in message and "from" in message:
         message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
     known = f"one of {', '.join(ROLES)}, or a name of ShareGPT"
     if "role" not in message:
-        raise _unreadable_error(f"message {number} has no role", known, place)
+        raise _unreadable_error(f"message {number} has no role", known, location)
     role = str(message["role"])
     if role.lower() not in _ROLES:
-        raise _unreadable_error(f"message {number} has role {printable(repr(role))[:40]}", known, place)
+        raise _unreadable_error(f"message {number} has role {printable(repr(role))[:40]}", known, location)
     return message | {"role": _ROLES[role.lower()]}
 
 
-def _check_weight(message: Message, number: int, place: str) -> None:
+def _check_weight(message: Message, number: int, location: str) -> None:
     weight, is_written = message["weight"], message["role"] in ("assistant", "function_call")
     if isinstance(weight, bool) or weight not in (0, 1):
         problem = f"message {number} has weight {printable(repr(weight)[:20])}"
-        raise _unreadable_error(problem, "0 (not trained on) or 1", place)
+        raise _unreadable_error(problem, "0 (not trained on) or 1", location)
     if weight and not is_written:
         problem = f"message {number} of role {message['role']} has weight 1"
-        raise _unreadable_error(problem, "0: only messages of the assistant are trained on", place)
+        raise _unreadable_error(problem, "0: only messages of the assistant are trained on", location)
 
 
-def _content_text(content: object, number: int, place: str) -> str:
+def _content_text(content: object, number: int, location: str) -> str:
     """Return content as one string: of text parts, many templates would render Python's form of the list."""
     if isinstance(content, str):
         return content
@@ -188,34 +190,38 @@ def _content_text(content: object, number: int, place: str) -> str:
         if len(parts) == len(content) and all(isinstance(part, str) for part in parts):
             return "".join(map(str, parts))
         problem = f"message {number} has a part that is not text"
-        raise _unreadable_error(problem, "text parts: images and audio are not supported", place)
+        raise _unreadable_error(problem, "text parts: images and audio are not supported", location)
     raise _unreadable_error(
-        f"the content of message {number} is {kind_text(content)}", "a string or text parts", place
+        f"the content of message {number} is {kind_text(content)}", "a string or text parts", location
     )
 
 
-def _parse_call_arguments(calls: object, number: int, place: str) -> list[dict[str, Any]]:
+def _parse_call_arguments(calls: object, number: int, location: str) -> list[dict[str, Any]]:
     """Return tool calls with arguments as objects: templates would quote OpenAI's argument strings again."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable_error(
-            f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", place
+            f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", location
         )
     for call in calls:
         function = call.get("function", call)
         if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-            function["arguments"] = _parse_json(function["arguments"], f"a call of message {number}", place)
+            function["arguments"] = _parse_json(
+                function["arguments"], f"a call of message {number}", location
+            )
     return calls
 
 
-def _parse_tool_calls(content: object, number: int, place: str) -> list[dict[str, Any]]:
+def _parse_tool_calls(content: object, number: int, location: str) -> list[dict[str, Any]]:
     """Return the tool calls of a message of the ShareGPT form, which holds them as JSON."""
     calls = (
-        _parse_json(content, f"the call of message {number}", place) if isinstance(content, str) else content
+        _parse_json(content, f"the call of message {number}", location)
+        if isinstance(content, str)
+        else content
     )
     calls = calls if isinstance(calls, list) else [calls]
     if not all(isinstance(call, dict) and "name" in call for call in calls):
         raise _unreadable_error(
-            f"message {number} calls no function", "an object with name and arguments", place
+            f"message {number} calls no function", "an object with name and arguments", location
         )
     return [{"type": "function", "function": call} for call in calls]
 
@@ -227,58 +233,60 @@ def _without_null(value: Any) -> Any:
     return [_without_null(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _parse_json(text: str, name: str, place: str) -> Any:
+def _parse_json(text: str, name: str, location: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _unreadable_error(
-            f"{name} is a string that is not JSON", "a list, or one as JSON", place
+            f"{name} is a string that is not JSON", "a list, or one as JSON", location
         ) from error
 
 
-def _unreadable_error(problem: str, expected: str, place: str) -> ProjectError:
-    return ProjectError(CODE, f"{problem}, expected {expected}", "correct or remove the row", place)
+def _unreadable_error(problem: str, expected: str, location: str) -> ProjectError:
+    return ProjectError(CODE, f"{problem}, expected {expected}", "correct or remove the row", location)
 
 
 def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
     """Return a reader of messages in a column."""
 
-    def read(values: Mapping[str, Any], place: str) -> list[Message]:
-        return parse_messages(values[column], place)
+    def read(values: Mapping[str, Any], location: str) -> list[Message]:
+        return parse_messages(values[column], location)
 
     return read
 
 
-def _read_completion(values: Mapping[str, Any], place: str) -> list[Message]:
+def _read_completion(values: Mapping[str, Any], location: str) -> list[Message]:
     """Read a prompt and its completion: strings, or lists of messages."""
     parts = zip(("prompt", "completion"), PAIR, strict=True)
     messages: list[Message] = []
     for column, role in parts:
         value = values[column]
         is_text = isinstance(value, str)
-        messages += [{"role": role, "content": value}] if is_text else parse_messages(value, place)
+        messages += [{"role": role, "content": value}] if is_text else parse_messages(value, location)
     return messages
 
 
-def _read_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
+def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]:
     """Read earlier turns, an instruction, its input and the output (the Alpaca form)."""
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
-            raise _unreadable_error(f"{column} is {kind_text(value)}", "a string", place)
+            raise _unreadable_error(f"{column} is {kind_text(value)}", "a string", location)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
-    pairs = [*_parse_history(values.get("history"), place), (prompt, values["output"])]
+    pairs = [*_parse_history(values.get("history"), location), (prompt, values["output"])]
     return [{"role": role, "content": text} for pair in pairs for role, text in zip(PAIR, pair, strict=True)]
 
 
-def _parse_history(history: object, place: str) -> Sequence[Sequence[str]]:
+def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
     """Check the earlier turns of a row: a list of pairs of a prompt and its answer; null and "" are none."""
-    pairs = _parse_json(history, "history", place) if isinstance(history, str) and history else history or ()
+    pairs = (
+        _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()
+    )
     if not isinstance(pairs, list | tuple):
-        raise _unreadable_error(f"history is {kind_text(pairs)}", "a list of pairs of strings", place)
+        raise _unreadable_error(f"history is {kind_text(pairs)}", "a list of pairs of strings", location)
     if not all(isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
-        raise _unreadable_error("history has other items", "a list of pairs of strings", place)
+        raise _unreadable_error("history has other items", "a list of pairs of strings", location)
     return pairs
 
 

@@ -74,10 +74,10 @@ class ConversationEncoder(RowEncoder):
         conversations = [self._prepare(row, batch) for row in rows]
         usable = (each for each in conversations if each is not None)
         rendered = self.template.render(usable)
-        for place, conversation in enumerate(conversations):
+        for index, conversation in enumerate(conversations):
             batch.counts.documents += 1
             if conversation is not None:
-                self._add(batch, place, conversation, next(rendered))
+                self._add(batch, index, conversation, next(rendered))
         return batch.encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
@@ -96,8 +96,8 @@ class ConversationEncoder(RowEncoder):
         batch.add("neutralized", 1)
         return Conversation(*_mark_strings(conversation, self.control))
 
-    def _add(self, batch: _Batch, place: int, conversation: Conversation, rendered: SupervisedText) -> None:
-        counts, number = batch.counts, place + 1
+    def _add(self, batch: _Batch, index: int, conversation: Conversation, rendered: SupervisedText) -> None:
+        counts, number = batch.counts, index + 1
         found, plain = remove_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
             batch.fault(kind, number, conversation, reason)
@@ -109,7 +109,7 @@ class ConversationEncoder(RowEncoder):
         batch.add("crossing", tokens.num_crossing)
         self._check_ends(batch, number, conversation, tokens)
         if length > self.max_length and self.texts.long_documents == "error":
-            batch.too_long = batch.too_long or (place, length)
+            batch.too_long = batch.too_long or (index, length)
         if length:
             counts.histogram[(length - 1).bit_length()] += 1
         elif not found.faults:  # else the conversation has a text, which was not rendered

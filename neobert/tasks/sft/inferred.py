@@ -51,8 +51,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         raise unclear_table_error(text, "has no rows", "pass a file with a conversation per row")
     form, keys = _detect_form(first[1], text, named)
     lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
-    for place, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
-        messages, tools = form.conversation(values, place)
+    for location, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
+        messages, tools = form.conversation(values, location)
         lengths.append(len(PROMPT) + _json_bytes(tools) + sum(map(_message_bytes, messages)))
         if num_messages < SAMPLED_MESSAGES:
             sample += [PROMPT, *(HEADER + str(each.get("content", "")) for each in messages)]

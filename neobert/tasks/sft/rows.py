@@ -30,9 +30,9 @@ class ConversationRows(RowFormat):
         """Return False: files without columns hold no conversations."""
         return False
 
-    def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
+    def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
         """Return the columns to read, by their names. Raises DAT011 for a table of no known form."""
-        form = self._form(available, place)
+        form = self._form(available, location)
         read = (*form.columns, *(name for name in form.optional if name in available))
         return dict(zip(read, read, strict=True))
 
@@ -44,25 +44,25 @@ class ConversationRows(RowFormat):
         """Return this format: its columns are not renamed."""
         return self
 
-    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
+    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], location: str) -> Row:
         """Return the conversation of a row. Raises DAT020 for one that is malformed."""
-        return {TEXT: self._form(columns, place).conversation(values, place).to_json()}
+        return {TEXT: self._form(columns, location).conversation(values, location).to_json()}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the rows, JSON-serializable."""
         column = {"messages_column": self.messages_column} if self.messages_column else {}
         return RowFormat.identity(self) | {"fields": "conversations", "optional": OPTIONAL} | column
 
-    def _form(self, available: Mapping[str, object], place: str) -> ConversationForm:
+    def _form(self, available: Mapping[str, object], location: str) -> ConversationForm:
         if self.messages_column is not None:
             if self.messages_column in available:
                 return column_form(self.messages_column)
-            raise column_error(f"there is no column {self.messages_column!r}", available, place, SETTING)
+            raise column_error(f"there is no column {self.messages_column!r}", available, location, SETTING)
         form = detect_form(available)
         if form is None:
             forms = "; ".join(each.name for each in FORMS)
             error = column_error(
-                f"the columns are not those of conversations ({forms})", available, place, SETTING
+                f"the columns are not those of conversations ({forms})", available, location, SETTING
             )
             raise replace(error, hint=OF_TEXTS) if TEXT in available else error
         return form

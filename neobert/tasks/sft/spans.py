@@ -47,11 +47,11 @@ def supervise(
     marks is not supervised if the template cannot write the prompt before it.
     """
     found = SupervisedText()
-    places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
-    empty = {place for place in places if is_empty(messages[place])} - {*weightless}
-    left_out = sorted({*weightless, *empty}.intersection(places))
-    chosen = places if turns == "all" else places[-1:]
-    wanted = [place for place in chosen if place not in left_out]
+    indices = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
+    empty = {index for index in indices if is_empty(messages[index])} - {*weightless}
+    left_out = sorted({*weightless, *empty}.intersection(indices))
+    chosen = indices if turns == "all" else indices[-1:]
+    wanted = [index for index in chosen if index not in left_out]
     found.left_out = {"weightless": len({*weightless}.intersection(chosen)), "empty": len(empty & {*chosen})}
     is_marked = supervise_by == "marks" or (supervise_by == "auto" and renderer.has_marks)
     needs_prompts = supervise_by != "everything" and not is_marked
@@ -59,7 +59,7 @@ def supervise(
         wanted, found.left_out["unprompted"] = wanted[1:], 1
     found.num_turns = len(wanted)
     if not wanted:
-        which = " with content and weight 1" if places else ""
+        which = " with content and weight 1" if indices else ""
         found.faults.append((Fault.NO_TURN, f"{NO_ASSISTANT}{which}"))
         return found
     try:
@@ -71,16 +71,16 @@ def supervise(
     turn_of = AssistantTurns(messages, renderer, found.text)
     if supervise_by == "everything":
         known, untrained = (
-            _known_spans(found, places, turn_of),
+            _known_spans(found, indices, turn_of),
             _known_spans(found, left_out, turn_of, is_needed=True),
         )
         found.spans, found.ends = _complement(untrained, len(found.text)), [span.stop for span in known]
     elif is_marked:
-        _add_marked_spans(found, marks, places, wanted, turn_of)
+        _add_marked_spans(found, marks, indices, wanted, turn_of)
     else:
-        _add_prefix_spans(found, places, wanted, turn_of)
+        _add_prefix_spans(found, indices, wanted, turn_of)
     contents = [content_text(message.get("content")) for message in messages]
-    found.faults += missing_contents(found, [messages[place] for place in wanted])
+    found.faults += missing_contents(found, [messages[index] for index in wanted])
     if wanted[-1:] == [len(messages) - 1]:
         found.faults += missing_thoughts(found, messages[-1])
     if form := find_python_repr(found.text, contents):
@@ -98,31 +98,31 @@ def _has_first_prompt(renderer: Renderer) -> bool:
 
 
 def _add_prefix_spans(
-    found: SupervisedText, places: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
+    found: SupervisedText, indices: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
 ) -> None:
-    for place in places:
-        span = turn_of(place)
+    for index in indices:
+        span = turn_of(index)
         if isinstance(span, Span):
             found.ends.append(span.stop)
-            if place in wanted:
+            if index in wanted:
                 found.spans.append(span)
-                if header := _header_fault(found.text[span.start : span.stop], place, turn_of):
+                if header := _header_fault(found.text[span.start : span.stop], index, turn_of):
                     found.faults.append((Fault.OUTSIDE, header))
-        elif place in wanted:
+        elif index in wanted:
             found.faults.append((Fault.REWRITTEN, span))
 
 
-def _header_fault(text: str, place: int, turn_of: AssistantTurns) -> str:
+def _header_fault(text: str, index: int, turn_of: AssistantTurns) -> str:
     """Return a reason if a template without a generation prompt has the role header inside the turn."""
-    content = content_text(turn_of.messages[place].get("content")).strip()
+    content = content_text(turn_of.messages[index].get("content")).strip()
     before = text.partition(content)[0].strip() if content else ""
     if not before:
         return ""
     try:
-        bare = turn_of.renderer.text(turn_of.messages[:place])
+        bare = turn_of.renderer.text(turn_of.messages[:index])
     except TemplateFailedError:
         return ""
-    if len(bare) < len(turn_of.renderer.text(turn_of.messages[:place], prompt=True)):
+    if len(bare) < len(turn_of.renderer.text(turn_of.messages[:index], prompt=True)):
         return ""  # there is a prompt: the model writes what follows it, such as its thoughts
     return f"the template has no generation prompt, so that {before[:SHOWN]!r} would be trained"
 
@@ -130,34 +130,34 @@ def _header_fault(text: str, place: int, turn_of: AssistantTurns) -> str:
 def _add_marked_spans(
     found: SupervisedText,
     marks: Sequence[Span],
-    places: Sequence[int],
+    indices: Sequence[int],
     wanted: Sequence[int],
     turn_of: AssistantTurns,
 ) -> None:
     """Use the marked spans; report marked text outside the turns whose spans are known."""
-    exact = _known_spans(found, places, turn_of)
+    exact = _known_spans(found, indices, turn_of)
     found.ends = [span.stop for span in exact]
     found.spans = [mark for mark in marks if mark.stop > mark.start]
-    if wanted != places:
+    if wanted != indices:
         found.spans = [*_intersections(found.spans, _known_spans(found, wanted, turn_of, is_needed=True))]
-    if len(exact) == len(places):
+    if len(exact) == len(indices):
         others = _complement(exact, len(found.text))
     else:
-        others = [span for place in places if (span := turn_of.header(place))]
+        others = [span for index in indices if (span := turn_of.header(index))]
     pieces = (found.text[start:stop].strip() for start, stop in _intersections(found.spans, others))
     if outside := next(filter(None, pieces), ""):
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"
         found.faults.append((Fault.OUTSIDE, reason))
-    elif len(exact) == len(places):
+    elif len(exact) == len(indices):
         # White space before a turn is part of the prompt; a model has stopped before the one after a turn.
         found.spans = [*_intersections(found.spans, exact)]
 
 
 def _known_spans(
-    found: SupervisedText, places: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
+    found: SupervisedText, indices: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
 ) -> list[Span]:
     """Return the known spans of turns; report turns without a known span if `is_needed`."""
-    spans = [turn_of(place) for place in places]
+    spans = [turn_of(index) for index in indices]
     if is_needed:
         found.faults += [(Fault.REWRITTEN, span) for span in spans if isinstance(span, str)]
     return [span for span in spans if isinstance(span, Span)]

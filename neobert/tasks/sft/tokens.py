@@ -35,13 +35,13 @@ class MarkedTokens:
 
     def turn_end_positions(self) -> Iterator[int]:
         """Yield the last token's position of each supervised turn, or of each supervised run of tokens."""
-        places = np.flatnonzero(self.marks)
+        positions = np.flatnonzero(self.marks)
         if self.ends:
-            of_turns = np.searchsorted(self.ends, places, side="right")
-            last = places[np.flatnonzero(np.diff(of_turns, append=-1))]
-            yield from (int(place) for place in last if place < self.ends[-1])
-        elif len(places):
-            yield from places[np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)].tolist()
+            of_turns = np.searchsorted(self.ends, positions, side="right")
+            last = positions[np.flatnonzero(np.diff(of_turns, append=-1))]
+            yield from (int(position) for position in last if position < self.ends[-1])
+        elif len(positions):
+            yield from positions[np.flatnonzero(np.diff(positions, append=positions[-1] + 2) > 1)].tolist()
 
 
 def tokenize(encode: Encode, conversation: SupervisedText) -> MarkedTokens:

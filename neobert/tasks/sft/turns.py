@@ -23,34 +23,34 @@ class AssistantTurns:
     full: str
     known: dict[int, Span | str] = field(default_factory=dict)
 
-    def __call__(self, place: int) -> Span | str:
+    def __call__(self, index: int) -> Span | str:
         """Return the span of the turn at a message index, or the reason why there is none."""
-        if place not in self.known:
-            self.known[place] = self._find_turn(place)
-        return self.known[place]
+        if index not in self.known:
+            self.known[index] = self._find_turn(index)
+        return self.known[index]
 
-    def _find_turn(self, place: int) -> Span | str:
-        name = f"message {place + 1}"
+    def _find_turn(self, index: int) -> Span | str:
+        name = f"message {index + 1}"
         try:
-            before = self.renderer.text(self.messages[:place], prompt=True)
+            before = self.renderer.text(self.messages[:index], prompt=True)
             # The last turn of a conversation is rendered already.
-            is_last = place + 1 == len(self.messages)
-            turn = self.full if is_last else self.renderer.text(self.messages[: place + 1])
+            is_last = index + 1 == len(self.messages)
+            turn = self.full if is_last else self.renderer.text(self.messages[: index + 1])
         except TemplateFailedError as error:
             return f"the template fails for the messages up to {name}: {error}"
         if not turn.startswith(before):
-            return self._header_mismatch(place, before, turn)
+            return self._header_mismatch(index, before, turn)
         stop = max(len(before), len(self._without_end(turn)))
         if not self.full.startswith(turn[:stop]):
             change = _first_difference(turn, self.full)
             return f"{name} is rendered differently once other messages follow it: {change}"
         return Span(len(before), stop)
 
-    def header(self, place: int) -> Span | None:
+    def header(self, index: int) -> Span | None:
         """Return the part of the generation prompt that is rendered before a turn too: the role header."""
         try:
-            bare = len(self.renderer.text(self.messages[:place]))
-            prompt = self.renderer.text(self.messages[:place], prompt=True)
+            bare = len(self.renderer.text(self.messages[:index]))
+            prompt = self.renderer.text(self.messages[:index], prompt=True)
         except TemplateFailedError:
             return None
         same = _common_prefix_length(prompt, self.full)
@@ -65,18 +65,18 @@ class AssistantTurns:
         before = turn[: len(turn) - len(end)].rstrip() if end and turn.endswith(end) else ""
         return before if before.endswith(self.renderer.special) else turn
 
-    def _header_mismatch(self, place: int, before: str, turn: str) -> str:
+    def _header_mismatch(self, index: int, before: str, turn: str) -> str:
         """Return the reason why a turn does not begin with the generation prompt."""
         same = _common_prefix_length(before, turn)
         try:
-            bare = len(self.renderer.text(self.messages[:place]))
+            bare = len(self.renderer.text(self.messages[:index]))
         except TemplateFailedError:
             bare = 0
         if same >= bare:
             prompt, beginning = before[bare:][-SHOWN:], turn[bare:][:SHOWN]
-            return f"the generation prompt is {prompt!r}, but message {place + 1} begins with {beginning!r}"
+            return f"the generation prompt is {prompt!r}, but message {index + 1} begins with {beginning!r}"
         return (
-            f"the text before message {place + 1} changes once it follows: {_first_difference(before, turn)}"
+            f"the text before message {index + 1} changes once it follows: {_first_difference(before, turn)}"
         )
 
 

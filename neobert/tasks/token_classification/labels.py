@@ -23,17 +23,17 @@ class WordList:
 
     setting: str
 
-    def __call__(self, value: object, place: str) -> str:
+    def __call__(self, value: object, location: str) -> str:
         """Return the words, joined by `SEPARATOR`; null is an empty list. Raises DAT020 for anything else."""
-        words = [] if value is None else _as_list(value, "words", self.setting, place)
+        words = [] if value is None else _as_list(value, "words", self.setting, location)
         for word in words:
             if not isinstance(word, str):
                 hint = f"set {self.setting} to a column of lists of strings"
                 message = f"a word has type {type(word).__name__}, expected a string"
-                raise ProjectError(CODE, message, hint, place)
+                raise ProjectError(CODE, message, hint, location)
             if SEPARATOR in word:
                 message = f"word {word!r} contains a line end"
-                raise ProjectError(CODE, message, "remove the line end from the word", place)
+                raise ProjectError(CODE, message, "remove the line end from the word", location)
         return SEPARATOR.join(words)
 
 
@@ -48,29 +48,29 @@ class TagList:
     def _class_numbers(self) -> Mapping[str, int]:
         return {name: number for number, name in enumerate(self.names)}
 
-    def __call__(self, value: object, place: str) -> tuple[int, ...]:
+    def __call__(self, value: object, location: str) -> tuple[int, ...]:
         """Return the class number of each label. Raises DAT020 for an unknown label."""
-        labels = [] if value is None else _as_list(value, "labels", self.setting, place)
-        return tuple(self._class_number(label, place) for label in labels)
+        labels = [] if value is None else _as_list(value, "labels", self.setting, location)
+        return tuple(self._class_number(label, location) for label in labels)
 
-    def _class_number(self, label: object, place: str) -> int:
+    def _class_number(self, label: object, location: str) -> int:
         if isinstance(label, int) and not isinstance(label, bool):
             if 0 <= label < len(self.names):
                 return label
             message = f"label {label} is outside 0 to {len(self.names) - 1}"
             hint = "name every label in token_classification.label_names, in the order of their numbers"
-            raise UnknownLabelError(CODE, message, hint, place)
+            raise UnknownLabelError(CODE, message, hint, location)
         if isinstance(label, str) and label in self._class_numbers:
             return self._class_numbers[label]
         raise UnknownLabelError(
             CODE,
             f"label {label!r} is unknown (classes: {listed(self.names, 10)})",
             "add the label to token_classification.label_names, or correct the row",
-            place,
+            location,
         )
 
 
-def check_row(row: Row, place: str) -> None:
+def check_row(row: Row, location: str) -> None:
     """Raise DAT020 unless every word of a row has a label."""
     num_words, num_labels = count_words(row[TEXT], row[TAGS]), len(row[TAGS])
     if num_words != num_labels:
@@ -78,7 +78,7 @@ def check_row(row: Row, place: str) -> None:
             CODE,
             f"the row has {counted(num_words, 'word')} and {counted(num_labels, 'label')}",
             "give each word one label",
-            place,
+            location,
         )
 
 
@@ -87,12 +87,12 @@ def count_words(text: str, tags: tuple[int, ...]) -> int:
     return text.count(SEPARATOR) + 1 if text or tags else 0
 
 
-def _as_list(value: object, content: str, setting: str, place: str) -> list[Any]:
+def _as_list(value: object, content: str, setting: str, location: str) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     raise ProjectError(
         CODE,
         f"the {content} of a row have type {type(value).__name__}, expected a list",
         f"set {setting} to a column of lists; a file with one word per line is read as NAME.conll",
-        place,
+        location,
     )

@@ -55,13 +55,13 @@ class WordPredictor(HeadPredictor):
         sizes = [text.count(SEPARATOR) + 1 if text else 0 for (text,) in items]
         labels: list[list[str | None]] = [[None] * size for size in sizes]
         scores: list[list[float | None]] = [[None] * size for size in sizes]
-        for places, logits in self._compute_in_runs(
+        for indices, logits in self._compute_in_runs(
             sequences, lambda run, _: self.model.logits(run), on_progress
         ):
             best = logits.double().softmax(-1).max(-1)
             start = 0
-            for place in places:
-                number, ids, words = pieces[place]
+            for index in indices:
+                number, ids, words = pieces[index]
                 for word, at in zip(*np.unique(words, return_index=True), strict=True):
                     if word != NO_WORD and labels[number][word] is None:
                         labels[number][word] = self.model.labels[int(best.indices[start + at])]
@@ -100,9 +100,9 @@ class LabelledWords:
         self._pairs = Counter[tuple[str, str]]()
         self._found, self._true, self._both = 0, 0, 0
 
-    def add(self, item: Item, label: tuple[int, ...], prediction: Prediction, place: str) -> None:
+    def add(self, item: Item, label: tuple[int, ...], prediction: Prediction, location: str) -> None:
         """Count the words of a text. Raises DAT020 unless each has a label."""
-        check_row({TEXT: item[0], TAGS: label}, place)
+        check_row({TEXT: item[0], TAGS: label}, location)
         words = zip(label, prediction[PREDICTION], strict=True)
         pairs = [(true, self._numbers[name]) for true, name in words if name is not None]
         self._pairs.update((self._classes[true], self._classes[found]) for true, found in pairs)
