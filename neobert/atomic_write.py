@@ -14,7 +14,11 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 def describe_write_error(error: OSError) -> str:
     """Return the message for a file that cannot be written."""
-    return "the disk is full" if error.errno in NO_ROOM else f"cannot be written: {error.strerror or error}"
+    return (
+        "the disk is full"
+        if error.errno in NO_ROOM
+        else f"the output cannot be written: {error.strerror or error}"
+    )
 
 
 def write_atomically(path: Path, content: bytes) -> None:

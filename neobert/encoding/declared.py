@@ -39,7 +39,7 @@ class DeclaredSettings:
         if pooling in choices:
             return str(pooling)
         message = (
-            "declares no pooling"
+            "the model declares no pooling"
             if pooling is None
             else f"pooling {printable(pooling)} is not supported (supported: {', '.join(choices)})"
         )
@@ -123,7 +123,7 @@ def _pooling_mode(settings: Mapping[str, Any], folder: Path) -> str:
         return POOLINGS[names[0]]
     raise ProjectError(
         CODE,
-        f"declares pooling {printable(', '.join(map(str, names)) or 'none')}",
+        f"the Pooling module declares pooling {printable(', '.join(map(str, names)) or 'none')}",
         f"set exactly one of {', '.join(POOLINGS)}",
         str(folder / "config.json"),
     )

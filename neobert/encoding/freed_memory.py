@@ -13,7 +13,7 @@ are returned when freed. By default, glibc raises the threshold to the largest a
 a batch of long texts then moves the tensors of all later ones into the heap, which they split.
 """
 OTHER_LIBRARY = (AttributeError, OSError, TypeError)
-"""Raised where the C library is not glibc; memory is then left to it."""
+"""Exceptions if the C library is not glibc, which then manages freed memory itself."""
 
 
 def map_large_tensors() -> None:

@@ -41,7 +41,7 @@ def run(request: Request) -> dict[str, Any]:
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
     if next(iter(texts), None) is None:
-        raise unusable_texts_error(request.texts, "holds no texts", "pass a file with text")
+        raise unusable_texts_error(request.texts, "the file has no texts", "pass a file with text")
     shards, identity = Shards(output), _job_identity(request, texts)
     with shards.lock(identity):
         shares = _encode_shares(request)

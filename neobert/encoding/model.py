@@ -153,7 +153,7 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
     names = settings.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     if name.endswith(OTHER_HEADS):
-        message = f"is a {printable(name)}, which was not trained to predict masked tokens"
+        message = f"the model is a {printable(name)}, which was not trained to predict masked tokens"
         raise ProjectError("EXP005", message, "pass a checkpoint of a pretraining run", str(folder))
 
 

@@ -61,7 +61,9 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     kind = text_format(path)
     if split != ONLY_SPLIT:
         hint = f"remove {SPLIT_OPTION}, or pass a folder or a Hub dataset"
-        raise unusable_texts_error(path, f"is a single file, which has no split {printable(split)!r}", hint)
+        raise unusable_texts_error(
+            path, f"the path is a single file, which has no split {printable(split)!r}", hint
+        )
     if kind != TEXT_KIND:
         return _TableColumn(path, column)
     if column is not None:
@@ -72,22 +74,24 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
 def text_format(path: Path) -> str:
     """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or only once."""
     if not path.is_file():
-        message, hint = "does not exist", "pass an existing file"
+        message, hint = "the file does not exist", "pass an existing file"
         if path.exists():
-            message, hint = "is not a regular file", "pass a file: its texts are read more than once"
+            message, hint = "the path is not a regular file", "pass a file: the texts are read more than once"
         if path.is_dir():
-            message, hint = "is a folder", "pass a table, or a folder that save_to_disk wrote"
+            message, hint = "the path is a folder", "pass a table, or a folder that save_to_disk wrote"
         raise unusable_texts_error(path, message, hint)
     kind = text_format(path)
     if kind is None:
-        message = f"is not in a supported format ({READABLE})"
+        message = f"the file is not in a supported format ({READABLE})"
         raise unusable_texts_error(path, message, "convert the file to .csv, .jsonl or .txt")
     return kind
 
 
 def _no_columns_error(path: Path, column: str) -> ProjectError:
     hint = f"remove {COLUMN_OPTION}, or pass a table"
-    return unusable_texts_error(path, f"is plain text, which has no column {printable(column)!r}", hint)
+    return unusable_texts_error(
+        path, f"the file is plain text, which has no column {printable(column)!r}", hint
+    )
 
 
 def unusable_texts_error(location: Path | str, message: str, hint: str) -> ProjectError:
@@ -109,7 +113,7 @@ def _open_dataset(config: DatasetConfig) -> Texts:
 def _hint_for_command(hint: str) -> str:
     """Replace config keys in a hint with command-line options; replace a hint about dataset.name entirely."""
     if "dataset.name" in hint:
-        return "no such local path: pass an existing one, or check the name"
+        return "pass an existing local path, or the correct name of a Hub dataset"
     hint = hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
     return hint.replace(TRAIN_KEY, SPLIT_OPTION)
 

@@ -75,7 +75,7 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 def _embedding_weight(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
-        message = f"not the weights of a NeoBERT model: {EMBEDDING} is missing"
+        message = f"the weights are not of a NeoBERT model: {EMBEDDING} is missing"
         raise ProjectError("EXP002", message, "use a NeoBERT checkpoint with its encoder")
     return state[EMBEDDING]
 

@@ -76,7 +76,7 @@ def _read_report(file: Path, weights: str) -> dict[str, Any]:
         evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"missing key {error}" if isinstance(error, KeyError) else printable(str(error))
-        message = f"not a report of `neobert-launch evaluate`: {reason}"
+        message = f"the file is not a report of `neobert-launch evaluate`: {reason}"
         hint = "pass a JSON file that `neobert-launch evaluate` wrote"
         raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE) from None
     if evaluated != weights:

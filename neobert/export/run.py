@@ -120,7 +120,7 @@ def export_one(
     except (OSError, SafetensorError) as error:
         raise ProjectError(
             "EXP012",
-            f"cannot be written: {error}",
+            f"the export cannot be written: {error}",
             "free disk space, or choose another --output",
             str(folder),
         ) from error

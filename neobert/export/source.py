@@ -253,7 +253,7 @@ def _pooler_arguments(kind: type[PreTrainedModel], folder: Path) -> dict[str, bo
 
 def _unknown_model(folder: Path, reason: str) -> ProjectError:
     if not folder.is_dir():
-        return broken(folder, "was removed while the export started", REMOVED_HINT)
+        return broken(folder, "the checkpoint was removed while the export started", REMOVED_HINT)
     return ProjectError(
         "EXP007",
         f"{CONFIG} has no supported model: {printable(reason)}",

@@ -94,8 +94,8 @@ def compare_outputs(expected: Arrays, actual: Arrays, folder: Path) -> dict[str,
     if beyond:
         raise ProjectError(
             "EXP006",
-            f"the consumer's library differs from the model: {_format_gaps(beyond)} (limit {LIMIT:g})",
-            "the folder was removed: its results would be wrong",
+            f"the folder's outputs differ from the model's: {_format_gaps(beyond)} (limit {LIMIT:g})",
+            "report this with the output above (the folder was removed)",
             folder.name,
             EXIT_TRAINING_FAILED,
         )

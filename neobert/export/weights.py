@@ -131,7 +131,7 @@ def _convert_read_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        message = f"not a readable safetensors file: {error}"
+        message = f"the file is not a readable safetensors file: {error}"
         raise ProjectError("EXP004", message, ANOTHER, place=str(file)) from error
 
 

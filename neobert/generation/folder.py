@@ -23,7 +23,7 @@ def causal_folder(path: Path) -> Path:
     names = names if isinstance(names, list) else []
     if not any(str(name).endswith(HEADS) for name in names):
         named = printable(", ".join(map(str, names))) or "no architecture"
-        message = f"cannot generate text: config.json names {named}, not a class ending in {HEAD}"
+        message = f"the model cannot generate text: config.json names {named}, not a class ending in {HEAD}"
         hint = "pass a causal model; for labels, answers and masked words, use neobert-launch predict"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
     return folder

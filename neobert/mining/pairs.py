@@ -87,7 +87,7 @@ def read_pairs(request: Request) -> Pairs:
         pairs.add(row[TEXT], row[POSITIVE])
     if not pairs.answers:
         raise unusable_texts_error(
-            path, "holds no pairs", "pass a table with a query and its document per row"
+            path, "the file has no pairs", "pass a table with a query and its document per row"
         )
     if request.corpus is not None:
         for text in open_texts(Path(request.corpus), None, "train"):

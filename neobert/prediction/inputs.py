@@ -110,7 +110,7 @@ def open_inputs(
     kind, path = (None, _single_split(path)) if is_saved_dataset(path) else (text_format(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
-        raise unusable_texts_error(path, "holds no texts", "pass a file with text")
+        raise unusable_texts_error(path, "the file has no texts", "pass a file with text")
     run = _read_run_config(folder)
     row = spec.rows(from_dict(run or {"task": spec.name})).fields
     fields = _text_fields(row, first)
@@ -118,7 +118,7 @@ def open_inputs(
     if pair_column is not None:
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
-        raise unusable_texts_error(path, "is plain text, which has no columns", "pass a table")
+        raise unusable_texts_error(path, "the file is plain text, which has no columns", "pass a table")
     label = _label_field(row, first) if run else None
     return Inputs(path, tuple(fields), not spec.labels_texts, label)
 
@@ -127,7 +127,7 @@ def _single_split(path: Path) -> Path:
     """Return the folder of the split of a saved dataset. Raises `ProjectError` if there are several."""
     splits = [*split_folders(path).values()]
     if len(splits) > 1:
-        message = f"is a dataset of {len(splits)} splits"
+        message = f"the path is a dataset of {len(splits)} splits"
         raise unusable_texts_error(path, message, f"pass one of them: {listed([*map(str, splits)], 5)}")
     return splits[0]
 

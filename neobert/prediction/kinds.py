@@ -33,8 +33,8 @@ def read_model_task(folder: Path) -> TaskSpec:
         return spec
     if is_causal(str(settings.get("model_type"))):
         hint = "continue prompts with `neobert-launch evaluate generation`, or `chat` with the model"
-        raise ProjectError(CODE, "predicts next tokens, not labels", hint, str(folder), EXIT_USAGE)
-    message = f"has no head to predict with: its architecture is {printable(name) or 'not named'}"
+        raise ProjectError(CODE, "the model predicts next tokens, not labels", hint, str(folder), EXIT_USAGE)
+    message = f"the model has no head to predict with: its architecture is {printable(name) or 'not named'}"
     tasks = ", ".join(spec.name for spec in heads.values())
     hint = f"pass a model of one of the tasks {tasks}; `encode` needs no head"
     raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -210,7 +210,9 @@ def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
     files = training_tables(text)
     for file in files:
         if text_format(file) == TEXT:
-            raise unclear_table_error(file, "is plain text without labels", hint_for_plain_text(file))
+            raise unclear_table_error(
+                file, "the file is plain text without labels", hint_for_plain_text(file)
+            )
     columns, is_whole, keys = _read_columns_cached(
         tuple(files), tuple(file.stat().st_mtime_ns for file in files)
     )

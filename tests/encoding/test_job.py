@@ -136,7 +136,7 @@ def test_a_job_that_wrote_no_shard_leaves_nothing_to_continue(request_of, monkey
 @pytest.mark.parametrize(
     ("number", "message", "way"),
     [(errno.ENOSPC, "the disk is full", "free disk space"),
-     (errno.EROFS, f"cannot be written: {os.strerror(errno.EROFS)}", "fix the cause")],
+     (errno.EROFS, f"the output cannot be written: {os.strerror(errno.EROFS)}", "fix the cause")],
 )  # fmt: skip
 def test_a_failed_write_names_the_file_and_the_same_command_continues(
     request_of, tmp_path, monkeypatch, name, number, message, way
@@ -285,7 +285,7 @@ def test_errors_of_a_folder_name_the_options_of_the_command(tmp_path, column, sp
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"body": "a"}\n', "none of the columns"),
-        ("a.txt", "", "holds no texts"),
+        ("a.txt", "", "the file has no texts"),
         ("a.bin", "x", "is not in a supported format"),
         ("missing.txt", None, "does not exist"),
     ],
@@ -364,7 +364,7 @@ def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypat
     with pytest.raises(ProjectError, match="dataset cannot be opened") as refusal:
         open_texts(Path("owner/absent-data-set"), None, "train")
     assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
-    hint = "no such local path: pass an existing one, or check the name"
+    hint = "pass an existing local path, or the correct name of a Hub dataset"
     assert refusal.value.hint == hint
     with pytest.raises(ProjectError, match="does not exist"):
         open_texts(Path("absent.txt"), None, "train")
@@ -392,7 +392,7 @@ def test_a_split_of_a_single_file_is_refused(tmp_path, name, column, split):
     assert len(list(open_texts(tmp_path / name, column, "train"))) == 1
     with pytest.raises(ProjectError) as refusal:
         open_texts(tmp_path / name, column, split)
-    assert refusal.value.message == f"is a single file, which has no split {split!r}"
+    assert refusal.value.message == f"the path is a single file, which has no split {split!r}"
     hint = "remove --split, or pass a folder or a Hub dataset"
     assert (refusal.value.hint, refusal.value.exit_code) == (hint, 2)
 

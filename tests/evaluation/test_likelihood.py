@@ -233,16 +233,16 @@ def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
     (tmp_path / "x.jsonl").write_text(row + "\n")
     with pytest.raises(ProjectError, match="has no text in sentence_good or sentence_bad"):
         evaluate_blimp(tmp_path / "x.jsonl", settings, None)
-    with pytest.raises(ProjectError, match=r"holds no \.jsonl or \.parquet files"):
+    with pytest.raises(ProjectError, match=r"the folder has no \.jsonl or \.parquet files"):
         evaluate_blimp(tmp_path / "missing", settings, None)
 
 
 def test_files_without_texts_are_refused(tmp_path, settings):
     for name in ("texts.txt", "pairs.jsonl"):
         (tmp_path / name).touch()
-    with pytest.raises(ProjectError, match="holds no tokens"):
+    with pytest.raises(ProjectError, match="the file has no tokens"):
         evaluate_texts(tmp_path / "texts.txt", None, "train", settings)
-    with pytest.raises(ProjectError, match="holds no minimal pairs"):
+    with pytest.raises(ProjectError, match="the file has no minimal pairs"):
         evaluate_blimp(tmp_path / "pairs.jsonl", settings, None)
 
 
@@ -250,7 +250,7 @@ def test_a_text_of_blank_lines_does_not_block_the_output(tmp_path, settings):
     blank, text = tmp_path / "blank.jsonl", tmp_path / "text.txt"
     blank.write_text('{"text": " "}\n' * 2)
     text.write_text("ba be bi")
-    with pytest.raises(ProjectError, match="holds no tokens"):
+    with pytest.raises(ProjectError, match="the file has no tokens"):
         evaluate_texts(blank, None, "train", settings)
     assert evaluate_texts(text, None, "train", settings)["tokens"] > 0
 

@@ -86,11 +86,15 @@ def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}', "p.jsonl:2: has neither a prompt nor messages"),
-        ("p.jsonl", '{"prompt": "a"', "p.jsonl:1: is not JSON"),
+        (
+            "p.jsonl",
+            '{"prompt": "a"}\n{"text": "b"}',
+            "p.jsonl:2: the line has neither a prompt nor messages",
+        ),
+        ("p.jsonl", '{"prompt": "a"', "p.jsonl:1: the line is not JSON"),
         ("p.jsonl", '{"messages": [{"role": "user"}]}', "p.jsonl:1: message 1 has no text as content"),
         ("p.jsonl", '{"messages": [{"role": "human", "content": "a"}]}', "message 1 has none of the roles"),
-        ("p.txt", "\n\n", "p.txt: has no prompt"),
+        ("p.txt", "\n\n", "p.txt: the file has no prompt"),
     ],
 )
 def test_wrong_prompts_are_named_by_line(tmp_path, name, content, message):

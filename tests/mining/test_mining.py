@@ -104,7 +104,7 @@ def test_further_documents_may_be_negatives(mine, tmp_path):
 
 
 def test_pairs_that_cannot_be_read_are_refused(mine, tmp_path):
-    with pytest.raises(ProjectError, match="holds no pairs"):
+    with pytest.raises(ProjectError, match="the file has no pairs"):
         mine([{"query": "", "positive": "a"}])
     with pytest.raises(ProjectError, match=r"none of the columns is named positive, pos, .*") as caught:
         mine([{"query": "a", "other": "a"}])

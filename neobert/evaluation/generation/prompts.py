@@ -28,14 +28,14 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may be inside a text
     except (OSError, ValueError) as error:
-        raise _prompt_error(f"cannot be read: {printable(str(error))}", str(path)) from error
+        raise _prompt_error(f"the file cannot be read: {printable(str(error))}", str(path)) from error
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if path.suffix == ".jsonl":
         prompts = [_parse_json_prompt(line, f"{path}:{number}") for number, line in numbered]
     else:
         prompts = [Prompt(line) for _, line in numbered]
     if not prompts:
-        raise _prompt_error("has no prompt", str(path))
+        raise _prompt_error("the file has no prompt", str(path))
     return prompts
 
 
@@ -43,7 +43,7 @@ def _parse_json_prompt(line: str, location: str) -> Prompt:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _prompt_error(f"is not JSON: {printable(str(error))}", location) from error
+        raise _prompt_error(f"the line is not JSON: {printable(str(error))}", location) from error
     text, messages = (row.get("prompt"), row.get("messages")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str) and text and messages is None:
         return Prompt(text)
@@ -51,7 +51,7 @@ def _parse_json_prompt(line: str, location: str) -> Prompt:
         return Prompt(
             messages=[_parse_message(each, number, location) for number, each in enumerate(messages, 1)]
         )
-    raise _prompt_error("has neither a prompt nor messages", location)
+    raise _prompt_error("the line has neither a prompt nor messages", location)
 
 
 def _parse_message(value: Any, number: int, location: str) -> Message:

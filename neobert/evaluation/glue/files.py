@@ -130,7 +130,7 @@ def _expand_rows(part: SplitPart) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield from ((location, each) for each in expand(row))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"missing key {error}" if isinstance(error, KeyError) else str(error)
-            message = f"is not a row of task {part.task.name}: {printable(reason)}"
+            message = f"the line is not a row of task {part.task.name}: {printable(reason)}"
             columns = printable(", ".join(map(str, row)))
             hint = f"use rows in the published layout; the columns of this row are {columns}"
             raise ProjectError(CODE, message, hint, location) from None

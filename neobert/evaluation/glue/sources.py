@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CODE = "glue-files"
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-"""Place for messages, and columns of a row; no columns for a line with a wrong number of fields."""
+"""Location for messages, and columns of a row; no columns for a line with a wrong number of fields."""
 TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
 DEV = (
     re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),

@@ -50,7 +50,7 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     pairs = list(_read_pairs(files, pairs_per_paradigm))
     if not pairs:
         hint = "use a file with minimal pairs"
-        raise ProjectError(CODE, "holds no minimal pairs", hint, str(data), EXIT_USAGE)
+        raise ProjectError(CODE, "the file has no minimal pairs", hint, str(data), EXIT_USAGE)
     identity = {"texts": [size_and_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
     scores = score_all(texts, identity, settings, 2 * len(pairs))
@@ -114,7 +114,7 @@ def _paradigm_files(data: Path) -> list[Path]:
     files = [file for file in found if file.is_file() and text_format(file) in KINDS]
     if not files:
         hint = "pass the file blimp.jsonl, or the folder with a file per paradigm"
-        raise ProjectError(CODE, f"holds no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)
+        raise ProjectError(CODE, f"the folder has no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)
     return files
 
 
@@ -137,4 +137,6 @@ def _sentence(value: object, location: str) -> str:
     """
     if isinstance(value, str) and value.strip():
         return value
-    raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", location)
+    raise ProjectError(
+        CODE, f"the row has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", location
+    )

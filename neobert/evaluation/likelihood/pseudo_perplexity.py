@@ -31,7 +31,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     """Score all texts, and return a report with their (pseudo-)perplexity. Raises `ProjectError`."""
     texts = open_texts(path, column, split)
     nothing = ProjectError(
-        "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
+        "pseudo-perplexity", "the file has no tokens", "use a file with text", str(path), EXIT_USAGE
     )
     if next(iter(texts), None) is None:
         raise nothing

@@ -22,7 +22,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import CODE
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75)
-"""Places of the key words, as shares of the filler: at a depth of 1 they would be next to the question."""
+"""Positions of the key words, as shares of the filler: at a depth of 1 they would be next to the question."""
 KEY_WORDS, MIN_LETTERS, MIN_WORDS = 3, 4, 10
 STATEMENT = "The secret words are"
 FILLER = (

@@ -56,7 +56,9 @@ def evaluate_passkey(settings: Settings) -> dict[str, Any]:
     documents = Documents(tokenizer.bundle, is_causal=model.is_causal)
     if min(settings.lengths) < documents.shortest:
         message = f"{min(settings.lengths)} tokens are too few for a question (at least {documents.shortest})"
-        raise ProjectError("usage", message, f"set {OPTION} to longer documents", OPTION, EXIT_USAGE)
+        raise ProjectError(
+            "usage", message, f"set {OPTION} to {documents.shortest} tokens or more", OPTION, EXIT_USAGE
+        )
     started_s = time.perf_counter()
     places = [(length, depth) for length in sorted(settings.lengths, reverse=True) for depth in DEPTHS]
     progress = Progress("testing", "documents", len(places) * settings.trials)

@@ -78,7 +78,7 @@ def read_collection(folder: Path) -> Collection:
         elif score > 0:
             relevance.setdefault(query, {})[document] = score
     if not relevance:
-        message = "has no score above 0 for a query and a document of this folder"
+        message = "the file has no score above 0 for a query and a document of this folder"
         raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
     identity = [size_and_digest(file) for file in files]
@@ -99,7 +99,7 @@ def _find_file(folder: Path, names: tuple[str, ...]) -> Path:
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
         hint = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels.tsv (or qrels/test.tsv)"
-        raise ProjectError(CODE, f"has no {' or '.join(names)}", hint, str(folder), EXIT_USAGE)
+        raise ProjectError(CODE, f"the folder has no {' or '.join(names)}", hint, str(folder), EXIT_USAGE)
     return found
 
 

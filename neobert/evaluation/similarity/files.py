@@ -47,7 +47,7 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     text_format(file)
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
-        message = f"has {counted(len(kept), 'pair')} with a score (at least 2)"
+        message = f"the table has {counted(len(kept), 'pair')} with a score (at least 2)"
         raise ProjectError("scored-pairs", message, "pass a table of pairs", str(file), EXIT_USAGE)
     return ScoredPairs(
         file.name.partition(".")[0], kept, [*size_and_digest(file), *map(str, columns.values())]

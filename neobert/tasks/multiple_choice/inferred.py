@@ -48,7 +48,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     most = of_choices["multiple_choice.max_choices"]
     notes = [f"prompt: column {quoted(prompt.name)}", f"choices: {names}, up to {most} per row"]
     if start is not None:
-        notes.append(f"begin of each choice: column {quoted(start.name)}")
+        notes.append(f"start of each choice: column {quoted(start.name)}")
     notes.append(f"label: column {quoted(label.name)}")
     each_row = zip(prompt.lengths, *(each.lengths for each in choices), strict=True)
     lengths = tuple(

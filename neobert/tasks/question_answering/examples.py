@@ -23,7 +23,7 @@ from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, LabelledRows, la
 
 SPAN = Column("span", "int64", is_per_token=False)
 BITS = 24
-"""Low bits of a label, which hold the last token's place; the high bits hold the first token's."""
+"""Low bits of a label, which hold the last token's position; the high bits hold the first token's."""
 NO_ANSWER: Span = (0, 0)
 
 

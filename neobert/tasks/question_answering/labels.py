@@ -112,7 +112,7 @@ def _missing_answer_error(text: str, row: Row, location: str) -> ProjectError:
         message = f"answer {shown!r} occurs {times} times in the context, but not at character {given}"
         return ProjectError(CODE, message, "correct answer_start, or remove the row", location)
     message = f"answer {shown!r} occurs {times} times in the context"
-    hint = "name the place in answer_start (question_answering.start_column)"
+    hint = "give the character offset in answer_start (question_answering.start_column)"
     return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", location)
 
 

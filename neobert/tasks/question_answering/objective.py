@@ -16,7 +16,7 @@ from neobert.objectives.labelled import LabelledObjective, Predictions
 from neobert.tasks.question_answering.examples import BITS
 
 LOWEST = -1e30
-"""Logit of a place outside the window. It is finite: a window of padding has no token, and a loss of 0."""
+"""Logit of a position outside the window. Finite, so that the loss of padding windows is 0, not NaN."""
 
 
 class SpanObjective(LabelledObjective):

@@ -113,6 +113,6 @@ def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for file in training_tables(text):
         if text_format(file) == TEXT:
             raise unclear_table_error(
-                file, "is plain text without conversations", "pass JSON lines, CSV or parquet"
+                file, "the file is plain text without conversations", "pass JSON lines, CSV or parquet"
             )
         yield from read_rows(file)
