@@ -58,7 +58,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
         return _open_dataset(DatasetConfig(path=str(path), text_column=column, train_split=split))
     if is_hub_name(str(path)):
         return _open_dataset(DatasetConfig(name=str(path), text_column=column, train_split=split))
-    kind = text_format(path)
+    kind = require_text_format(path)
     if split != ONLY_SPLIT:
         hint = f"remove {SPLIT_OPTION}, or pass a folder or a Hub dataset"
         raise unusable_texts_error(
@@ -71,7 +71,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     return _TextLines(path)
 
 
-def text_format(path: Path) -> str:
+def require_text_format(path: Path) -> str:
     """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or only once."""
     if not path.is_file():
         message, hint = "the file does not exist", "pass an existing file"

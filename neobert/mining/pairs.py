@@ -8,7 +8,7 @@ from pathlib import Path
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, Field, RowFormat, without_layout
 from neobert.data.sources.text_files import read_rows
-from neobert.encoding.texts import open_texts, text_format, unusable_texts_error
+from neobert.encoding.texts import open_texts, require_text_format, unusable_texts_error
 from neobert.mining.request import Request
 
 QUERY_OPTION, POSITIVE_OPTION = "--query-column", "--positive-column"
@@ -78,7 +78,7 @@ class Pairs:
 def read_pairs(request: Request) -> Pairs:
     """Read pairs, and the further documents. Raises `ProjectError` for unusable files."""
     path, pairs = Path(request.pairs), Pairs()
-    text_format(path)
+    require_text_format(path)
     fields = (
         Field(TEXT, QUERY_OPTION, request.query_column, QUERIES),
         Field(POSITIVE, POSITIVE_OPTION, request.positive_column, POSITIVES),

@@ -21,7 +21,7 @@ from neobert.data.sources.rows import (
     text_of,
 )
 from neobert.data.sources.saved_rows import split_folders
-from neobert.encoding.texts import numbered_lines, size_and_digest, text_format, unusable_texts_error
+from neobert.encoding.texts import numbered_lines, require_text_format, size_and_digest, unusable_texts_error
 from neobert.errors import ProjectError
 from neobert.plurals import listed
 from neobert.runfiles.model_folder import read_json
@@ -107,7 +107,7 @@ def open_inputs(
     The columns are the requested ones, else the run's columns that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
-    kind, path = (None, _single_split(path)) if is_saved_dataset(path) else (text_format(path), path)
+    kind, path = (None, _single_split(path)) if is_saved_dataset(path) else (require_text_format(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
         raise unusable_texts_error(path, "the file has no texts", "pass a file with text")

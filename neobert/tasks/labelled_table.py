@@ -223,7 +223,7 @@ def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
 def _read_columns_cached(
     files: Sequence[Path], _changed_ns: tuple[int, ...]
 ) -> tuple[list[Column], bool, Keys]:
-    if all(suffix_of(file) != ".tsv" for file in files):
+    if all(uncompressed_suffix(file) != ".tsv" for file in files):
         return *_read_first_rows(files, ALL_COLUMNS), {}
     return _read_unquoted(files) or (*_read_first_rows(files, ALL_COLUMNS), {})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, score_of
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
 from neobert.data.sources.text_files import read_rows
-from neobert.encoding.texts import size_and_digest, text_format
+from neobert.encoding.texts import require_text_format, size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 
@@ -44,7 +44,7 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     read = partial(score_of, setting=OPTIONS[SCORE])
     score = replace(field(SCORE, SCORES), read=read, is_text=False)
     rows = RowFormat((field(TEXT, QUERIES), field(SECOND, POSITIVES), score), tsv_quotes=False)
-    text_format(file)
+    require_text_format(file)
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
         message = f"the table has {counted(len(kept), 'pair')} with a score (at least 2)"

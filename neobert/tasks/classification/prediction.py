@@ -74,9 +74,9 @@ class ClassifiedTexts:
         self._classes = classes
         self._pairs = Counter[tuple[str, str]]()
 
-    def add(self, _item: Item, label: int | None, prediction: Prediction, _location: str) -> None:
-        """Count a text, unless it has no label."""
-        if label is not None:
+    def add(self, item: Item, label: int | None, prediction: Prediction, _location: str) -> None:
+        """Count a text, unless it is empty or has no label."""
+        if label is not None and has_text(item):
             self._pairs[self._classes[label], prediction[PREDICTION]] += 1
 
     def report(self) -> dict[str, Any]:
@@ -90,9 +90,9 @@ class ScoredTexts:
     def __init__(self) -> None:
         self._pairs: list[tuple[float, float]] = []
 
-    def add(self, _item: Item, label: float | None, prediction: Prediction, _location: str) -> None:
-        """Keep the predicted and the true score of a text, unless the true score is missing."""
-        if label is not None:
+    def add(self, item: Item, label: float | None, prediction: Prediction, _location: str) -> None:
+        """Keep the predicted and the true score of a text, unless either is missing."""
+        if label is not None and has_text(item):
             self._pairs.append((prediction[PREDICTION], label))
 
     def report(self) -> dict[str, Any]:

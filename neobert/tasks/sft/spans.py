@@ -107,7 +107,7 @@ def _add_prefix_spans(
             if index in wanted:
                 found.spans.append(span)
                 if header := _header_fault(found.text[span.start : span.stop], index, turn_of):
-                    found.faults.append((Fault.OUTSIDE, header))
+                    found.faults.append((Fault.NO_PROMPT, header))
         elif index in wanted:
             found.faults.append((Fault.REWRITTEN, span))
 
