@@ -144,7 +144,7 @@ def _read_model_config(model: Path) -> dict[str, Any]:
         ) from None
     if not is_neobert(settings):
         settings_of(HfModelConfig(config=str(model)))
-    elif missing := unknown_sizes(settings):
+    elif missing := missing_size_keys(settings):
         message = f"the folder has no NeoBERT model: its config.json has no {', '.join(missing)}"
         raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
     return settings

@@ -79,7 +79,7 @@ def _rate_row(name: str, peak: float, planned_peak: float, plan: Plan, descripti
 def _size_rows(
     run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping[str, Any]]
 ) -> Iterator[Row]:
-    metrics = ", ".join(metric.label for metric in metrics_of(run.config))
+    metrics = ", ".join(metric.label for metric in reported_metrics(run.config))
     yield _derived_row("task", f"{plan.task.value}: {metrics}", plan.task)
     yield from spec_of(run.config).plan_rows(run.config)
     size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters

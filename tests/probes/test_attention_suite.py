@@ -92,7 +92,7 @@ def heads_in_another_order(monkeypatch):
 
 
 def positions_that_run_on(monkeypatch):
-    real = attention_suite.inputs_of
+    real = attention_suite.objective_inputs
 
     def running_on(batch, device):
         positions = torch.arange(batch.input_ids.numel()) % batch.max_seqlen

@@ -68,7 +68,7 @@ def test_a_dropped_microbatch_is_found():
         vectors = again(self)
         return vectors if self.inputs["num_targets"] != BATCHES[0].num_targets else vectors * 0
 
-    again = RepeatedForward.again
+    again = RepeatedForward.run_with_graph
     with mock.patch.object(RepeatedForward, "run_with_graph", without_the_first):
         assert error([BATCHES]) > LIMIT
 
@@ -84,7 +84,7 @@ def test_microbatches_that_are_contrasted_one_by_one_are_found():
 
 def test_a_forgotten_rank_offset_is_found():
     def without_offset(*arguments):
-        queries, candidates, own = losses.gathered(*arguments)
+        queries, candidates, own = losses.gather_texts(*arguments)
         return queries._replace(targets=queries.targets - own.start), candidates, own
 
     with mock.patch.object(steps, "gather_texts", without_offset):

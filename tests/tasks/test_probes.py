@@ -124,7 +124,7 @@ def softmax_over_the_run(monkeypatch):
 
 
 def label_the_window_before(monkeypatch):
-    real = spans.places_of
+    real = spans.answer_positions
     monkeypatch.setattr(spans, "answer_positions", lambda labels: [each.roll(1) for each in real(labels)])
 
 
@@ -136,7 +136,7 @@ def missed_by_choices(*, is_packed):
 
 
 def mix_up_the_rows(monkeypatch):
-    real = choices.by_row
+    real = choices.group_by_row
     monkeypatch.setattr(
         choices,
         "group_by_row",
