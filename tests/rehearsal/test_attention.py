@@ -12,7 +12,7 @@ from neobert.objectives import TokenObjective
 from neobert.tasks.causal import examples as causal_examples
 from neobert.tasks.next_tokens import NextTokens
 from neobert.tasks.token_task import TokenData
-from tests.merged_documents import two_merged
+from tests.merged_documents import look_back_only, two_merged
 
 PADDED = {"datacollator": {"pack_sequences": False}}
 LEARNED = {"model": {"rope": False}}
@@ -35,13 +35,6 @@ def positions_that_run_on(monkeypatch):
         return given | {"position_ids": torch.arange(given["input_ids"].numel()) % 32}
 
     monkeypatch.setattr(TokenData, "inputs", running_on)
-
-
-def look_back_only(monkeypatch):
-    attend = F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, is_causal=True)
-    )
 
 
 def another_scale(monkeypatch):

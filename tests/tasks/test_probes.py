@@ -39,7 +39,7 @@ from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.task import tagger_answers
 from neobert.tasks.token_task import with_most_targets
-from tests.merged_documents import two_merged
+from tests.merged_documents import look_back_only, two_merged
 from validators.known_answers import LIMITS
 
 LABELS = StoredLabels(Column("label", "int64", is_per_token=False))
@@ -216,13 +216,6 @@ def test_a_sound_classifier_knows_every_answer(is_packed, dtype, pooling):
 
 def forget_the_mask(monkeypatch):
     monkeypatch.setattr("neobert.model.encoder.normalize_mask", lambda mask: None)
-
-
-def look_back_only(monkeypatch):
-    attend = F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, is_causal=True)
-    )
 
 
 def change_labels(monkeypatch, change):
