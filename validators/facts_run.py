@@ -183,7 +183,7 @@ class PreparedFacts:
         labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
         rows_without: labelled rows that are left out, by what they lack: text or label.
         documents: training documents, with those that are left out.
-        scores, eval_scores: mean, min and max of the scores of a regression; empty for other tasks.
+        scores, eval_scores: mean, std, min and max of the scores of a regression; empty for other tasks.
         words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
         eval_documents: documents of the evaluation; `eval_copies` of them are in the training text too.
         weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.

@@ -28,7 +28,7 @@ from neobert.plan.memory import choose_resharding
 from neobert.plan.sharding import gathers_copies
 from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
-from neobert.tasks.weights import load_initial_weights, set_bias_to_mean, vocabulary_rows
+from neobert.tasks.weights import load_initial_weights, match_scores, vocabulary_rows
 from neobert.training.loop.task import Task, TaskInputs
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def prepare_model(
     with world.deferring_weights() as weights:
         backbone = build_model(config, prepared.tokenizer, world)
         if is_fresh and load_initial_weights(config, prepared.tokenizer, backbone):
-            set_bias_to_mean(backbone.head, scores_in(prepared.train))
+            match_scores(backbone.head, scores_in(prepared.train))
         if config.adapter.type is not None:
             add_adapter(backbone, config)
     world.recipe.convert(backbone)

@@ -46,7 +46,7 @@ from neobert.tasks.correlation import pearson, ranks
 from neobert.tasks.spec import label_settings
 from neobert.tasks.specs import reported_metrics
 from neobert.tasks.stored_labels import StoredLabels
-from neobert.tasks.weights import set_bias_to_mean, start_from
+from neobert.tasks.weights import match_scores, start_from
 from neobert.training.guards.stopping import EarlyStopping
 from profiles.registry import resolve_run
 from tests.framed_tokenizers import tokenizer_of
@@ -227,6 +227,7 @@ def test_the_scores_of_a_regression_are_facts_and_classes_are_none(reviews):
     found = describe(scores, prepare(scores))["scores"]
     assert (found["min"], found["max"]) == (0.0, 1.0)
     assert found["mean"] == pytest.approx(0.5, abs=0.15)
+    assert found["std"] == pytest.approx((found["mean"] * (1 - found["mean"])) ** 0.5)
     classes = from_dict(options(reviews, trainer={}))
     assert describe(classes, prepare(classes))["scores"] == {}
 
@@ -469,12 +470,17 @@ def head(names):
     return NeoBERTForSequenceClassification(settings)
 
 
-@pytest.mark.parametrize(("outputs", "expected"), [(1, 2.5), (61, 0.0)])
-def test_scores_set_the_bias_of_a_head_of_one_score_only(outputs, expected):
+@pytest.mark.parametrize(
+    ("outputs", "std", "bias", "factor"),
+    [(1, 9000.0, 2.5, 9000.0), (1, 0.1, 2.5, 1.0), (61, 9000.0, 0.0, 1.0)],
+)
+def test_scores_set_bias_and_spread_of_a_head_of_one_score_only(outputs, std, bias, factor):
     head = Head(torch.nn.Linear(16, outputs))
     torch.nn.init.zeros_(head.linear.bias)
-    set_bias_to_mean(head, {"mean": 2.5, "min": 0.0, "max": 5.0})
-    assert head.linear.bias.tolist() == [expected] * outputs
+    before = head.linear.weight.detach().clone()
+    match_scores(head, {"mean": 2.5, "std": std, "min": 0.0, "max": 5.0})
+    assert head.linear.bias.tolist() == [bias] * outputs
+    assert torch.equal(head.linear.weight, before * factor)
 
 
 def test_a_score_is_computed_in_fp32_under_autocast():

@@ -112,15 +112,18 @@ def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> di
 
 
 def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
-    """Return mean, minimum and maximum of the scores in a side column; empty if none are read."""
+    """Return mean, std, min and max of the scores in a side column; empty if none are read."""
     if not isinstance(store, SegmentStore):
         return {}
     for name in store.column_names:
         columns = (each for each in store.column(name) if each.dtype.kind == "f")
         if values := [known for each in columns if len(known := each[~np.isnan(each)])]:
-            total = sum(float(each.sum(dtype=np.float64)) for each in values)
+            num_scores = sum(map(len, values))
+            mean = sum(float(each.sum(dtype=np.float64)) for each in values) / num_scores
+            squares = sum(float(np.square(each - mean, dtype=np.float64).sum()) for each in values)
             return {
-                "mean": total / sum(map(len, values)),
+                "mean": mean,
+                "std": (squares / num_scores) ** 0.5,
                 "min": min(float(each.min()) for each in values),
                 "max": max(float(each.max()) for each in values),
             }
