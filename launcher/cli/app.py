@@ -122,5 +122,5 @@ def main() -> NoReturn:
         app_with_all_commands()(prog_name=PROGRAM)
     raise_on_signals()
     console.open_closed_streams()
-    console.accept_any_text()
+    console.escape_unencodable_text()
     sys.exit(run(sys.argv[1:]))

@@ -36,7 +36,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 UsageError: Any = typer.BadParameter.__base__
 
 
-def is_help(error: BaseException) -> bool:
+def is_help_page_error(error: BaseException) -> bool:
     """Return whether the error shows the help page of a group that was called without a command."""
     return isinstance(error, UsageError) and type(error).__name__ == "NoArgsIsHelpError"
 

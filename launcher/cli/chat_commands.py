@@ -1,4 +1,4 @@
-"""Declarations of the commands that talk to a causal model: chat, serve."""
+"""Declarations of the commands that run a causal model for conversations: chat, serve."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _init(
     from launcher.commands import init
 
     given = tuple(columns or ())
-    request = init.Request(file, text, dataset, size, device, weights, task, context, given)
+    request = init.InitRequest(file, text, dataset, size, device, weights, task, context, given)
     exit_with(init.run(request, output_format))
 
 
@@ -77,7 +77,7 @@ def _lint(
     from launcher.commands import lint
 
     choice = lint.RuleSelection(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
-    request = lint.Request(
+    request = lint.LintRequest(
         tuple(paths),
         choice,
         fix,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from launcher.cli.arguments import UsageError, is_help, split_passthrough
+from launcher.cli.arguments import UsageError, is_help_page_error, split_passthrough
 from launcher.cli.options import AnyFormat
 from launcher.io.shadowed_modules import find_shadowed
 from launcher.process.termination import TerminatedError, signal_name
@@ -33,7 +33,7 @@ FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
 """Text that pydantic, which typer uses, adds to the message for an invalid value."""
-FILE_OF_INIT = "the file needs no option, write `init FILE`;"
+FILE_OF_INIT = "init takes the file without an option: `init FILE`;"
 MEANT = {
     ("init", "--output"): FILE_OF_INIT,
     ("init", "-o"): FILE_OF_INIT,
@@ -60,7 +60,7 @@ def report_exception(error: BaseException, output_format: str) -> int:
     """Report the exception that ended a command. Returns the exit code."""
     if isinstance(error.__cause__, KeyboardInterrupt | TerminatedError):
         error = error.__cause__  # Python 3.11 raises RuntimeError if it interrupts the creation of a class
-    if is_help(error) and output_format == "text":
+    if is_help_page_error(error) and output_format == "text":
         console.log(str(error))
         return EXIT_USAGE
     known = _as_project_error(error)
@@ -93,7 +93,7 @@ def _usage_error(error: Any) -> ProjectError:
     guess = MEANT.get((error.ctx.info_name if error.ctx else "", getattr(error, "option_name", "")), guess)
     error.possibilities = None  # of an unknown option: named in the hint instead
     error.message = PARSER_WORDS.sub("", error.message)
-    message = "no command is given" if is_help(error) else " ".join(error.format_message().split())
+    message = "no command is given" if is_help_page_error(error) else " ".join(error.format_message().split())
     hint = f"{guess} see `{command} --help`".lstrip()
     if type(error).__name__ == "MissingParameter" and error.param.param_type_name == "argument":
         # Of two arguments, the one given may not be the first.

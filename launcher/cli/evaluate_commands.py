@@ -40,10 +40,10 @@ def _evaluate_glue(
     Finished runs are not repeated: the same command continues a stopped evaluation.
     """
     from launcher.commands import evaluate_glue
-    from launcher.commands.glue_points import Request
+    from launcher.commands.glue_points import GlueRequest
     from neobert.evaluation.glue.tasks import expand_task_names
 
-    request = Request(
+    request = GlueRequest(
         folder=folder,
         data=data,
         output=output,
@@ -70,7 +70,7 @@ def _evaluate_blimp(
 ) -> None:
     """Score the minimal pairs of BLiMP.
 
-    A causal model predicts each token from those before it; a masked-word model predicts each token while
+    A causal model predicts each token from the previous tokens; a masked-word model predicts each token while
     that token alone is masked. A pair is right if the good sentence is more likely.
     """
     from launcher.commands import evaluation
@@ -100,8 +100,8 @@ def _evaluate_pseudo_perplexity(
 ) -> None:
     """Measure the perplexity of texts.
 
-    A causal model predicts each token from those before it, in windows of --max-length tokens (2,048) that
-    overlap by half. A masked-word model has a pseudo-perplexity: it predicts each token while that token
+    A causal model predicts each token from the previous tokens, in windows of --max-length tokens (2,048)
+    that overlap by half. A masked-word model has a pseudo-perplexity: it predicts each token while that token
     alone is masked, so that a text of n tokens takes n forward passes.
     """
     from launcher.commands import evaluation

@@ -83,7 +83,7 @@ class DefaultCommandGroup(CommandGroup):
         return super().parse_args(ctx, args if is_named else [names[0], *args])
 
 
-class PlainConversion:
+class PlainConverter:
     """Converter of one parameter, used instead of the pydantic adapter that typer builds on first use."""
 
     def __init__(self, annotation: Any) -> None:
@@ -108,12 +108,12 @@ class PlainConversion:
 
 
 def convert_without_pydantic(command: Any, ctx: Any) -> None:
-    """Use `PlainConversion` for a command's parameters, if this version of typer supports it."""
+    """Use `PlainConverter` for a command's parameters, if this version of typer supports it."""
     for param in command.get_params(ctx):
         if hasattr(param, "_runtime_param") and not _has_other_validation(
             param.type_descriptor.parameter_info
         ):
-            param._runtime_param = PlainConversion(param.type_descriptor.annotation)
+            param._runtime_param = PlainConverter(param.type_descriptor.annotation)
 
 
 def refuse_empty_paths(command: Any, ctx: Any) -> None:

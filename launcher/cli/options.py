@@ -23,7 +23,7 @@ Profile = Annotated[
         "-p",
         metavar="NAME",
         autocompletion=profile_names,
-        help="Named profile to build on.",
+        help="Profile that the run is based on.",
     ),
 ]
 Config = Annotated[
@@ -58,8 +58,8 @@ Context = Annotated[
         "--context",
         metavar="TOKENS",
         min=32,
-        help="With --from: extend the model to rows of this many tokens. Sets rotary "
-        "positions, batch and length of documents.",
+        help="With --from: extend the model to rows of this many tokens. Sets the "
+        "rotary base, the batch and the minimum length of documents.",
     ),
 ]
 

@@ -78,7 +78,7 @@ def _preflight(
     """
     from launcher.commands import preflight
 
-    request = preflight.Request(
+    request = preflight.PreflightRequest(
         Selection.from_options(profile, config, overrides),
         level,
         facts,
@@ -155,7 +155,7 @@ def _train(
     chosen = run_file_options.choose_run(str(called.info_name), stated, source)
     launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
-    request = train.Request(
+    request = train.TrainRequest(
         replace(chosen, overrides=launched),
         topology,
         dry_run,
@@ -166,7 +166,7 @@ def _train(
         quiet=quiet,
         verbose=verbose,
     )
-    several = several_options.Options(
+    several = several_options.SeveralRunsOptions(
         sweep=tuple(sweep or ()),
         search=tuple(search or ()),
         trials=trials,
@@ -238,9 +238,9 @@ def _report(
 ) -> None:
     """Write the report of a run, or a comparison of several runs, as one HTML file.
 
-    Charts over steps, tokens or time; checkpoints, restarts and evaluations; preflight findings; the config
-    with origins; the machine. Of several runs: their curves in the same charts, and the config keys that
-    differ. The file is self-contained.
+    Shows charts over steps, tokens or time; checkpoints, restarts and evaluations; preflight findings; the
+    config with origins; the machine. For several runs, shows their curves in the same charts, and the config
+    keys that differ. The file is self-contained.
     """
     from launcher.commands import report
 
@@ -272,7 +272,7 @@ def _validate_gpu(
     from launcher.commands import validate_gpu
 
     chosen = Selection.from_options(profile, config, overrides)
-    request = validate_gpu.Request(chosen, full, save_facts, strict=strict, verbose=verbose)
+    request = validate_gpu.ValidationRequest(chosen, full, save_facts, strict=strict, verbose=verbose)
     exit_with(validate_gpu.run(request, output_format))
 
 
@@ -304,7 +304,7 @@ def _bench(
     """
     from launcher.commands import bench
 
-    arguments = bench.Arguments(
+    arguments = bench.BenchArguments(
         selection=Selection.from_options(profile, config, overrides),
         against=against,
         b_overrides=tuple(b_overrides or ()),

@@ -230,7 +230,7 @@ Differing = Annotated[
     Option(
         "--differing",
         metavar="KEYS",
-        help="Keys or sections that may differ, in addition to those of --b-set.",
+        help="Keys or sections that may differ, in addition to the keys of --b-set.",
     ),
 ]
 BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps per config and round.")]

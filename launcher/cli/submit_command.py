@@ -124,7 +124,7 @@ def _submit(
 
     named = {"--partition": partition, "--account": account, "--qos": qos}
     given = tuple(f"{option}={value}" for option, value in named.items() if value)
-    chosen = submit.Options(
+    chosen = submit.SubmitOptions(
         selection=Selection.from_options(profile, config, overrides),
         engine=to,
         gpu=gpu,
@@ -139,7 +139,7 @@ def _submit(
         options=(*given, *(extra or ())),
         is_printed=print_,
         output=output,
-        several=several_options.Options(
+        several=several_options.SeveralRunsOptions(
             sweep=tuple(sweep or ()),
             search=tuple(search or ()),
             trials=trials,

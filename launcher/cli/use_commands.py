@@ -154,7 +154,7 @@ def _export(
     from launcher.commands import export
 
     formats = tuple(dict.fromkeys(name for name in to.split(",") if name))
-    arguments = export.Arguments(
+    arguments = export.ExportArguments(
         source=source,
         formats=formats,
         output=output,

@@ -41,7 +41,7 @@ COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class BenchArguments:
     """Arguments of `bench`.
 
     Attributes:
@@ -64,7 +64,7 @@ class Arguments:
     output: Path | None
 
 
-def run(arguments: Arguments, output_format: str) -> int:
+def run(arguments: BenchArguments, output_format: str) -> int:
     """Measure one or two arms in a child process, print the report, and save it if requested."""
     arms = resolve_arms(arguments)
     differences = differences_between(list(arms.values()))
@@ -92,7 +92,7 @@ def run(arguments: Arguments, output_format: str) -> int:
     return EXIT_OK
 
 
-def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
+def resolve_arms(arguments: BenchArguments) -> dict[str, ResolvedRun]:
     """Resolve arm a's config, and arm b's if --against or --b-set is given."""
     first = arguments.selection
     arms = {A: first.require()}
@@ -114,7 +114,9 @@ def differences_between(arms: list[ResolvedRun]) -> Differences:
     return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
 
 
-def refuse_undeclared_differences(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
+def refuse_undeclared_differences(
+    arguments: BenchArguments, differences: Mapping[str, tuple[Any, Any]]
+) -> None:
     """Raise `ProjectError` if the arms differ in an undeclared key, or if --b-set changes nothing."""
     overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
     unnamed = [key for key in differences if not _is_declared(key, (*overridden, *arguments.differing))]

@@ -173,7 +173,7 @@ class FolderReplies:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let the child end: it reads to the end of its standard input."""
+        """Close the child's standard input, so that it ends."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         self._child.wait()

@@ -16,7 +16,7 @@ from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, best_text, read_status, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.console import paint
-from launcher.terminal.fold import align_right, shown_width
+from launcher.terminal.fold import align_right, display_width
 from launcher.terminal.metric_text import metric_label, value_text
 from launcher.terminal.table import format_columns
 from launcher.terminal.values import (
@@ -72,7 +72,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     """
     folders = select_runs(folders)
     if len(folders) < 2:
-        message, hint = "fewer than two runs are given", "pass two or more run directories"
+        message, hint = f"runs compare needs at least 2 runs, not {len(folders)}", "pass more run directories"
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_equal_step_tokens(statuses) else "tokens")
@@ -109,7 +109,7 @@ def _without_position(origin: Any) -> Any:
 
 def _shorten_names(names: Sequence[str], terminal: int) -> list[str]:
     """Cut the start of run names to fit `terminal` columns (0: no limit), unless two would become equal."""
-    width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(shown_width, names))
+    width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(display_width, names))
     short = [console.cut_name(name, width) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)
 
@@ -154,7 +154,7 @@ def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
         if name == TRAIN_LOSS:
             points = [(each.history.metric(name).mean(before, position), False) for each in runs]
         else:
-            points = [each.history.metric(name).at(position) for each in runs]
+            points = [each.history.metric(name).value_at(position) for each in runs]
         values, estimates = zip(*points, strict=True)
         if any(value is not None for value in values):
             rows.append(MetricRow(position, values, estimates))
@@ -194,7 +194,7 @@ def _config_text(runs: Sequence[ComparedRun], differing: Sequence[str]) -> str:
         for key in differing
     ]
     rows = [["", *(each.name for each in runs)], *cells]
-    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(display_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     if not console.terminal_width() or sum(widths) + 2 * len(widths) <= console.terminal_width():
         return f"{head}\n{format_columns(rows, indent='  ')}"
     blocks = [
@@ -258,7 +258,7 @@ def _row_cells(name: str, row: MetricRow) -> list[str]:
 
 
 def _right_aligned_table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(display_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     aligned = (map(align_right, row, widths) for row in rows)
     return "\n".join(f"  {'  '.join(cells)}" for cells in aligned)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.commands import train
 from launcher.commands.evaluation import DATA, output_folder
-from launcher.commands.glue_points import RANDOM, GlueRun, GlueSuite, Request
+from launcher.commands.glue_points import RANDOM, GlueRequest, GlueRun, GlueSuite
 from launcher.commands.selection import Selection
 from launcher.commands.sweep_runs import STOPPED, train_point
 from launcher.io.files import make_folder, require_source, write_json, write_text
@@ -48,7 +48,7 @@ RESULTS = "glue.json"
 DEFAULT_TASKS = "glue"
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: GlueRequest, output_format: str) -> int:
     """Train the tasks and seeds that are not finished, and print the scores of all.
 
     Returns the first exit code that is not 0. Raises `ProjectError` if another process evaluates into this
@@ -94,7 +94,7 @@ def _train_missing_points(suite: GlueSuite, output_format: str) -> int:
     return code
 
 
-def _make_suite(request: Request, data: str, model: Path, output: Path) -> GlueSuite:
+def _make_suite(request: GlueRequest, data: str, model: Path, output: Path) -> GlueSuite:
     settings = _read_model_config(model)
     if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
         message = f"the model folder has no weights ({WEIGHT_FILES})"
@@ -119,7 +119,7 @@ def _has_gpu() -> bool:
         return False
 
 
-def _require_valid_tasks(request: Request) -> None:
+def _require_valid_tasks(request: GlueRequest) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
         message = f"unknown task {printable(', '.join(unknown))}"
         if (reason := LEFT_OUT.get(unknown[0])) is not None:
@@ -167,9 +167,9 @@ def _refuse_unusable_overrides(suite: GlueSuite) -> None:
         _point_selection(suite.make_run(task, seed), suite.request).resolve()
 
 
-def _train_point(point: GlueRun, request: Request) -> int:
+def _train_point(point: GlueRun, request: GlueRequest) -> int:
     """Train one run and return its exit code. Its summary goes to standard error, the table to stdout."""
-    launch = train.Request(
+    launch = train.TrainRequest(
         _point_selection(point, request),
         Topology(),
         dry_run=False,
@@ -179,7 +179,7 @@ def _train_point(point: GlueRun, request: Request) -> int:
     return train_point(launch, "json")
 
 
-def _point_selection(point: GlueRun, request: Request) -> Selection:
+def _point_selection(point: GlueRun, request: GlueRequest) -> Selection:
     make_folder(point.file.parent)
     write_json(point.file, point.settings)
     data = ("dataset", *(f"dataset.{name}" for name in ("path", "train_split", "validation_split")))

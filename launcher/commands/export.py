@@ -29,7 +29,7 @@ HEAD = ("format", "folder", "step", "largest difference", "read with")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class ExportArguments:
     """Arguments of `export`.
 
     Attributes:
@@ -48,7 +48,7 @@ class Arguments:
     dtype: str = "fp32"
 
 
-def run(arguments: Arguments, output_format: str) -> int:
+def run(arguments: ExportArguments, output_format: str) -> int:
     """Export the model, and print each folder's largest difference in outputs from the model."""
     require_formats(arguments.formats)
     _require_dtype_support(arguments.dtype, arguments.formats)
@@ -107,7 +107,7 @@ def require_packages(names: Sequence[str]) -> None:
             )
 
 
-def _require_usable_results(arguments: Arguments) -> None:
+def _require_usable_results(arguments: ExportArguments) -> None:
     """Raise `ProjectError` if a --results file does not exist, or no requested format has a model card."""
     for file in arguments.results:
         require_existing(file, "--results")
@@ -137,7 +137,7 @@ def require_new_folders(output: Path, names: Sequence[str]) -> None:
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
-    """Return the folders to export: the best or newest checkpoint, the given one, or all those to average.
+    """Return the folders to export: the best or newest checkpoint, the given one, or all to average.
 
     Checkpoints are verified against their manifest. A folder without a manifest is accepted if it has a
     config and weights, as transformers saves them.
@@ -171,23 +171,23 @@ def _why_nothing_to_export(source: Path) -> str:
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
-    """Return the steps of the checkpoints to average: the newest N for `N`, or those of `STEP,STEP,...`.
+    """Return the steps of the checkpoints to average: the newest N for `N`, or the given ones.
 
     Raises `ProjectError` for fewer than two steps, a repeated step, or a step without a checkpoint.
     """
     there = checkpoint_steps(root)
     parts = average.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) < MAX_DIGITS for part in parts):
-        raise _average_error(average, "is not a number of checkpoints, or a list of steps", there)
+        raise _average_error(f"{average} is not a number of checkpoints or a list of steps", there)
     numbers = [int(part) for part in parts]
     if len(numbers) == 1 and numbers[0] > len(there):
-        raise _average_error(average, f"exceeds the number of checkpoints ({len(there)})", there)
+        raise _average_error(f"{average} exceeds the number of checkpoints ({len(there)})", there)
     steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
     absent = [str(step) for step in steps if step not in there]
     if absent:
-        raise _average_error(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
+        raise _average_error(f"{average} has steps without a checkpoint ({', '.join(absent)})", there)
     if len(steps) < 2 or len(set(steps)) < len(steps):
-        raise _average_error(average, "must select at least two checkpoints, each once", there)
+        raise _average_error(f"{average} must select at least two checkpoints, each once", there)
     return steps
 
 
@@ -202,11 +202,9 @@ def _source_error(source: Path, reason: str) -> ProjectError:
     return ProjectError("export-source", reason, hint, str(source), EXIT_USAGE)
 
 
-def _average_error(average: str, reason: str, available: Sequence[int]) -> ProjectError:
+def _average_error(message: str, available: Sequence[int]) -> ProjectError:
     steps = ", ".join(map(str, available))
-    return ProjectError(
-        "export-average", f"{average} {reason}", f"available checkpoints: {steps}", "--average", EXIT_USAGE
-    )
+    return ProjectError("export-average", message, f"available checkpoints: {steps}", "--average", EXIT_USAGE)
 
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:

@@ -42,12 +42,12 @@ from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 OF_CONVERSATIONS = ("DAT020", "SFT001")
-"""Errors about the rows of a table whose columns are those of conversations."""
+"""Errors about rows of a table that has the columns of conversations."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunFileRequest:
     """Arguments of `init` and `train` for a run that starts from weights.
 
     Attributes:
@@ -103,7 +103,7 @@ class RunFile(NamedTuple):
     preview: Preview | None
 
 
-def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[str]:
+def write_from_weights(request: RunFileRequest, *, replaces: bool = False) -> Sequence[str]:
     """Write a new run file, or replace one; print warnings about its text and return its notes.
 
     Raises `ProjectError` and writes nothing if a run cannot use the weights, the text or the labels.
@@ -115,7 +115,7 @@ def write_from_weights(request: Request, *, replaces: bool = False) -> Sequence[
     return made.notes
 
 
-def make_run_file(request: Request) -> RunFile:
+def make_run_file(request: RunFileRequest) -> RunFile:
     """Read weights and text, and return the run file. Raises `ProjectError` if a run cannot use them."""
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
@@ -203,12 +203,14 @@ def _create_file(file: Path, content: bytes) -> None:
         raise
 
 
-def _read_text_or_table(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
+def _read_text_or_table(
+    request: RunFileRequest, spec: TaskSpec
+) -> tuple[Preview | None, LabelledTable | None]:
     """Read the first texts, or the labelled rows."""
     if not spec.reads_table:
         return None if request.text is None else preview_text(request.text), None
     if request.text is None:
-        message = f"columns of task {request.task} are read from local files"
+        message = f"task {request.task} reads its columns from local files, but --text is not given"
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     try:
@@ -217,7 +219,7 @@ def _read_text_or_table(request: Request, spec: TaskSpec) -> tuple[Preview | Non
         raise as_text_option_error(error) from None
 
 
-def _conversation_task(request: Request, spec: TaskSpec) -> TaskSpec | None:
+def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | None:
     """Return the task for conversations; None if the text has none or the model cannot learn them.
 
     A malformed row in such columns does not make them text: `_read_text_or_table` reports the row.

@@ -21,7 +21,7 @@ PRETRAINED, RANDOM = "pretrained", "random weights"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GlueRequest:
     """Arguments of `evaluate glue`.
 
     Attributes:
@@ -97,7 +97,7 @@ class GlueSuite:
         recorded: results in glue.json, by digest.
     """
 
-    request: Request
+    request: GlueRequest
     model: Path
     settings: Mapping[str, Any]
     device: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from launcher.commands.from_weights import Request as WeightsRequest
+from launcher.commands.from_weights import RunFileRequest as WeightsRequest
 from launcher.commands.from_weights import (
     default_device,
     determines_other_keys,
@@ -25,7 +25,7 @@ from launcher.commands.previewed_text import (
     warn_of_one_document,
     warn_of_text,
 )
-from launcher.commands.starter_file import Device, SizeName, Starter, starter_yaml
+from launcher.commands.starter_file import Device, SizeName, StarterInputs, starter_yaml
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.overrides import parse_overrides
@@ -44,7 +44,7 @@ BUILTIN = "builtin:python-docs"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class InitRequest:
     """Arguments of `init`; None for options that were not given."""
 
     file: Path
@@ -58,7 +58,7 @@ class Request:
     overrides: Sequence[str] = ()
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: InitRequest, output_format: str) -> int:
     """Write the run file and print the next commands."""
     _require_new_yaml_file(request.file)
     notes = _write_run_file(request)
@@ -124,7 +124,7 @@ def _require_new_yaml_file(file: Path) -> None:
         )
 
 
-def _write_run_file(request: Request) -> Sequence[str]:
+def _write_run_file(request: InitRequest) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts and names of files, one line each."""
     if others := [
         each.path for each in parse_overrides(request.overrides) if not determines_other_keys(each.path)
@@ -153,7 +153,7 @@ def _write_run_file(request: Request) -> Sequence[str]:
     )
 
 
-def _text_or_dataset(request: Request) -> tuple[Path | None, str | None]:
+def _text_or_dataset(request: InitRequest) -> tuple[Path | None, str | None]:
     """Return the text's path and the dataset's name, one of which is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
@@ -164,7 +164,7 @@ def _text_or_dataset(request: Request) -> tuple[Path | None, str | None]:
     return text, dataset
 
 
-def _make_starter(request: Request) -> Starter:
+def _make_starter(request: InitRequest) -> StarterInputs:
     text, dataset = _text_or_dataset(request)
     found = None if text is None else preview_text(text)
     by_line = preview_by_line(text, found) if text is not None and found is not None else None
@@ -172,7 +172,7 @@ def _make_starter(request: Request) -> Starter:
     device = request.device or default_device()
     if found is not None:
         warn_of_text(found, request.file)
-    return Starter(
+    return StarterInputs(
         text="" if text is None else str(text),
         dataset=dataset or "",
         size=request.size or ("tiny" if device == "cpu" else "small"),

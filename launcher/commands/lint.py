@@ -63,7 +63,7 @@ class RuleSelection(NamedTuple):
                 )
 
 
-class Request(NamedTuple):
+class LintRequest(NamedTuple):
     """Arguments of `lint`.
 
     `strict`: warnings count as failures; `quiet`: print findings only; `needs_data`: local text must exist,
@@ -99,7 +99,7 @@ def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(code.strip().upper() for item in given or () for code in item.split(",") if code.strip())
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: LintRequest, output_format: str) -> int:
     """Lint every file, print one report, return its exit code."""
     request.choice.require_known_codes()
     discovered = discover(request.paths)
@@ -312,7 +312,9 @@ def _apply_fixes(files: Sequence[Path]) -> None:
     console.log(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _log_notes(request: Request, discovered: DiscoveredFiles, report: Report, notes: Sequence[str]) -> None:
+def _log_notes(
+    request: LintRequest, discovered: DiscoveredFiles, report: Report, notes: Sequence[str]
+) -> None:
     if request.statistics:
         from launcher.terminal.table import format_columns
 

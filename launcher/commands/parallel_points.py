@@ -58,7 +58,7 @@ class ChildLaunch:
     """
 
     candidate: Candidate
-    slot: Slot
+    slot: DeviceSlot
     process: subprocess.Popen[bytes]
     log: Path
     before: tuple[int, int] | None
@@ -68,7 +68,11 @@ class ParallelTraining:
     """Launchers that train points at the same time."""
 
     def __init__(
-        self, points: PointQueue, request: train.Request, slots: Sequence[Slot], forwarder: SiblingForwarder
+        self,
+        points: PointQueue,
+        request: train.TrainRequest,
+        slots: Sequence[DeviceSlot],
+        forwarder: SiblingForwarder,
     ) -> None:
         self._points, self._request, self._forwarder = points, request, forwarder
         self._free, self._running = [*slots], list[ChildLaunch]()
@@ -100,7 +104,7 @@ class ParallelTraining:
             self._running.append(launch)
             self._forwarder.adopt(launch.process)
 
-    def _start_point(self, candidate: Candidate, slot: Slot) -> ChildLaunch:
+    def _start_point(self, candidate: Candidate, slot: DeviceSlot) -> ChildLaunch:
         log = candidate.folder.with_name(f"{candidate.folder.name}.log")
         before = file_stamp(candidate.folder / MANIFEST)
         visible = {VISIBLE_ENV: ",".join(slot.devices)} if slot.devices else {}
@@ -131,7 +135,7 @@ class ParallelTraining:
 
 
 def train_points(
-    points: PointQueue, request: train.Request, output_format: str, slots: Sequence[Slot]
+    points: PointQueue, request: train.TrainRequest, output_format: str, slots: Sequence[DeviceSlot]
 ) -> int:
     """Train points in parallel on the slots, or one after another without slots.
 
@@ -149,7 +153,7 @@ def train_points(
     return code
 
 
-def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) -> list[Slot]:
+def slots_for(run: ResolvedRun, request: train.TrainRequest, parallel: int | None) -> list[DeviceSlot]:
     """Return the slots of points that train at the same time; none without --parallel.
 
     Raises ProjectError if the points would share a GPU or a rendezvous.
@@ -163,7 +167,7 @@ def slots_for(run: ResolvedRun, request: train.Request, parallel: int | None) ->
     return make_slots(run, parallel) if parallel else []
 
 
-def point_arguments(candidate: Candidate, request: train.Request) -> list[str]:
+def point_arguments(candidate: Candidate, request: train.TrainRequest) -> list[str]:
     """Return the command line that launches one point."""
     words = ["train", *candidate.selection.as_arguments()]
     words += ["--strict"] * request.strict + ["--verbose"] * request.verbose + ["--quiet"] * request.quiet
@@ -178,7 +182,7 @@ def _last_log_line(log: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class DeviceSlot:
     """Devices and cores of one point.
 
     Attributes:
@@ -189,7 +193,7 @@ class Slot:
     cores: tuple[int, ...]
 
 
-def make_slots(run: ResolvedRun, parallel: int) -> list[Slot]:
+def make_slots(run: ResolvedRun, parallel: int) -> list[DeviceSlot]:
     """Return devices and cores for each of `parallel` points.
 
     Raises ProjectError if there are fewer GPUs than they need.
@@ -201,7 +205,7 @@ def make_slots(run: ResolvedRun, parallel: int) -> list[Slot]:
 
 def divide_into_slots(
     devices: Sequence[str], devices_per_slot: int, cores: Sequence[int], parallel: int
-) -> list[Slot]:
+) -> list[DeviceSlot]:
     """Divide devices and cores; no two slots share a device, or a core unless there are fewer than slots.
 
     Args:
@@ -216,7 +220,7 @@ def divide_into_slots(
         raise ProjectError("sweep", message, hint, OPTION, EXIT_USAGE)
     share = len(cores) // parallel
     return [
-        Slot(
+        DeviceSlot(
             devices=tuple(devices[index * devices_per_slot : (index + 1) * devices_per_slot]),
             cores=tuple(cores[index * share : (index + 1) * share] or cores),
         )

@@ -22,7 +22,7 @@ from validators.finding import Level
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreflightRequest:
     """Arguments of `preflight`. `facts`: recorded facts to check instead of probing this machine."""
 
     selection: Selection
@@ -34,7 +34,7 @@ class Request:
     verbose: bool
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: PreflightRequest, output_format: str) -> int:
     """Check the run, write the results, print the report, return its exit code.
 
     Recorded facts yield no receipt, because this machine was not probed.

@@ -12,7 +12,7 @@ from launcher.rundir.discovery import default_root, find_runs
 from launcher.rundir.run_status import STATE_COLOURS, RunStatus, best_text, read_status
 from launcher.terminal import console
 from launcher.terminal.console import paint
-from launcher.terminal.fold import align_left, align_right, fold, shown_width
+from launcher.terminal.fold import align_left, align_right, display_width, fold
 from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
 from neobert.metric_names import EVAL_LOSS
@@ -76,8 +76,8 @@ def _runs_table(listed: Sequence[ListedRun], root: Path) -> str:
     ]
     unreadable = [(_relative_name(each.folder, root), each.problem) for each in listed if each.status is None]
     names = [row["run"] for row in rows] + [name for name, _ in unreadable]
-    shown, name_width = _fit_columns(rows, max(map(shown_width, names)), console.terminal_width())
-    widths = {name: max(shown_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
+    shown, name_width = _fit_columns(rows, max(map(display_width, names)), console.terminal_width())
+    widths = {name: max(display_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
     lines = (
         [_table_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
     )
@@ -114,7 +114,7 @@ def _fit_columns(rows: Sequence[dict[str, str]], longest: int, terminal: int) ->
     shown = list(HEAD)
     for name in (*FIRST_TO_GO, None):
         taken = sum(
-            max(shown_width(row[each]) for row in rows) + len(BETWEEN) for each in shown if each != "run"
+            max(display_width(row[each]) for row in rows) + len(BETWEEN) for each in shown if each != "run"
         )
         room = terminal - taken
         if not terminal or longest <= room:

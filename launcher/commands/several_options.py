@@ -12,7 +12,7 @@ TRIALS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SeveralRunsOptions:
     """Arguments of a sweep or a search; without either, `train` trains one run.
 
     Attributes:
@@ -34,7 +34,7 @@ class Options:
 
     @property
     def as_arguments(self) -> tuple[str, ...]:
-        """The options of a command that trains the same runs."""
+        """Command-line options that train the same runs."""
         words = [word for value in self.sweep for word in ("--sweep", value)]
         words += [word for value in self.search for word in ("--search", value)]
         words += ["--trials", str(self.trials)] if self.trials else []
@@ -52,7 +52,7 @@ class Options:
         return self.metric or EVAL_LOSS
 
 
-def require_consistent(options: Options) -> None:
+def require_consistent(options: SeveralRunsOptions) -> None:
     """Raise ProjectError for an option that is given without the one it requires."""
     of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
     of_sweep = {"--point": options.point is not None}

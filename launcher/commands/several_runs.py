@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from launcher.commands import train
-from launcher.commands.several_options import Options, require_consistent
+from launcher.commands.several_options import SeveralRunsOptions, require_consistent
 
 
-def run(request: train.Request, options: Options, output_format: str) -> int:
+def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
     """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
     require_consistent(options)
     if options.search:

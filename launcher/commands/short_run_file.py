@@ -12,7 +12,7 @@ from glob import has_magic
 from pathlib import Path
 
 from launcher.commands.from_weights import (
-    Request,
+    RunFileRequest,
     default_device,
     determines_other_keys,
     make_run_file,
@@ -61,7 +61,7 @@ def find_run_file(
         ]
     )
     file, task = Path(f"{name}.yaml"), tasks[-1] if tasks else None
-    request = Request(file, weights, task, text, None, default_device(), context, named)
+    request = RunFileRequest(file, weights, task, text, None, default_device(), context, named)
     exists = os.path.lexists(file)
     if exists and (written := _read_or_empty(file)).partition("\n")[0] == f"# {printable(request.command)}":
         console.log(f"using {file}, which this command wrote")
@@ -83,7 +83,7 @@ def _read_or_empty(file: Path) -> str:
     return ""
 
 
-def _is_unused(request: Request, written: str) -> bool:
+def _is_unused(request: RunFileRequest, written: str) -> bool:
     """Return whether the file is what the command in its first line writes, and its run was never started."""
     with suppress(ProjectError):
         earlier = _earlier_request(request, written.partition("\n")[0])
@@ -92,7 +92,7 @@ def _is_unused(request: Request, written: str) -> bool:
     return False
 
 
-def _earlier_request(request: Request, line: str) -> Request | None:
+def _earlier_request(request: RunFileRequest, line: str) -> RunFileRequest | None:
     """Return the request of the command in the line; None unless only the task and named keys differ."""
     with suppress(ValueError):
         words = shlex.split(line)[3:]
@@ -103,7 +103,7 @@ def _earlier_request(request: Request, line: str) -> Request | None:
     return None
 
 
-def _existing_file_error(request: Request) -> ProjectError:
+def _existing_file_error(request: RunFileRequest) -> ProjectError:
     again = shlex.quote(str(request.file))
     message = "the file exists, and another command wrote it"
     other = request.file.with_stem(f"{request.file.stem}-2")
@@ -113,7 +113,7 @@ def _existing_file_error(request: Request) -> ProjectError:
     return ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 
-def _note_moved_branch(request: Request) -> None:
+def _note_moved_branch(request: RunFileRequest) -> None:
     """Print a note if a Hub branch has moved since the run file was written; the run uses the old commit."""
     name, _, revision = str(request.weights).partition("@")
     _, pinned = named_weights(resolve_run(None, [request.file]).config)

@@ -20,7 +20,7 @@ from launcher.commands.sweep_runs import train_point
 from launcher.io.files import make_folder, write_text
 from launcher.probes.git import UNTRACKED
 from launcher.process.trainer_process import Topology
-from launcher.run.speedrun_rules import RuleFile, read_rules, refuse_other_conditions, verify_sources
+from launcher.run.speedrun_rules import RuleFile, read_rules, require_same_conditions, verify_sources
 from launcher.run.sweep_points import Axis, expand
 from launcher.rundir.directory import run_directory
 from launcher.rundir.records import Record, get_list, iterate_lines, read_json, read_metrics
@@ -53,12 +53,12 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     verify_sources(file)
     selection = Selection(file.rules.profile, () if file.run is None else (file.run,), file.overrides)
     resolved = selection.require()
-    refuse_other_conditions(file, resolved)
+    require_same_conditions(file, resolved)
     hide_gpus_from_cpu_run(resolved)
     base = run_directory(resolved)
     points = expand([Axis("seed", tuple(map(str, file.rules.seeds)))])
     candidates = [sweep.make_candidate(selection, point, base) for point in points]
-    request = train.Request(selection, Topology(), dry_run, strict=False)
+    request = train.TrainRequest(selection, Topology(), dry_run, strict=False)
     code = check_points(request, candidates, output_format, predictions_with_totals(candidates))
     if code != EXIT_OK or dry_run:
         return code

@@ -31,7 +31,7 @@ COMPILED = "a minute before the first step, then about twice as fast"
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class StarterSize:
     """Size of a model, with a suitable sequence length, learning rate on a CPU and description (`gloss`)."""
 
     hidden_size: int
@@ -52,10 +52,10 @@ class BatchShape:
     accumulation: int = 1
 
 
-SIZES: dict[SizeName, Size] = {
-    "tiny": Size(192, 4, 6, 768, 128, 8e-3, "to try out the whole workflow"),
-    "small": Size(384, 12, 6, 1536, 256, 4e-3, "width of MiniLM"),
-    "base": Size(768, 12, 12, 3072, 512, 4e-3, "shape of BERT-base"),
+SIZES: dict[SizeName, StarterSize] = {
+    "tiny": StarterSize(192, 4, 6, 768, 128, 8e-3, "to try out the whole workflow"),
+    "small": StarterSize(384, 12, 6, 1536, 256, 4e-3, "width of MiniLM"),
+    "base": StarterSize(768, 12, 12, 3072, 512, 4e-3, "shape of BERT-base"),
 }
 PACES: dict[tuple[Device, SizeName], BatchShape] = {
     ("cpu", "tiny"): BatchShape(800, 8),
@@ -69,7 +69,7 @@ DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Starter:
+class StarterInputs:
     """Inputs that determine the content of the run file.
 
     Attributes:
@@ -102,7 +102,7 @@ class Starter:
         return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
 
 
-def starter_yaml(starter: Starter, file: Path) -> str:
+def starter_yaml(starter: StarterInputs, file: Path) -> str:
     """Return the YAML text of the run file, with comments on the values that users change first."""
     kind = "encoder" if starter.causal_task is None else "Llama"
     ways = "is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key"
@@ -111,7 +111,7 @@ def starter_yaml(starter: Starter, file: Path) -> str:
     return head + entries_yaml([*_run_file_entries(starter, file)], file.parent, glosses)
 
 
-def _run_file_entries(starter: Starter, file: Path) -> Iterator[Entry]:
+def _run_file_entries(starter: StarterInputs, file: Path) -> Iterator[Entry]:
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     max_steps, steps_comment = _max_steps(starter, size, pace)
     cadence = max(1, max_steps // 12)
@@ -138,7 +138,7 @@ def _run_file_entries(starter: Starter, file: Path) -> Iterator[Entry]:
         yield Entry("trainer.torch_compile", True, COMPILED)
 
 
-def _model_entries(starter: Starter, size: Size) -> Iterator[Entry]:
+def _model_entries(starter: StarterInputs, size: StarterSize) -> Iterator[Entry]:
     is_causal, heads = starter.causal_task is not None, _num_heads(starter, size)
     if is_causal:
         yield Entry("model.type", "hf", "a transformers model")
@@ -152,14 +152,14 @@ def _model_entries(starter: Starter, size: Size) -> Iterator[Entry]:
     yield Entry("model.intermediate_size", width)
 
 
-def _source_entry(starter: Starter) -> Entry:
+def _source_entry(starter: StarterInputs) -> Entry:
     if not starter.text:
         return Entry("dataset.name", starter.dataset, "or path: a file or folder of text")
     comment = "a file, folder or pattern (notes/*.md), or a list of them; relative to this file"
     return Entry("dataset.path", starter.text, comment)
 
 
-def _evaluation_entries(starter: Starter) -> list[Entry]:
+def _evaluation_entries(starter: StarterInputs) -> list[Entry]:
     """Return the keys that hold out evaluation text; also document_per_line if each line is a document."""
     documents = None if starter.has_evaluation else starter.documents
     entries = [*held_out_keys(documents, is_by_line=starter.is_by_line)]
@@ -168,7 +168,7 @@ def _evaluation_entries(starter: Starter) -> list[Entry]:
     return entries
 
 
-def _rate_entries(starter: Starter, size: Size) -> Iterator[Entry]:
+def _rate_entries(starter: StarterInputs, size: StarterSize) -> Iterator[Entry]:
     """Yield the learning rate, which depends on the size, except on a GPU.
 
     The recipes of the profiles are for encoders, so a decoder gets an optimizer too.
@@ -187,7 +187,7 @@ def _rate_entries(starter: Starter, size: Size) -> Iterator[Entry]:
         yield Entry("optimizer.lr", 2e-3, "of all other weights")
 
 
-def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_steps: int) -> bool:
+def _repays_compilation(starter: StarterInputs, size: StarterSize, pace: BatchShape, max_steps: int) -> bool:
     """Return whether a decoder on a GPU is compiled: the kernels of encoders need no compilation."""
     blocks = 12 * size.num_hidden_layers * size.hidden_size**2
     parameters = blocks + starter.vocab_size * size.hidden_size
@@ -196,12 +196,12 @@ def _repays_compilation(starter: Starter, size: Size, pace: BatchShape, max_step
     return is_decoder and 6 * parameters * tokens >= COMPILED_FLOPS
 
 
-def _num_heads(starter: Starter, size: Size) -> int:
+def _num_heads(starter: StarterInputs, size: StarterSize) -> int:
     """Return the number of heads; on a GPU, each has 64 channels, which this project's kernels support."""
     return size.hidden_size // 64 if starter.device == "gpu" else size.num_attention_heads
 
 
-def _max_steps(starter: Starter, size: Size, pace: BatchShape) -> tuple[int, str]:
+def _max_steps(starter: StarterInputs, size: StarterSize, pace: BatchShape) -> tuple[int, str]:
     """Return the number of steps, bounded by the passes over the text, and its comment."""
     if starter.num_bytes is None or not starter.is_plain:
         return pace.max_steps, "optimizer steps"

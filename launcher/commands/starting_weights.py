@@ -30,7 +30,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class StartingWeights:
     """Weights to start from.
 
     Attributes:
@@ -58,7 +58,7 @@ class Weights:
         return [f"{key}={yaml_text(value)}" for key, value in keys.items()]
 
 
-def find_weights(requested: str) -> Weights:
+def find_weights(requested: str) -> StartingWeights:
     """Find the weights in a folder, a run directory or a Hub repository.
 
     The repository is downloaded; a folder is not copied. Only config.json and the headers of
@@ -90,7 +90,7 @@ def find_weights(requested: str) -> Weights:
         tensor_shapes(folder)
     commit = None if snapshot is None else snapshot.commit
     positions = family_of_type(kind).trained_positions(folder)
-    return Weights(place, folder, kind, positions, commit, _model_keys(kind, settings))
+    return StartingWeights(place, folder, kind, positions, commit, _model_keys(kind, settings))
 
 
 def _hint_on_tokenizer(folder: Path) -> str:
@@ -101,7 +101,7 @@ def _hint_on_tokenizer(folder: Path) -> str:
     return f"run: python -c {quote(f'from transformers import AutoTokenizer; {saved}')}"
 
 
-def with_rotary_base_for(weights: Weights, length: int) -> Weights:
+def with_rotary_base_for(weights: StartingWeights, length: int) -> StartingWeights:
     """Return the weights with a rotary base for rows of `length` tokens."""
     if not weights.keys.get("rope"):
         return weights
@@ -110,7 +110,7 @@ def with_rotary_base_for(weights: Weights, length: int) -> Weights:
     return replace(weights, keys={**weights.keys, "rope_theta": base})
 
 
-def require_extendable(weights: Weights, positions: str, length: int) -> None:
+def require_extendable(weights: StartingWeights, positions: str, length: int) -> None:
     """Raise `ProjectError` unless the model can be extended to rows of `length` tokens.
 
     `positions` is the kind of position embeddings, see `ModelShape`. Learned positions cannot exceed their

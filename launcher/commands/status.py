@@ -46,7 +46,7 @@ def run(folders: Sequence[Path], output_format: str) -> int:
         )
     for folder in folders:
         if folder not in present:
-            require_run(folder)
+            require_run_directory(folder)
     return EXIT_OK
 
 
@@ -59,13 +59,13 @@ def select_runs(paths: Sequence[Path]) -> list[Path]:
     others = [path for path in paths if not is_run_directory(path)]
     for path in others:
         if len(others) == len(paths) or not path.exists():
-            require_run(path)
+            require_run_directory(path)
     if others:
         console.log(printable(f"not run directories, left out: {listed([str(path) for path in others])}"))
     return [path for path in paths if path not in others]
 
 
-def require_run(folder: Path) -> None:
+def require_run_directory(folder: Path) -> None:
     """Raise ProjectError if the folder does not exist or is not a run directory."""
     if not is_run_directory(folder):
         raise ProjectError(

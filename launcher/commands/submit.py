@@ -42,7 +42,7 @@ LABEL, LONGEST_LABEL = re.compile(r"[^a-z0-9]+"), 50
 TEXT = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
 
 
-class Engine(NamedTuple):
+class BatchEngine(NamedTuple):
     """Job format of an engine, and the command that queues a job file."""
 
     render: Callable[[BatchRequest], str]
@@ -50,14 +50,14 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "slurm": Engine(slurm.render, "sbatch"),
-    "skypilot": Engine(skypilot.render, "sky jobs launch"),
-    "kubernetes": Engine(kubernetes.render, "kubectl apply -f"),
+    "slurm": BatchEngine(slurm.render, "sbatch"),
+    "skypilot": BatchEngine(skypilot.render, "sky jobs launch"),
+    "kubernetes": BatchEngine(kubernetes.render, "kubectl apply -f"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SubmitOptions:
     """Arguments of `submit`.
 
     Attributes:
@@ -88,20 +88,20 @@ class Options:
     options: tuple[str, ...] = ()
     is_printed: bool = False
     output: Path | None = None
-    several: several_options.Options = field(default_factory=several_options.Options)
+    several: several_options.SeveralRunsOptions = field(default_factory=several_options.SeveralRunsOptions)
     parallel: int = 0
     strict: bool = False
 
     @property
-    def request(self) -> train.Request:
+    def request(self) -> train.TrainRequest:
         """The launch that the job repeats."""
         least = self.nodes and self.nodes.least
         overrides = train.as_overrides("auto", self.nproc_per_node, least)
         chosen = replace(self.selection, overrides=(*self.selection.overrides, *overrides))
-        return train.Request(chosen, Topology(), dry_run=True, strict=self.strict)
+        return train.TrainRequest(chosen, Topology(), dry_run=True, strict=self.strict)
 
 
-def run(options: Options) -> int:
+def run(options: SubmitOptions) -> int:
     """Check the run, write its batch script and queue it; return the exit code.
 
     Nothing is written or queued if a check of the config, the run directory or the text fails.
@@ -136,7 +136,7 @@ def run(options: Options) -> int:
     return EXIT_OK
 
 
-def make_batch(resolved: ResolvedRun, options: Options, folder: Path, tasks: int) -> BatchRequest:
+def make_batch(resolved: ResolvedRun, options: SubmitOptions, folder: Path, tasks: int) -> BatchRequest:
     """Return the batch job of a run.
 
     Args:
@@ -174,7 +174,7 @@ def make_batch(resolved: ResolvedRun, options: Options, folder: Path, tasks: int
     )
 
 
-def _check_run(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
+def _check_run(resolved: ResolvedRun, options: SubmitOptions) -> tuple[int, int]:
     """Check the run, the points of the sweep, or the corners of the search.
 
     Returns the exit code and the number of jobs of the array; 0 for a single run.
@@ -199,7 +199,7 @@ def _check_run(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
     return report.exit_code, 0
 
 
-def _node_command(options: Options) -> tuple[str, ...]:
+def _node_command(options: SubmitOptions) -> tuple[str, ...]:
     """Return the command that each node runs.
 
     On Slurm without --setup, which may activate another environment, it uses this environment.
@@ -222,7 +222,7 @@ def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
     return given or max(LEAD_S, needed_s)
 
 
-def _require_consistent(options: Options) -> None:
+def _require_consistent(options: SubmitOptions) -> None:
     """Raise ProjectError for options that the engine does not have, or that it needs."""
     several_options.require_consistent(replace(options.several, parallel=options.parallel or None))
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
@@ -248,7 +248,7 @@ def _require_consistent(options: Options) -> None:
         raise ProjectError("usage", message, f"add {' '.join(missing)}", "--to", EXIT_USAGE)
 
 
-def _require_on_volume(resolved: ResolvedRun, options: Options) -> None:
+def _require_on_volume(resolved: ResolvedRun, options: SubmitOptions) -> None:
     """Raise ProjectError if SkyPilot would write the run directory to a disk that the job loses.
 
     On Kubernetes, the working directory of a pod is on its volume.
@@ -277,7 +277,7 @@ def _resource_name(name: str) -> str:
     return (label if label[:1].isalpha() else f"run-{label}")[:LONGEST_LABEL].strip("-")
 
 
-def _require_options(options: Options) -> tuple[str, ...]:
+def _require_options(options: SubmitOptions) -> tuple[str, ...]:
     """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
     for option in options.options:
         if not option.startswith("-") or "\n" in option:

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
 from launcher.commands.selection import Selection
-from launcher.commands.several_options import Options
+from launcher.commands.several_options import SeveralRunsOptions
 from launcher.commands.sweep_checks import check_points, require_comparable
 from launcher.commands.sweep_results import (
     Candidate,
@@ -65,7 +65,7 @@ class ListedPoints:
         write_results(self.results, self._base)
 
 
-def run(request: train.Request, options: Options, output_format: str) -> int:
+def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
     """Check every point, then train them; return the first exit code that is not 0.
 
     The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
@@ -90,18 +90,18 @@ def run(request: train.Request, options: Options, output_format: str) -> int:
 
 
 def make_candidates(
-    request: train.Request, sweeps: Sequence[str], *, allows_unequal_tokens: bool
+    request: train.TrainRequest, sweeps: Sequence[str], *, allows_unequal_tokens: bool
 ) -> list[Candidate]:
     """Return the points of a sweep. Raises ProjectError if they are not comparable, or for --receipt."""
     points = expand(parse_axes(sweeps))
-    base = run_directory(require_one_start(request))
+    base = run_directory(resolve_base_run(request))
     candidates = [make_candidate(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         require_comparable(candidates)
     return candidates
 
 
-def require_one_start(request: train.Request) -> ResolvedRun:
+def resolve_base_run(request: train.TrainRequest) -> ResolvedRun:
     """Return the run that all points vary. Raises ProjectError for --receipt."""
     if request.receipt is not None:
         message = "a receipt covers one run, but a sweep trains several"
@@ -112,7 +112,7 @@ def require_one_start(request: train.Request) -> ResolvedRun:
 
 
 def train_separately(
-    request: train.Request, candidates: Sequence[Candidate], point: int, output_format: str
+    request: train.TrainRequest, candidates: Sequence[Candidate], point: int, output_format: str
 ) -> int:
     """Train one point, and leave sweep.json to `collect`: other points are trained at the same time."""
     if point >= len(candidates):

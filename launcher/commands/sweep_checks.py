@@ -33,7 +33,7 @@ def require_comparable(candidates: Sequence[Candidate]) -> None:
 
 
 def check_points(
-    request: train.Request, candidates: Sequence[Candidate], output_format: str, predictions: str
+    request: train.TrainRequest, candidates: Sequence[Candidate], output_format: str, predictions: str
 ) -> int:
     """Print what the points will cost, check each, return the first exit code that is not 0.
 
@@ -106,7 +106,7 @@ def refuse_other_settings(candidates: Sequence[Candidate]) -> None:
         )
 
 
-def _dry_run_points(request: train.Request, candidates: Sequence[Candidate]) -> int:
+def _dry_run_points(request: train.TrainRequest, candidates: Sequence[Candidate]) -> int:
     """Run the checks of a dry run for every unfinished point.
 
     Prints all findings of a failed point, and each warning at the first point that has it.

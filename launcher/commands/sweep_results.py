@@ -11,7 +11,7 @@ from typing import Any
 from launcher.commands.selection import Selection
 from launcher.io.files import write_text
 from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
-from launcher.run.summary import Summary, conclude, summarize_finished_run
+from launcher.run.summary import Summary, summarize_finished_run, summarize_run
 from launcher.run.sweep_points import Point
 from launcher.rundir.directory import is_run_directory, run_directory
 from launcher.rundir.records import read_outcome
@@ -132,7 +132,7 @@ def read_summary(candidate: Candidate) -> Summary | None:
     return (
         summarize_finished_run(candidate.folder)
         if candidate.is_finished
-        else conclude(candidate.folder, code, (), None)
+        else summarize_run(candidate.folder, code, (), None)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from launcher.commands import train
 from launcher.commands.sweep_results import Candidate
 from launcher.run.next_command import resume_command
-from launcher.run.summary import Summary, conclude
+from launcher.run.summary import Summary, summarize_run
 from launcher.rundir.records import file_stamp
 from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PREEMPTED, ProjectError
@@ -29,7 +29,7 @@ class PointQueue(Protocol):
         """Record the result of a point; without a summary, its trainer was not started."""
 
 
-def train_in_turn(points: PointQueue, request: train.Request, output_format: str) -> int:
+def train_in_turn(points: PointQueue, request: train.TrainRequest, output_format: str) -> int:
     """Train one point after another; return the first exit code that is not 0.
 
     Continues after a failed point, and ends if one is interrupted or preempted.
@@ -64,11 +64,13 @@ def record_result_of_launch(
     """
     is_started = code == EXIT_OK or file_stamp(candidate.folder / MANIFEST) != before
     if is_started or code not in STOPPED:
-        points.record_result(candidate, conclude(candidate.folder, code, (), None) if is_started else None)
+        points.record_result(
+            candidate, summarize_run(candidate.folder, code, (), None) if is_started else None
+        )
     return is_started
 
 
-def train_point(request: train.Request, output_format: str) -> int:
+def train_point(request: train.TrainRequest, output_format: str) -> int:
     """Train one point and return its exit code; with JSON output, its summary goes to standard error."""
     try:
         if output_format == "text":

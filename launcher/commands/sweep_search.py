@@ -9,8 +9,8 @@ from pathlib import Path
 
 from launcher.commands import train
 from launcher.commands.parallel_points import slots_for, train_points
-from launcher.commands.several_options import Options
-from launcher.commands.sweep import make_candidate, require_one_start
+from launcher.commands.several_options import SeveralRunsOptions
+from launcher.commands.sweep import make_candidate, resolve_base_run
 from launcher.commands.sweep_checks import check_points, refuse_other_settings, require_comparable
 from launcher.commands.sweep_results import (
     Candidate,
@@ -32,7 +32,7 @@ from launcher.run.study import (
     FAILED,
     FILE,
     WAITING,
-    Parameter,
+    SearchParameter,
     Study,
     Trial,
     Value,
@@ -62,7 +62,12 @@ class SearchedTrials:
     """Trials of a study as points: draws values, resolves and checks each trial, and records its metric."""
 
     def __init__(
-        self, study: Study, space: Sequence[Parameter], request: train.Request, base: Path, options: Options
+        self,
+        study: Study,
+        space: Sequence[SearchParameter],
+        request: train.TrainRequest,
+        base: Path,
+        options: SeveralRunsOptions,
     ) -> None:
         self._study, self._space, self._request = study, space, request
         self._base, self._options = base, options
@@ -183,14 +188,14 @@ class SearchedTrials:
         return None
 
 
-def run(request: train.Request, options: Options, output_format: str) -> int:
+def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
     """Check the corners of the space, then train trials; return 0 if any has a result.
 
     Raises ProjectError for a search whose trials are not comparable.
     """
     require_optuna()
     space = parse_space(options.search)
-    resolved = require_one_start(request)
+    resolved = resolve_base_run(request)
     _require_metric(resolved.config, options.optimized_metric)
     base = run_directory(resolved)
     ends = [make_candidate(request.selection, point, base) for point in corners(space)]
@@ -269,7 +274,7 @@ def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
 
 
 def _run_file_values(
-    space: Sequence[Parameter], config: RunConfig, ends: Sequence[Candidate]
+    space: Sequence[SearchParameter], config: RunConfig, ends: Sequence[Candidate]
 ) -> dict[str, Value] | None:
     """Return the run file's values as a trial; None if any is outside the space."""
     choices = {

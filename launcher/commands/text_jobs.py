@@ -1,4 +1,4 @@
-"""`encode`, `predict` and `search`: embeddings, predictions and close texts, from child processes."""
+"""`encode`, `predict` and `search`: embeddings, predictions and similar texts, from child processes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _texts_source(texts: Path, scratch: Path) -> str:
 def search(
     index: Path, query: str, model: Path | None, settings: Mapping[str, Any], output_format: str
 ) -> int:
-    """Print the closest texts of each query."""
+    """Print the most similar texts for each query."""
     require_working_directory()
     index = expand_user(index).absolute()
     require_existing(

@@ -80,7 +80,7 @@ DRY = "checked config and run directory; `neobert-launch preflight` also checks 
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TrainRequest:
     """Arguments of `train`.
 
     Attributes:
@@ -115,7 +115,7 @@ class NodeLaunch:
         begun_s: start of the command, in seconds since boot.
     """
 
-    request: Request
+    request: TrainRequest
     resolved: ResolvedRun
     topology: Topology
     folder: Path
@@ -133,7 +133,7 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
     )
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: TrainRequest, output_format: str) -> int:
     """Launch one run and supervise it to its end. Returns the exit code.
 
     Raises `ProjectError` for a run that cannot be launched, or that a signal stopped before its start.
@@ -147,7 +147,7 @@ def run(request: Request, output_format: str) -> int:
         raise ProjectError("stopped-early", message, again, exit_code=EXIT_PREEMPTED) from None
 
 
-def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
+def _run(request: TrainRequest, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
     resolved = request.selection.require()
     require_stages(request.stages, resolved.config.trainer.max_steps)
     hide_gpus_from_cpu_run(resolved)
@@ -233,7 +233,7 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
 
 
 def _run_checks(
-    request: Request, resolved: ResolvedRun, staging: Path, trainer: WaitingChild | None
+    request: TrainRequest, resolved: ResolvedRun, staging: Path, trainer: WaitingChild | None
 ) -> Examination:
     """Run the preflight checks; an earlier receipt may replace expensive ones.
 

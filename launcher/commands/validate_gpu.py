@@ -57,7 +57,7 @@ NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ValidationRequest:
     """Arguments of `validate-gpu`. `full`: measure all installed attention backends."""
 
     selection: Selection
@@ -67,7 +67,7 @@ class Request:
     verbose: bool
 
 
-def run(request: Request, output_format: str) -> int:
+def run(request: ValidationRequest, output_format: str) -> int:
     """Measure the numerics on this machine, check and print the results; return the exit code."""
     run_here = choose_run(request.selection)
     resolved = run_here.resolved

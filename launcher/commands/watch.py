@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from launcher.commands.status import require_run
-from launcher.report.run_view import Terminal, page_lines
+from launcher.commands.status import require_run_directory
+from launcher.report.run_view import TerminalSize, page_lines
 from launcher.rundir.directory import is_run_directory
 from launcher.rundir.discovery import newest_run
 from launcher.rundir.run_reader import RunReader
@@ -37,7 +37,7 @@ def run(folder: Path | None) -> int:
     try:
         if is_live and not folder.exists():
             _wait_for(folder)
-        require_run(folder)
+        require_run_directory(folder)
         reader = RunReader(folder)
         snapshot = reader.read()
         if is_live and not snapshot.is_over:
@@ -71,10 +71,10 @@ def _redraw_until_end(reader: RunReader) -> None:
             time.sleep(REDRAW_S)
 
 
-def _terminal_size() -> Terminal:
+def _terminal_size() -> TerminalSize:
     """Return the size of the terminal, less one row for the help line or the shell prompt."""
     columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
-    return Terminal(columns, rows - 1, is_unicode=console.supports_blocks(sys.stdout))
+    return TerminalSize(columns, rows - 1, is_unicode=console.supports_block_characters(sys.stdout))
 
 
 def _draw(lines: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ from launcher.commands.starter_file import (
 from launcher.commands.starting_weights import (
     CONTEXT,
     WEIGHTS,
-    Weights,
+    StartingWeights,
     require_extendable,
     with_rotary_base_for,
 )
@@ -104,7 +104,7 @@ class RunFileInputs:
 
     command: str
     file: Path
-    weights: Weights | None
+    weights: StartingWeights | None
     task: str
     text: tuple[str, str]
     lengths: Sequence[int]
@@ -326,7 +326,7 @@ def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_
 
 
 def _context_keys(
-    config: RunConfig, shape: ModelShape, weights: Weights, length: int, lengths: Sequence[int]
+    config: RunConfig, shape: ModelShape, weights: StartingWeights, length: int, lengths: Sequence[int]
 ) -> list[Entry]:
     """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
 
@@ -348,7 +348,7 @@ def _context_keys(
     return keys
 
 
-def _lowest_rate(weights: Weights, task: str) -> float:
+def _lowest_rate(weights: StartingWeights, task: str) -> float:
     """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
     parent = _read_parent_config(weights)
     if parent is None or parent.task != task:
@@ -356,7 +356,7 @@ def _lowest_rate(weights: Weights, task: str) -> float:
     return float(f"{SHARE_OF_PEAK * parent.optimizer.lr:.2g}")
 
 
-def _read_parent_config(weights: Weights) -> RunConfig | None:
+def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
     """Return the config of the run that saved the weights; None if another program saved them."""
     with suppress(ProjectError, ConfigError, KeyError, TypeError):
         return from_dict(read_config(weights.folder))
@@ -395,7 +395,7 @@ def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
     yield Entry("trainer.gradient_accumulation_steps", accumulation)
 
 
-def _comparison_keys(parent: RunConfig, weights: Weights) -> Iterator[Entry]:
+def _comparison_keys(parent: RunConfig, weights: StartingWeights) -> Iterator[Entry]:
     """Yield the keys that make the first evaluation comparable with the parent's last."""
     yield Entry(
         "trainer.eval_source_path", weights.place, "evaluation of the earlier run: step 0 must not be worse"

@@ -1,4 +1,4 @@
-"""HTML of values and tables. Every value from a run directory passes through `text`."""
+"""HTML of values and tables. Every value from a run directory passes through `html_text`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ NUM_COLORS = 8
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 
 
-def text(value: object) -> str:
+def html_text(value: object) -> str:
     """Return a value as HTML text: escaped, without control characters."""
     return html.escape(printable(str(value)))
 
 
-def code(value: object) -> str:
+def html_code(value: object) -> str:
     """Return a value as HTML in a <code> element."""
-    return f"<code>{text(value)}</code>"
+    return f"<code>{html_text(value)}</code>"
 
 
-def muted(value: object) -> str:
+def html_muted(value: object) -> str:
     """Return a value as HTML in a muted color."""
-    return f'<span class="muted">{text(value)}</span>'
+    return f'<span class="muted">{html_text(value)}</span>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[str] = ()) -> str:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[str] = ()) -> str:
     """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows.
 
     On a narrow screen each cell shows its head: from `narrow` if given, which must have no tags.
@@ -48,21 +48,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[
     return f'<div class="scroll"><table class="stack">{inner}</table></div>'
 
 
-def collapsible(summary: str, content: str) -> str:
+def html_details(summary: str, content: str) -> str:
     """Return HTML content in a <details> element, which opens on a click on the summary."""
     return f"<details><summary>{summary}</summary>{content}</details>"
 
 
-def status(value: object) -> str:
+def html_status(value: object) -> str:
     """Return the status of a check as HTML in its color."""
     known = value if value in STATUSES else "unknown"
-    return f'<b class="{known}">{text(value)}</b>'
+    return f'<b class="{known}">{html_text(value)}</b>'
 
 
 def utc_time(stamp: object) -> str:
     """Return an ISO 8601 time as HTML without its UTC offset, because the column header has it."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
-    return f'<span class="time">{text(shown)}</span>'
+    return f'<span class="time">{html_text(shown)}</span>'
 
 
 def finite_number(value: object) -> float | None:

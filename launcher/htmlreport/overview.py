@@ -9,10 +9,10 @@ from pathlib import Path
 from launcher.htmlreport.markup import (
     NUM_COLORS,
     finite_number,
+    html_muted,
+    html_table,
+    html_text,
     mapping_or_empty,
-    muted,
-    table,
-    text,
     utc_time,
 )
 from launcher.htmlreport.run_record import RunRecord
@@ -27,24 +27,27 @@ EARLY = 0.25
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 
-def heading(run: RunRecord) -> str:
+def heading_html(run: RunRecord) -> str:
     """Render name, messages and key figures of a run."""
     tiles = "".join(
-        f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in _key_figures(run)
+        f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
+        for name, value in _key_figures(run)
     )
     return f'{_run_heading(run)}<dl class="tiles">{tiles}</dl>'
 
 
-def headings(runs: Sequence[RunRecord]) -> str:
+def headings_html(runs: Sequence[RunRecord]) -> str:
     """Render the names of several runs, a table with one row of key figures each, and their messages."""
     tiles = [dict(_key_figures(run)) for run in runs]
     heads = dict.fromkeys(name for each in tiles for name in each)
     rows = [
-        [marked_name(run, number), *(text(each.get(name, "-")) for name in heads)]
+        [marked_name(run, number), *(html_text(each.get(name, "-")) for name in heads)]
         for number, (run, each) in enumerate(zip(runs, tiles, strict=True))
     ]
     banners = "".join(_banners_html(run, f"{run.name}: ") for run in runs)
-    return f"<h1>{text(page_title(runs))}</h1>{table(['run', *map(text, heads)], rows)}{banners}"
+    return (
+        f"<h1>{html_text(page_title(runs))}</h1>{html_table(['run', *map(html_text, heads)], rows)}{banners}"
+    )
 
 
 def page_title(runs: Sequence[RunRecord]) -> str:
@@ -57,10 +60,10 @@ def page_title(runs: Sequence[RunRecord]) -> str:
 
 def marked_name(run: RunRecord, number: int) -> str:
     """Render a compared run's name after a mark in its line color."""
-    return f'<span class="c{number % NUM_COLORS}" aria-hidden="true">&#9632;</span> {text(run.name)}'
+    return f'<span class="c{number % NUM_COLORS}" aria-hidden="true">&#9632;</span> {html_text(run.name)}'
 
 
-def results(run: RunRecord) -> str:
+def results_html(run: RunRecord) -> str:
     """Render the table of first, best and last value of each metric of the task, and notes on the values."""
     rows, notes = [], []
     for metric in run.metrics:
@@ -72,13 +75,13 @@ def results(run: RunRecord) -> str:
             for value in (series.first[1], best, series.last[1])
         )
         better = "higher is better" if metric.is_higher_better else "lower is better"
-        rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
+        rows.append([html_text(metric.label), first, f"{top} (step {step:,})", last, html_muted(better)])
         if step < EARLY * run.last_step and metric.note_on_early_best:
-            notes.append(f'<p class="muted">{text(metric.note_on_early_best)}</p>')
-    return table(["metric", "first", "best", "last", ""], rows) + "".join(notes)
+            notes.append(f'<p class="muted">{html_text(metric.note_on_early_best)}</p>')
+    return html_table(["metric", "first", "best", "last", ""], rows) + "".join(notes)
 
 
-def launches(run: RunRecord) -> str:
+def launches_html(run: RunRecord) -> str:
     """Render the table of launches with their outcomes and restarts."""
     rows = []
     for place, launch in enumerate(run.launches, 1):
@@ -86,23 +89,24 @@ def launches(run: RunRecord) -> str:
         outcome = run.outcome if is_last else mapping_or_empty(launch.get("outcome"))
         ended = _outcome_text(dict(outcome), is_alive=run.is_alive if is_last else False)
         argv = " ".join(["neobert-launch", *map(str, get_list(launch, "argv")[1:])])
-        command = f"<code>{text(argv)}</code>"
+        command = f"<code>{html_text(argv)}</code>"
         rows.append([str(place), utc_time(launch.get("started_utc")), ended, command])
         for restart in get_records(launch, "restarts"):
-            source = f"restart from {text(restart.get('from', ''))}"
-            rows.append(["", utc_time(restart.get("ts_utc")), source, text(restart.get("why", ""))])
-    return table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
+            source = f"restart from {html_text(restart.get('from', ''))}"
+            rows.append(["", utc_time(restart.get("ts_utc")), source, html_text(restart.get("why", ""))])
+    return html_table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
 
 
 def _run_heading(run: RunRecord) -> str:
     profile = run.last_launch.get("profile") or "no profile"
     about = f"{profile}, config {str(run.last_launch.get('config_digest', ''))[:12] or 'unknown'}"
-    return f'<h1>{text(run.name)}</h1><p class="muted">{text(about)}</p>{_banners_html(run)}'
+    return f'<h1>{html_text(run.name)}</h1><p class="muted">{html_text(about)}</p>{_banners_html(run)}'
 
 
 def _banners_html(run: RunRecord, start: str = "") -> str:
     return "".join(
-        f'<p class="banner {kind}">{text(start + message)}</p>' for kind, message in _banner_messages(run)
+        f'<p class="banner {kind}">{html_text(start + message)}</p>'
+        for kind, message in _banner_messages(run)
     )
 
 
@@ -174,4 +178,4 @@ def _outcome_text(outcome: Record, *, is_alive: bool | None) -> str:
         unknown = "no outcome written (killed, or still running)"
         return {True: "running", False: "no outcome written (killed)", None: unknown}[is_alive]
     ended, step, code = (outcome.get(name, "?") for name in ("status", "step", "exit_code"))
-    return text(f"{ended} at step {step}, exit {code}")
+    return html_text(f"{ended} at step {step}, exit {code}")

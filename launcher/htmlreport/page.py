@@ -15,11 +15,11 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from launcher.htmlreport.markup import NUM_COLORS, collapsible, text
-from launcher.htmlreport.overview import heading, headings, page_title
+from launcher.htmlreport.markup import NUM_COLORS, html_details, html_text
+from launcher.htmlreport.overview import heading_html, headings_html, page_title
 from launcher.htmlreport.reader import Series
 from launcher.htmlreport.run_record import PER_RANK, RunRecord, TimelineEvent
-from launcher.htmlreport.sections import details, differences
+from launcher.htmlreport.sections import details_html, differences_html
 from neobert import __version__
 from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, SPARSE, TRAIN_LOSS
 from neobert.plurals import counted
@@ -44,22 +44,24 @@ def write_page(runs: Sequence[RunRecord]) -> str:
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
     names = page_title(runs)
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
-        title=text(f"{names} - neobert-launch report"),
+        title=html_text(f"{names} - neobert-launch report"),
         style=style,
         style_hash=_csp_hash(style),
         script=script,
         script_hash=_csp_hash(script),
-        heading=heading(runs[0]) if len(runs) == 1 else headings(runs),
+        heading=heading_html(runs[0]) if len(runs) == 1 else headings_html(runs),
         body=_body(runs),
-        footer=text(_footer(runs)),
+        footer=html_text(_footer(runs)),
         data=_data_block(runs),
     )
 
 
 def _body(runs: Sequence[RunRecord]) -> str:
     if len(runs) == 1:
-        return details(runs[0])
-    return differences(runs) + "".join(collapsible(text(run.name), details(run)) for run in runs)
+        return details_html(runs[0])
+    return differences_html(runs) + "".join(
+        html_details(html_text(run.name), details_html(run)) for run in runs
+    )
 
 
 def _footer(runs: Sequence[RunRecord]) -> str:

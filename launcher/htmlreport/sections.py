@@ -8,16 +8,16 @@ from typing import Any
 
 from launcher.htmlreport.markup import (
     STATUSES,
-    code,
-    collapsible,
     finite_number,
+    html_code,
+    html_details,
+    html_muted,
+    html_status,
+    html_table,
+    html_text,
     mapping_or_empty,
-    muted,
-    status,
-    table,
-    text,
 )
-from launcher.htmlreport.overview import launches, results
+from launcher.htmlreport.overview import launches_html, results_html
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.records import Record, get_list, get_records
@@ -34,22 +34,22 @@ KINDS = ("override", "file", "profile")
 """Kinds of origins other than defaults, the highest precedence first."""
 
 
-def details(run: RunRecord) -> str:
+def details_html(run: RunRecord) -> str:
     """Return the HTML for all of a run's sections."""
     sections = {
-        "Results": results(run),
-        "Masked words": masked_words_table(run),
-        "Text": texts(run),
-        "Preflight": preflight(run),
-        "Launches and restarts": launches(run),
-        "Config": config(run),
-        "Hardware and software": machine(run),
+        "Results": results_html(run),
+        "Masked words": masked_words_html(run),
+        "Text": texts_html(run),
+        "Preflight": preflight_html(run),
+        "Launches and restarts": launches_html(run),
+        "Config": config_html(run),
+        "Hardware and software": machine_html(run),
     }
     return "".join(f"<h2>{name}</h2>{content}" for name, content in sections.items() if content)
 
 
-def masked_words_table(run: RunRecord) -> str:
-    """Return the HTML table of the guesses at masked words, one row per evaluation; of many, some."""
+def masked_words_html(run: RunRecord) -> str:
+    """Return the HTML table of guesses at masked words, one row per evaluation; a selection of many."""
     evaluations = run.samples.evaluations
     every = max(1, -(-(len(evaluations) - 1) // MAX_EVALUATIONS))
     shown = [*evaluations[:-1:every], *evaluations[-1:]]
@@ -64,65 +64,67 @@ def masked_words_table(run: RunRecord) -> str:
         ]
         for evaluation in shown
     ]
-    filled = table(heads, rows, narrow=["step", *(text(f"[{each.word}]") for each in run.samples.texts)])
-    note = "Words of the evaluation text, each masked, and what the model guesses in their place."
+    filled = html_table(
+        heads, rows, narrow=["step", *(html_text(f"[{each.word}]") for each in run.samples.texts)]
+    )
+    note = "Masked words of the evaluation text, and the guesses of the model."
     return filled and f'<p class="muted">{note}</p>{filled}'
 
 
 def _masked_text(sample: MaskedText) -> str:
-    return (
-        f'<span class="sample">{text(sample.before)} <b>[{text(sample.word)}]</b> {text(sample.after)}</span>'
-    )
+    before, word, after = map(html_text, (sample.before, sample.word, sample.after))
+    return f'<span class="sample">{before} <b>[{word}]</b> {after}</span>'
 
 
 def _guesses_html(guesses: Sequence[Guess], word: str) -> str:
     """Return the guesses with their probabilities, and the correct one in the color of a passed check."""
     shown = (
-        f'<span class="guess{" pass" if guess.text == word else ""}">{text(guess.text)} '
-        f"{muted(f'{guess.probability:.0%}')}</span>"
+        f'<span class="guess{" pass" if guess.text == word else ""}">{html_text(guess.text)} '
+        f"{html_muted(f'{guess.probability:.0%}')}</span>"
         for guess in guesses
     )
     return " ".join(shown)
 
 
-def texts(run: RunRecord) -> str:
+def texts_html(run: RunRecord) -> str:
     """Return the HTML table of local texts: files that are read by format, documents, files left out."""
     rows = [
         [
-            text(each.get("source", "")),
-            text(
+            html_text(each.get("source", "")),
+            html_text(
                 ", ".join(
                     f"{count} x {suffix}" for suffix, count in mapping_or_empty(each.get("formats")).items()
                 )
             ),
-            text("not counted" if each.get("documents") is None else each["documents"]),
+            html_text("not counted" if each.get("documents") is None else each["documents"]),
             "<br>".join(map(_left_out_text, get_records(each, "left_out"))) or "-",
         ]
         for each in get_records(run.facts, "text")
     ]
-    return table(["text", "files read", "documents", "not read"], rows)
+    return html_table(["text", "files read", "documents", "not read"], rows)
 
 
 def _left_out_text(files: Record) -> str:
     reason = f" ({files.get('example')}: {files['reason']})" if files.get("reason") else ""
-    hint = muted(f"hint: {files['hint']}") if files.get("hint") else ""
-    return f"{text(files.get('num_files', '?'))} x {text(files.get('kind', '?'))}{text(reason)} {hint}"
+    hint = html_muted(f"hint: {files['hint']}") if files.get("hint") else ""
+    count = f"{files.get('num_files', '?')} x {files.get('kind', '?')}{reason}"
+    return f"{html_text(count)} {hint}"
 
 
-def differences(runs: Sequence[RunRecord]) -> str:
+def differences_html(runs: Sequence[RunRecord]) -> str:
     """Return the HTML table of keys in which runs differ, each with values and origins."""
     configs = [compared_keys(run.config) for run in runs]
     keys = sorted(set[str]().union(*configs))
     rows = [
-        [code(key), *(_value_and_origin(run, key) for run in runs)]
+        [html_code(key), *(_value_and_origin(run, key) for run in runs)]
         for key in keys
         if any(config.get(key, ABSENT) != configs[0].get(key, ABSENT) for config in configs)
     ]
-    shown = table(["key", *(text(run.name) for run in runs)], rows)
+    shown = html_table(["key", *(html_text(run.name) for run in runs)], rows)
     return f"<h2>Config differences</h2>{shown or '<p>The configs are equal.</p>'}"
 
 
-def preflight(run: RunRecord) -> str:
+def preflight_html(run: RunRecord) -> str:
     """Return the HTML of the verdict, all findings with hints, and the reasons for skipped checks."""
     if "verdict" not in run.preflight:
         return "<p>This run directory has no readable preflight.json.</p>"
@@ -132,37 +134,37 @@ def preflight(run: RunRecord) -> str:
     codes = {finding.get("code") for finding in findings}
     rows = [_finding_cells(finding) for finding in findings]
     rows += [
-        [status(check["status"]), _check_html(check), text(check.get("message", "")), ""]
+        [html_status(check["status"]), _check_html(check), html_text(check.get("message", "")), ""]
         for check in checks
         if check.get("status") in CONCERNING and check.get("id") not in codes
     ]
     skipped = [
-        [_check_html(check), text(check.get("message", ""))]
+        [_check_html(check), html_text(check.get("message", ""))]
         for check in checks
         if check.get("status") == "skip"
     ]
-    shown = table(["", "check", "finding", "hint"], rows) or "<p>No findings.</p>"
+    shown = html_table(["", "check", "finding", "hint"], rows) or "<p>No findings.</p>"
     title = counted(len(skipped), "skipped check")
-    more = collapsible(title, table(["check", "reason"], skipped)) if skipped else ""
-    return f"<p>Verdict: {status(run.preflight['verdict'])} ({text(totals)})</p>{shown}{more}"
+    more = html_details(title, html_table(["check", "reason"], skipped)) if skipped else ""
+    return f"<p>Verdict: {html_status(run.preflight['verdict'])} ({html_text(totals)})</p>{shown}{more}"
 
 
-def config(run: RunRecord) -> str:
+def config_html(run: RunRecord) -> str:
     """Return HTML tables of config values with origins: non-default values, then all of them, folded."""
     rows = {
-        key: [code(key), code(show_value(value)), muted(_origin_text(run, key))]
+        key: [html_code(key), html_code(show_value(value)), html_muted(_origin_text(run, key))]
         for key, value in sorted(run.config.items())
     }
     kinds = {key: mapping_or_empty(run.provenance.get(key)).get("kind") for key in rows}
     chosen = [row for kind in KINDS for key, row in rows.items() if kinds[key] == kind]
     heads = ["key", "value", "origin"]
-    everything = collapsible(f"All {len(rows)} keys, with defaults", table(heads, rows.values()))
-    return table(heads, chosen) + everything if rows else ""
+    everything = html_details(f"All {len(rows)} keys, with defaults", html_table(heads, rows.values()))
+    return html_table(heads, chosen) + everything if rows else ""
 
 
-def machine(run: RunRecord) -> str:
+def machine_html(run: RunRecord) -> str:
     """Return the HTML table of host, GPUs, code version and packages of the newest launch."""
-    return table(["", ""], ([text(name), text(value)] for name, value in _machine_rows(run)))
+    return html_table(["", ""], ([html_text(name), html_text(value)] for name, value in _machine_rows(run)))
 
 
 def _machine_rows(run: RunRecord) -> Iterator[tuple[str, Any]]:
@@ -182,7 +184,7 @@ def _machine_rows(run: RunRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _check_html(check: Record) -> str:
-    return f"<b>{text(check.get('id', ''))}</b> {text(check.get('name', ''))}"
+    return f"<b>{html_text(check.get('id', ''))}</b> {html_text(check.get('name', ''))}"
 
 
 def _finding_cells(finding: Record) -> list[str]:
@@ -190,17 +192,17 @@ def _finding_cells(finding: Record) -> list[str]:
     place = ":".join(str(finding[name]) for name in ("file", "line", "column") if finding.get(name))
     where = " at ".join(part for part in (str(finding.get("path") or ""), place) if part)
     return [
-        status(finding.get("severity")) + waived,
-        f"<b>{text(finding.get('code', ''))}</b> {text(finding.get('name', ''))}",
-        text(finding.get("message", "")) + (f"<br>{muted(where)}" if where else ""),
-        text(finding.get("hint", "")),
+        html_status(finding.get("severity")) + waived,
+        f"<b>{html_text(finding.get('code', ''))}</b> {html_text(finding.get('name', ''))}",
+        html_text(finding.get("message", "")) + (f"<br>{html_muted(where)}" if where else ""),
+        html_text(finding.get("hint", "")),
     ]
 
 
 def _value_and_origin(run: RunRecord, key: str) -> str:
     if key not in run.config:
         return ABSENT
-    return f"{code(show_value(run.config[key]))} {muted(_origin_text(run, key))}"
+    return f"{html_code(show_value(run.config[key]))} {html_muted(_origin_text(run, key))}"
 
 
 def _origin_text(run: RunRecord, key: str) -> str:

@@ -200,9 +200,9 @@ def why_not_private(folder: Path) -> str:
     """Return the reason that other users may have written to the folder; empty if only this user can."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        return "is not a folder"
+        return f"{folder} is not a folder"
     if status.st_uid != os.geteuid():
-        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+        return f"{folder} belongs to user {status.st_uid}, not to {os.geteuid()}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
+        return f"{folder} can be written to by other users (mode {stat.S_IMODE(status.st_mode):o})"
     return ""

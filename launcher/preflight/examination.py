@@ -119,7 +119,7 @@ def _warm_up(trainer: WaitingChild | None, run: ResolvedRun, resolved: Path | No
 
 
 def write_report(examination: Examination, folder: Path) -> None:
-    """Write the report only."""
+    """Write the report to the folder, without facts and receipt."""
     write_json(folder / REPORT, examination.report.as_json())
 
 

@@ -37,7 +37,7 @@ Turns = dict[str, list[dict[str, Any]]]
 
 
 def compare_recipe(
-    stage: RehearsalState, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
+    state: RehearsalState, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
 ) -> LowPrecisionFacts:
     """Train both runs from the same weights on the same text, each in its own process.
 
@@ -53,7 +53,7 @@ def compare_recipe(
     turns: Turns = {}
     for group in groups:
         request_time(TIME_S + MARGIN_S, "rehearsal: recipe against bf16")
-        turns |= take_turns(stage, group, time.monotonic() + TIME_S)
+        turns |= take_turns(state, group, time.monotonic() + TIME_S)
     return LowPrecisionFacts(
         recipe_step_s=_median_step_s(turns[RECIPE]),
         bf16_step_s=_median_step_s(turns[BF16]),
@@ -70,14 +70,14 @@ def without_recipe(config: RunConfig) -> RunConfig:
     return with_kernels(replace(config, **off), "auto")
 
 
-def take_turns(stage: RehearsalState, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
+def take_turns(state: RehearsalState, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
     """Start the processes of a group of runs, and return the turns of each.
 
     All compile at once in their first turn, which is not timed. The order of the later ones alternates.
     """
     with ExitStack() as ends:
         runs = [
-            ends.enter_context(start_turn_process(stage, name, config, deadline_s))
+            ends.enter_context(start_turn_process(state, name, config, deadline_s))
             for name, config in group.items()
         ]
         for run in runs:
@@ -94,20 +94,20 @@ def take_turns(stage: RehearsalState, group: Mapping[str, RunConfig], deadline_s
 class TurnProcess:
     """Process that trains some steps in each turn, with a deadline in monotonic seconds."""
 
-    stage: RehearsalState
+    state: RehearsalState
     name: str
     child: subprocess.Popen[bytes]
     deadline_s: float
 
     def begin(self, number: int) -> None:
         """Start a turn."""
-        Path(self.stage.folder, f"{self.name}_go_{number}").touch()
+        Path(self.state.folder, f"{self.name}_go_{number}").touch()
 
     def end(self, number: int) -> dict[str, Any]:
         """Return the durations and losses of its steps."""
         doing = f"steps in turn {number + 1}" if number else "compiling"
         announce(f"rehearsal: recipe against bf16: {self.name}, {doing}")
-        result = self.stage.folder / f"{self.name}_turn_{number}.json"
+        result = self.state.folder / f"{self.name}_turn_{number}.json"
         while not result.exists():
             if self.child.poll() is not None and not result.exists():
                 raise IncompleteError(f"the run in {self.name} ended with exit code {self.child.returncode}")
@@ -120,15 +120,15 @@ class TurnProcess:
 
 @contextmanager
 def start_turn_process(
-    stage: RehearsalState, name: str, config: RunConfig, deadline_s: float
+    state: RehearsalState, name: str, config: RunConfig, deadline_s: float
 ) -> Iterator[TurnProcess]:
     """Start a process of a run, and kill it at the end of the block."""
-    resolved = stage.folder / f"{name}.json"
+    resolved = state.folder / f"{name}.json"
     resolved.write_text(json.dumps(to_dict(config)), encoding="utf-8")
-    command = [sys.executable, "-P", "-m", MODULE, str(resolved), str(stage.folder), name]
-    with kill_at_exit(lambda: start_trainer_process(command, stage.log, stage.error_file)) as child:
+    command = [sys.executable, "-P", "-m", MODULE, str(resolved), str(state.folder), name]
+    with kill_at_exit(lambda: start_trainer_process(command, state.log, state.error_file)) as child:
         try:
-            yield TurnProcess(stage, name, child, deadline_s)
+            yield TurnProcess(state, name, child, deadline_s)
         finally:
             kill_tree(child)
 

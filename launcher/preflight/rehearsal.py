@@ -118,26 +118,26 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
     ranks, before = subject.config.distributed.nproc_per_node, {gpu.uuid: gpu for gpu in gpus}
     waiting = dict(zip(PARTS, subject.children, strict=False))
     with scratch_folder(subject) as folder, ThreadPoolExecutor(1) as background:
-        stage = RehearsalState(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
-        stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
+        state = RehearsalState(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
+        state.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
         planned = min((num_planned_processes(subject.peak_mib, gpu) for gpu in gpus), default=math.inf)
-        with evaluation_helper(stage, has_room=planned >= 2), running_part(stage, FRESH) as fresh:
+        with evaluation_helper(state, has_room=planned >= 2), running_part(state, FRESH) as fresh:
             if gpus and planned >= AT_ONCE_BEFORE:
-                stage.early = early_warm_up(stage, subject, fresh)
-            measured = wait_for_results(stage, FRESH, fresh, MEASURED)
+                state.early = early_warm_up(state, subject, fresh)
+            measured = wait_for_results(state, FRESH, fresh, MEASURED)
             outside = externally_reported_memory(measured[0], before)
             room = num_fitting_processes(measured, outside, before)
-            continue_uninterrupted_run(stage)
-            rest = background.submit(_finish_uninterrupted_run, stage, fresh)
+            continue_uninterrupted_run(state)
+            rest = background.submit(_finish_uninterrupted_run, state, fresh)
             if room < 2 or ranks > 1:
                 rest.result()
                 kill_tree(fresh)
             elif room >= ALL_AT_ONCE:
-                warm_up(stage.waiting.get(RESUMED_AGAIN), subject.config, stage.resolved, STEP)
-                warm_up(subject.trainer, subject.config, stage.resolved)
+                warm_up(state.waiting.get(RESUMED_AGAIN), subject.config, state.resolved, STEP)
+                warm_up(subject.trainer, subject.config, state.resolved)
             trains_next = subject.trainer is not None
             resumes = (
-                () if is_out_of_memory(rest) else _resume_twice(stage, room=room, trains_next=trains_next)
+                () if is_out_of_memory(rest) else _resume_twice(state, room=room, trains_next=trains_next)
             )
             end = rest.result()
         subtract_earlier_memory(end.results, before)
@@ -147,20 +147,20 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         if conversion_of(subject.config) is not None and not end.is_out_of_memory:
             if subject.trainer is not None:
                 subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
-            low_precision = compare_recipe(stage, subject.config, subject.request_time, has_room=room >= 2)
+            low_precision = compare_recipe(state, subject.config, subject.request_time, has_room=room >= 2)
     duration_s = time.monotonic() - started_s
     found = combine_records(end.results, resumes, outside, end.watchdog, ranks, duration_s)
     return replace(found, low_precision=low_precision)
 
 
-def _finish_uninterrupted_run(stage: RehearsalState, fresh: subprocess.Popen[bytes]) -> FreshResults:
+def _finish_uninterrupted_run(state: RehearsalState, fresh: subprocess.Popen[bytes]) -> FreshResults:
     """Wait for the end of the uninterrupted run, then test that the watchdog detects its deliberate hang.
 
     The test is skipped if a rank ran out of memory.
     """
-    results = wait_for_results(stage, FRESH, fresh, is_announced=False)
+    results = wait_for_results(state, FRESH, fresh, is_announced=False)
     end = FreshResults(results, None)
-    return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
+    return end if end.is_out_of_memory else replace(end, watchdog=detect_stall(state, fresh))
 
 
 def is_out_of_memory(rest: Future[FreshResults]) -> bool:
@@ -168,7 +168,7 @@ def is_out_of_memory(rest: Future[FreshResults]) -> bool:
     return rest.done() and rest.result().is_out_of_memory
 
 
-def _resume_twice(stage: RehearsalState, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
+def _resume_twice(state: RehearsalState, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
     """Resume from the uninterrupted run's checkpoint, kill that process, and resume from its own checkpoint.
 
     Args:
@@ -179,17 +179,17 @@ def _resume_twice(stage: RehearsalState, *, room: int, trains_next: bool) -> tup
     """
     kill = kill_without_wait if room > 2 else kill_tree
     kill_at_end = kill if trains_next else kill_tree
-    with running_part(stage, RESUMED, kill_at_end) as child:
-        first = wait_for_results(stage, RESUMED, child)
+    with running_part(state, RESUMED, kill_at_end) as child:
+        first = wait_for_results(state, RESUMED, child)
         kill(child)
-        with running_part(stage, RESUMED_AGAIN, kill_at_end) as again:
-            return first, wait_for_results(stage, RESUMED_AGAIN, again)
+        with running_part(state, RESUMED_AGAIN, kill_at_end) as again:
+            return first, wait_for_results(state, RESUMED_AGAIN, again)
 
 
-def continue_uninterrupted_run(stage: RehearsalState) -> None:
+def continue_uninterrupted_run(state: RehearsalState) -> None:
     """Let the uninterrupted run continue; it waits until its measurement files are removed."""
-    for rank in range(stage.ranks):
-        stage.result(MEASURED, rank).unlink(missing_ok=True)
+    for rank in range(state.ranks):
+        state.result(MEASURED, rank).unlink(missing_ok=True)
 
 
 def num_fitting_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[str, GpuFacts]) -> int:
@@ -212,20 +212,20 @@ def num_planned_processes(peak_mib: float, gpu: GpuFacts) -> int:
 
 
 def early_warm_up(
-    stage: RehearsalState, subject: Subject, fresh: subprocess.Popen[bytes]
+    state: RehearsalState, subject: Subject, fresh: subprocess.Popen[bytes]
 ) -> EarlyWarmUp | None:
     """Return the warm-up of the first resume, which runs before the uninterrupted run measures.
 
     Returns None without a helper, because with cached graphs the uninterrupted run does not wait. Skips the
     warm-up if the driver does not report memory per process, which would then include that of the warm-up.
     """
-    child = stage.waiting.get(RESUMED)
-    if stage.helper is None or child is None:
+    child = state.waiting.get(RESUMED)
+    if state.helper is None or child is None:
         return None
 
     def start() -> None:
         if reports_memory_of_process(fresh.pid):
-            warm_up(child, subject.config, stage.resolved, STEP)
+            warm_up(child, subject.config, state.resolved, STEP)
 
     return EarlyWarmUp(child, start)
 
@@ -285,12 +285,12 @@ def earlier_pace(subject: Subject, device_name: str) -> float | None:
     return None
 
 
-def watch_stall(stage: RehearsalState, child: subprocess.Popen[bytes]) -> WatchdogFacts:
-    """Watch a hanging child with the watchdog of the launcher, and kill the child.
+def detect_stall(state: RehearsalState, child: subprocess.Popen[bytes]) -> WatchdogFacts:
+    """Run the launcher's watchdog on a child that hangs, and kill the child.
 
     `detected_s` of the result is None if the watchdog did not detect the hang in time.
     """
-    folder, ranks = stage.folder / FOLDER, range(stage.ranks)
+    folder, ranks = state.folder / FOLDER, range(state.ranks)
     watchdog = Watchdog(LIMITS, {rank: {} for rank in ranks}, time.monotonic())
     limit_s = time.monotonic() + STALL_PATIENCE * STALL_S
     while time.monotonic() < limit_s and child.poll() is None:

@@ -189,15 +189,15 @@ def _part_module(part: str) -> str:
 
 
 @contextmanager
-def evaluation_helper(stage: RehearsalState, *, has_room: bool) -> Iterator[None]:
+def evaluation_helper(state: RehearsalState, *, has_room: bool) -> Iterator[None]:
     """Compile the evaluation in a separate process, if one is waiting for it and `has_room` is true."""
     with ExitStack() as ends:
-        if GRAPHS in stage.waiting and has_room:
-            child = ends.enter_context(running_part(stage, GRAPHS))
-            stage.helper = child, time.monotonic() + GRAPHS_S
-            stage.helper_file.touch()
-        if stage.helper is not None or not stage.is_alone.is_set():
-            stage.announce_others()
+        if GRAPHS in state.waiting and has_room:
+            child = ends.enter_context(running_part(state, GRAPHS))
+            state.helper = child, time.monotonic() + GRAPHS_S
+            state.helper_file.touch()
+        if state.helper is not None or not state.is_alone.is_set():
+            state.announce_others()
         yield
 
 
@@ -214,33 +214,33 @@ def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path, *only
 
 @contextmanager
 def running_part(
-    stage: RehearsalState, name: str, kill: Callable[[subprocess.Popen[bytes]], object] = kill_tree
+    state: RehearsalState, name: str, kill: Callable[[subprocess.Popen[bytes]], object] = kill_tree
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start the ranks of a part, and kill them at the end of the block."""
-    with kill_at_exit(lambda: start_part(stage, name)) as child:
+    with kill_at_exit(lambda: start_part(state, name)) as child:
         try:
             yield child
         finally:
             kill(child)
 
 
-def start_part(stage: RehearsalState, name: str) -> subprocess.Popen[bytes]:
+def start_part(state: RehearsalState, name: str) -> subprocess.Popen[bytes]:
     """Run a part in the process that waits for it, or in a new process if none is waiting."""
-    words = [name, str(stage.resolved), str(stage.folder)]
+    words = [name, str(state.resolved), str(state.folder)]
     if name == GRAPHS:
-        words = [str(stage.resolved), EVALUATION]
-    waits = stage.waiting.get(name)
-    if waits and (child := waits.start(words, stage.log, stage.error_file)):
+        words = [str(state.resolved), EVALUATION]
+    waits = state.waiting.get(name)
+    if waits and (child := waits.start(words, state.log, state.error_file)):
         return child
     command = [sys.executable, "-P", "-m", _part_module(name), *words]
-    if stage.ranks > 1:
+    if state.ranks > 1:
         torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
-        command = [*torchrun, "--nproc-per-node", str(stage.ranks), "-m", MODULE, *words]
-    return start_trainer_process(command, stage.log, stage.error_file, ranks=stage.ranks)
+        command = [*torchrun, "--nproc-per-node", str(state.ranks), "-m", MODULE, *words]
+    return start_trainer_process(command, state.log, state.error_file, ranks=state.ranks)
 
 
 def wait_for_results(
-    stage: RehearsalState,
+    state: RehearsalState,
     part: str,
     child: subprocess.Popen[bytes],
     result: str = "",
@@ -256,43 +256,43 @@ def wait_for_results(
     Raises `TimedOutError` at the rehearsal's deadline, and the error of a part that ended early.
     """
     result, announced = result or part, ""
-    while not _is_done(stage, part, result):
-        if child.poll() is not None and not _is_done(stage, part, result):
-            raise _early_end_error(stage, part, child)
-        stage.release_waiting_run()
-        if time.monotonic() > stage.deadline_s:
+    while not _is_done(state, part, result):
+        if child.poll() is not None and not _is_done(state, part, result):
+            raise _early_end_error(state, part, child)
+        state.release_waiting_run()
+        if time.monotonic() > state.deadline_s:
             raise TimedOutError(
-                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {stage.reported_stage(part)}"
+                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {state.reported_stage(part)}"
             )
-        step = stage.reported_stage(part)
+        step = state.reported_stage(part)
         if is_announced and step != announced:
             announce(f"rehearsal: {step}")
             announced = step
         time.sleep(POLL_S)
-    return stage.results(result)
+    return state.results(result)
 
 
-def _is_done(stage: RehearsalState, part: str, result: str) -> bool:
-    if all(stage.result(result, rank).exists() for rank in range(stage.ranks)):
+def _is_done(state: RehearsalState, part: str, result: str) -> bool:
+    if all(state.result(result, rank).exists() for rank in range(state.ranks)):
         return True
-    return any(each.get("out_of_memory") for each in stage.results(part))
+    return any(each.get("out_of_memory") for each in state.results(part))
 
 
-def _early_end_error(stage: RehearsalState, part: str, child: subprocess.Popen[bytes]) -> Exception:
+def _early_end_error(state: RehearsalState, part: str, child: subprocess.Popen[bytes]) -> Exception:
     """Return the error of a part that ended early: StoppedError if the run does not learn."""
-    error = read_error_file(stage.error_file)
+    error = read_error_file(state.error_file)
     if error is not None and error.code in STOPS:
         return StoppedError(error.code, error.message)
     return IncompleteError(
-        f"the rehearsal ended at: {stage.reported_stage(part)}; {_failure_reason(stage, child)}"
+        f"the rehearsal ended at: {state.reported_stage(part)}; {_failure_reason(state, child)}"
     )
 
 
-def _failure_reason(stage: RehearsalState, child: subprocess.Popen[bytes]) -> str:
-    error = read_error_file(stage.error_file)
+def _failure_reason(state: RehearsalState, child: subprocess.Popen[bytes]) -> str:
+    error = read_error_file(state.error_file)
     if error is not None:
         parts = (f"{error.message} [{error.code}]", error.place, error.hint)
         return "; ".join(filter(None, parts))
-    lines = stage.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = state.log.read_text(encoding="utf-8", errors="replace").split("\n")
     tail = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
     return " / ".join([f"exit {child.returncode}", *tail])

@@ -62,7 +62,7 @@ def _device_and_count(subject: Subject) -> tuple[str, int]:
 
 
 def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
-    """Load the devices of the run together and watch their clocks."""
+    """Load all devices of the run at the same time, and record their clocks."""
     _require_gpus()
     _, count = _device_and_count(subject)
     answer = _run_probe_module((LOAD, str(count)), LOAD_S, subject.children)

@@ -67,7 +67,7 @@ def require_private(folder: Path) -> None:
     reason = why_not_private(folder)
     if not reason:
         return
-    message = f"the cache of compiled graphs {reason}, and its files are executed"
+    message = f"{reason}, but torch.compile executes the graphs that are cached in this folder"
     hint = f"remove {folder}, or set {FOLDER_ENV} to a folder of your own"
     raise ProjectError("unsafe-compile-cache", message, hint, str(folder), EXIT_USAGE)
 

@@ -141,7 +141,9 @@ def _announce_stop(error: BaseException) -> None:
 
 
 def _child_error(module: str, code: int, hint: str) -> ProjectError:
-    end = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    message = (
+        f"{module} was killed by {signal_name(-code)}" if code < 0 else f"{module} exited with code {code}"
+    )
     if code == -signal.SIGABRT:
-        end = "aborted (SIGABRT), as libraries do when they cannot allocate memory"
-    return ProjectError("child-failed", f"{module} {end}", hint, exit_code=EXIT_TRAINING_FAILED)
+        message = f"{module} aborted (SIGABRT), as libraries do when they cannot allocate memory"
+    return ProjectError("child-failed", message, hint, exit_code=EXIT_TRAINING_FAILED)

@@ -175,7 +175,7 @@ def stop_then_kill(
     psutil.wait_procs(family, timeout=DUMP_TIMEOUT_S)
 
 
-def end_orphans(resolved: Path, grace_s: float) -> tuple[int, int]:
+def stop_orphaned_ranks(resolved: Path, grace_s: float) -> tuple[int, int]:
     """Stop ranks whose torchrun has ended; return their number, and how many survived.
 
     Ranks are found by the path of their resolved config. They may save first, within `grace_s`. A rank that

@@ -17,7 +17,7 @@ from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import STATE_COLOURS, best_text, selecting_metric
 from launcher.rundir.stalls import MISSED_BEATS
 from launcher.terminal.console import paint
-from launcher.terminal.fold import ELLIPSIS, cut_end, cut_start, fold, shown_width
+from launcher.terminal.fold import ELLIPSIS, cut_end, cut_start, display_width, fold
 from launcher.terminal.metric_text import is_share, metric_label, short_value_text
 from launcher.terminal.values import UNKNOWN, show_age, show_count, show_duration, show_mib, show_number
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
@@ -39,7 +39,7 @@ CLIPPED_SHARE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalSize:
     """Size of a terminal in characters, and whether it can display block characters."""
 
     width: int
@@ -56,7 +56,7 @@ class Chart:
     series: Series
 
 
-def page_lines(snapshot: Snapshot, terminal: Terminal) -> list[str]:
+def page_lines(snapshot: Snapshot, terminal: TerminalSize) -> list[str]:
     """Return the lines of the page, cut to the width and height of the terminal."""
     top = [*_head_lines(snapshot, terminal), ""]
     below = [
@@ -92,20 +92,20 @@ def _chart_heights(number: int, room: int) -> list[int]:
     return [1 + first, *([1 + second] if number > 1 else []), *[1] * (number - 2)]
 
 
-def _head_lines(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+def _head_lines(snapshot: Snapshot, terminal: TerminalSize) -> Iterator[str]:
     status = snapshot.status
     state = status.state if status.state != "running" else f"running: {phase_text(snapshot.beat)}"
     if status.state == "died":
         state = status.phase
     colour = STATE_COLOURS.get(status.state, "yellow")
     state = cut_end(printable(state), terminal.width)
-    name = cut_start(printable(status.run), terminal.width - shown_width(state) - len(BETWEEN))
-    gap = " " * (terminal.width - shown_width(name) - shown_width(state))
+    name = cut_start(printable(status.run), terminal.width - display_width(state) - len(BETWEEN))
+    gap = " " * (terminal.width - display_width(name) - display_width(state))
     yield f"{paint(name, 'bold')}{gap}{paint(state, colour, 'bold')}"
     yield _progress_bar(snapshot, terminal)
 
 
-def _progress_bar(snapshot: Snapshot, terminal: Terminal) -> str:
+def _progress_bar(snapshot: Snapshot, terminal: TerminalSize) -> str:
     status = snapshot.status
     most = status.max_steps
     share = min(1.0, status.step / most) if most else 0.0
@@ -160,7 +160,7 @@ def _last_value(series: Series) -> float | None:
     return series.values[-1] if series.values else None
 
 
-def _draw_chart(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
+def _draw_chart(chart: Chart, height: int, terminal: TerminalSize, last: int) -> Iterator[str]:
     """Yield the rows of a chart over steps 0 to `last`: label and newest value, curve, range of values."""
     room = terminal.width - LABEL_WIDTH - VALUE_WIDTH
     has_range = room >= NARROWEST_CURVE + RANGE_WIDTH
@@ -220,7 +220,7 @@ def _guess_lines(snapshot: Snapshot, width: int) -> Iterator[str]:
     text, guesses = samples.texts[0], samples.evaluations[-1].guesses[0]
     best = ", ".join(f'"{guess.text}" {guess.probability:.0%}' for guess in guesses)
     middle, end = printable(f" [{text.word}] "), printable(f": {best}")
-    room = max(0, width - LABEL_WIDTH - shown_width(middle) - shown_width(end)) // 2
+    room = max(0, width - LABEL_WIDTH - display_width(middle) - display_width(end)) // 2
     around = cut_start(printable(text.before), room) + middle + cut_end(printable(text.after), room)
     yield cut_end(f"{'masked':<{LABEL_WIDTH}}{around}{end}", width)
 
@@ -229,7 +229,7 @@ def _heartbeat_age_text(snapshot: Snapshot) -> str:
     return "before the end" if snapshot.status.is_alive is False and snapshot.is_over else "ago"
 
 
-def _rank_lines(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+def _rank_lines(snapshot: Snapshot, terminal: TerminalSize) -> Iterator[str]:
     """Yield one line per rank; with many ranks, only the slowest and silent ones, and a summary."""
     shown = sorted(snapshot.ranks.items(), key=_slowest_first)
     most = max(1, min(MAX_RANKS, terminal.height - 16))
@@ -261,7 +261,7 @@ def _rank_text(rank: int, view: RankView, width: int) -> str:
     start = printable(f"rank {rank:<3} {phase_text(beat):<10}{BETWEEN}{doing}")
     choices = ((f"{text}{share or place}", age), (text, age), (age,)) if text else ((age,),)
     lines = (BETWEEN.join([start, *fields]) for fields in choices)
-    return next((line for line in lines if shown_width(line) <= width), cut_end(start, width))
+    return next((line for line in lines if display_width(line) <= width), cut_end(start, width))
 
 
 def _alerts(snapshot: Snapshot) -> list[str]:

@@ -188,7 +188,7 @@ class ProgressView:
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
         room = self.progress.console.width - taken
         doing = cut_end(printable(beat.get("phase_doing") or ""), room, mark="")
-        text = doing or fitting_fields(self.values, room)
+        text = doing or join_fitting_fields(self.values, room)
         self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class ProgressView:
         self.progress.stop()
 
 
-def fitting_fields(values: Mapping[str, str], room: int) -> str:
+def join_fitting_fields(values: Mapping[str, str], room: int) -> str:
     """Join the known values that fit into `room` columns, dropping the least important first."""
     shown = {name: form.format(values[name]) for name, form in FIELDS.items() if values[name] != UNKNOWN}
     for name in FIRST_TO_GO:

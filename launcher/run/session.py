@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launcher.process import trainer_process
-from launcher.process.process_tree import dump_stacks, end_orphans, find_workers, stop_then_kill
+from launcher.process.process_tree import dump_stacks, find_workers, stop_orphaned_ranks, stop_then_kill
 from launcher.process.signal_forwarding import Forwarder
 from launcher.process.trainer_process import AGAIN, start_trainer_process, wait_for_child
 from launcher.run.launch_context import Launch, deadline_environment
@@ -153,7 +153,7 @@ def _read_from(log: Path, offset: int) -> str:
 
 def stop_orphans(launch: Launch) -> int:
     """Stop orphaned ranks of this run, so that no two sessions write to it; return how many survive."""
-    count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
+    count, num_stuck = stop_orphaned_ranks(launch.folder / RESOLVED, launch.limits.grace_s)
     if count:
         console.log(f"stopped {counted(count, 'rank')} left running by an ended session")
     return num_stuck

@@ -32,7 +32,7 @@ PART = "trainer.eval_max_batches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceFile:
     """A file that the runs read, with its URL and checksum."""
 
     url: NonEmpty = field(metadata={"description": "Public URL of the file."})
@@ -41,7 +41,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SpeedrunRules:
     """Rules of a speedrun.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rules:
         0.01, "Significance level; the p-value must be below it."
     )
     seeds: tuple[NonNegativeInt, ...] = field(metadata={"description": "Seeds; one run per seed."})
-    sources: tuple[Source, ...] = field(metadata={"description": "Files that the runs read."})
+    sources: tuple[SourceFile, ...] = field(metadata={"description": "Files that the runs read."})
     fixed: dict[str, Any] = field(metadata={"description": "Keys that no recipe may change."})
     run: str | None = key(None, "Run file of the recipe, relative to the rule file.")
     profile: str | None = key(None, "Profile of the recipe.")
@@ -70,7 +70,7 @@ class RuleFile:
     """
 
     path: Path
-    rules: Rules
+    rules: SpeedrunRules
     overrides: tuple[str, ...]
 
     @property
@@ -85,7 +85,7 @@ class RuleFile:
         """Return the path of the recipe's run file; None if the recipe is a profile."""
         return None if self.rules.run is None else self.path.parent / self.rules.run
 
-    def source_path(self, source: Source) -> Path:
+    def source_path(self, source: SourceFile) -> Path:
         """Return the local path of a source, relative to the folder of the rule file."""
         return self.path.parent / source.path
 
@@ -93,7 +93,7 @@ class RuleFile:
 def read_rules(path: Path) -> RuleFile:
     """Read a rule file. Raises ProjectError for an incomplete or contradictory file."""
     document = load_document(path)
-    rules = build(Rules, document.root, collect_sources([document]), document.flaws)
+    rules = build(SpeedrunRules, document.root, collect_sources([document]), document.flaws)
     fixed = find(document.root, ("fixed",))
     assert fixed is not None
     resolve([replace(document, root=fixed)])  # as overrides, wrong keys would be on no line of a file
@@ -130,7 +130,7 @@ def verify_sources(file: RuleFile) -> None:
             _raise_rules_error(file, problem, hint, exit_code=EXIT_CHECK_FAILED)
 
 
-def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
+def require_same_conditions(file: RuleFile, run: ResolvedRun) -> None:
     """Raise ProjectError for a recipe that reads other files or changes its evaluation."""
     config = run.config
     if weights := initial_weights(config) or config.trainer.continue_from:

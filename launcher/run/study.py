@@ -1,7 +1,7 @@
-"""Study of a search: Optuna with a journal of JSON lines in the folder of the search.
+"""Optuna study of a search, stored as a journal of JSON lines in the folder of the search.
 
 Each suggestion depends only on the seed and the earlier trials, so that a killed search continues with new
-values. The space is what `--search` states.
+values. The arguments of `--search` define the space.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Study:
     """
 
     def __init__(
-        self, path: Path, space: Sequence[Parameter], metric: str, *, is_higher_better: bool, seed: int
+        self, path: Path, space: Sequence[SearchParameter], metric: str, *, is_higher_better: bool, seed: int
     ) -> None:
         import optuna
         from optuna.storages import JournalStorage
@@ -91,7 +91,7 @@ class Study:
         if earlier is None:
             self._study.set_user_attr(SEARCHED, searched)
         elif earlier != searched:
-            message = "this search was begun with other --search or --metric options"
+            message = "this search was started with other --search or --metric options"
             hint = "repeat the options, or set another trainer.output_dir"
             raise ProjectError("search", message, hint, str(path), EXIT_USAGE)
 
@@ -172,7 +172,7 @@ def require_optuna() -> None:
         raise ProjectError("search", "optuna is not installed", INSTALL, "--search", EXIT_USAGE)
 
 
-def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
+def _distribution(parameter: SearchParameter) -> optuna.distributions.BaseDistribution:
     from optuna import distributions
 
     if parameter.kind == CHOICE:
@@ -184,7 +184,7 @@ def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SearchParameter:
     """A searched key.
 
     Attributes:
@@ -214,7 +214,7 @@ class Parameter:
         return low <= value <= high
 
 
-def parse_space(arguments: Sequence[str]) -> list[Parameter]:
+def parse_space(arguments: Sequence[str]) -> list[SearchParameter]:
     """Parse the arguments of `--search`. Raises ProjectError for wrong syntax or a forbidden key."""
     ranges = {argument: matched for argument in arguments if (matched := RANGE.fullmatch(argument))}
     plain = [f"{matched[1]}=0" if (matched := ranges.get(each)) else each for each in arguments]
@@ -227,13 +227,13 @@ def parse_space(arguments: Sequence[str]) -> list[Parameter]:
     ]
 
 
-def corners(space: Sequence[Parameter]) -> list[Point]:
+def corners(space: Sequence[SearchParameter]) -> list[Point]:
     """Return the points at the ends of all ranges, with every choice."""
     return expand([Axis(each.key, each.values) for each in space])
 
 
 def trial_point(
-    space: Sequence[Parameter], number: int, values: Mapping[str, Value], first: int | None = None
+    space: Sequence[SearchParameter], number: int, values: Mapping[str, Value], first: int | None = None
 ) -> Point:
     """Return the point of a trial.
 
@@ -248,7 +248,7 @@ def trial_point(
 
 
 def own_values(
-    space: Sequence[Parameter], config_values: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
+    space: Sequence[SearchParameter], config_values: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
 ) -> dict[str, Value] | None:
     """Return the run file's values as a point in the space; None if any is outside the space.
 
@@ -267,7 +267,7 @@ def own_values(
     return values
 
 
-def _parse_range(argument: str, key: str, kind: str, *ends: str) -> Parameter:
+def _parse_range(argument: str, key: str, kind: str, *ends: str) -> SearchParameter:
     try:
         low, high = (int(end) if kind == "int" else float(end) for end in ends)
     except ValueError:
@@ -280,13 +280,13 @@ def _parse_range(argument: str, key: str, kind: str, *ends: str) -> Parameter:
             f"the range starts at {ends[0]}, but a log range must start above 0",
             "raise its lower end",
         )
-    return Parameter(key, kind, tuple(end.strip() for end in ends))
+    return SearchParameter(key, kind, tuple(end.strip() for end in ends))
 
 
-def _parse_choices(argument: str, axis: Axis) -> Parameter:
+def _parse_choices(argument: str, axis: Axis) -> SearchParameter:
     if len(axis.values) < 2 or CALL.match(argument):
         refuse_argument(argument, "the value is neither a range nor a list of values", SYNTAX)
-    return Parameter(axis.key, CHOICE, axis.values)
+    return SearchParameter(axis.key, CHOICE, axis.values)
 
 
 def _short_value_text(value: Value) -> str:

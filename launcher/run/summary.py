@@ -94,7 +94,7 @@ class Summary:
         return add_schema_version(asdict(self))
 
 
-def conclude(
+def summarize_run(
     folder: Path,
     code: int,
     signals: Sequence[int],
@@ -159,7 +159,7 @@ def _linked_step(link: Path) -> int | None:
 
 def summarize_finished_run(folder: Path) -> Summary:
     """Summarize a run that is already complete, ignoring the outcome of its last session."""
-    ending = conclude(folder, EXIT_OK, (), None)
+    ending = summarize_run(folder, EXIT_OK, (), None)
     checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
     return replace(
         ending,
@@ -174,13 +174,13 @@ def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], *, has_be
     """Infer the outcome of a trainer that did not write one; empty if only its exit code is known."""
     if _was_stopped_early(code, signals, has_begun=has_begun):
         return {"exit_code": EXIT_PREEMPTED}
-    is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
+    is_finished = code == EXIT_OK and _has_final_checkpoint(folder)
     if has_begun and (code == EXIT_PREEMPTED or is_finished):
         return {"exit_code": code}  # it had saved, but the disk was too full for an outcome
     return {}
 
 
-def _is_saved_to_the_end(folder: Path) -> bool:
+def _has_final_checkpoint(folder: Path) -> bool:
     """Return whether there is a checkpoint of the last step.
 
     Lists the checkpoint folders, because the `latest` link may be missing after a full disk.

@@ -13,7 +13,7 @@ from launcher.process.termination import signal_name
 from launcher.run.launch_context import Launch, earliest_deadline
 from launcher.run.launch_records import record_restart
 from launcher.run.session import Session, lost_rank, run_session, stop_orphans, tolerate_full_disk
-from launcher.run.summary import Summary, conclude, saved_step
+from launcher.run.summary import Summary, saved_step, summarize_run
 from launcher.rundir.records import Record, file_stamp, read_outcome
 from launcher.rundir.stalls import Stall
 from launcher.terminal import console
@@ -46,7 +46,7 @@ FINAL_CODES = ("CKP004", "DGR001", "DGR002", "PLG003", MISSING)
 def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Summary:
     """Run sessions until the run ends or a restart cannot help."""
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
-    restarts = Restarts(most)
+    restarts = RestartPolicy(most)
     if launch.owns_run and stop_orphans(launch):
         raise ProjectError(
             code="run-in-progress",
@@ -59,26 +59,26 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
         if launch.is_replaced:
-            return conclude_replaced_session(launch, session, forwarder)
+            return summarize_replaced_session(launch, session, forwarder)
         verdict_of_stage = failed_stage_outcome(launch)
         is_over = verdict_of_stage is not None or _was_stopped(forwarder)
         failure = None if is_over else find_failure(launch, session)
         if failure is None:
             final_verdict = verdict_of_stage or deadline_outcome(launch, forwarder)
-            return conclude_session(launch, session, forwarder, final_verdict)
+            return summarize_session(launch, session, forwarder, final_verdict)
         verdict = restarts.judge(failure, saved_step(launch.folder))
         if reason := why_no_restart(launch, session):
-            verdict = Verdict(restarts=False, reason=reason)
+            verdict = RestartDecision(restarts=False, reason=reason)
         if not verdict.restarts:
-            return conclude_failed(launch, session, forwarder, failure, verdict)
+            return summarize_failed_run(launch, session, forwarder, failure, verdict)
         record_and_report_restart(launch, failure, restarts)
 
 
-def conclude_replaced_session(launch: Launch, session: Session, forwarder: Forwarder) -> Summary:
+def summarize_replaced_session(launch: Launch, session: Session, forwarder: Forwarder) -> Summary:
     """Summarize a session that a later launch has replaced; the run directory is left to that launch."""
     error = replaced_error(launch.folder)
     outcome = {"status": "failed", "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
-    return conclude(launch.folder, session.trainer_code, forwarder.seen, None, verdict=outcome)
+    return summarize_run(launch.folder, session.trainer_code, forwarder.seen, None, verdict=outcome)
 
 
 def why_no_restart(launch: Launch, session: Session) -> str:
@@ -126,7 +126,7 @@ def deadline_outcome(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | N
     return verdict
 
 
-def find_failure(launch: Launch, session: Session) -> Failure | None:
+def find_failure(launch: Launch, session: Session) -> SessionFailure | None:
     """Return the failure of a session that may be restarted; None if the run ended with the session."""
     outcome = session_outcome(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
@@ -150,7 +150,7 @@ def session_outcome(launch: Launch, session: Session) -> Record:
     return {} if is_earlier else read_outcome(launch.folder)
 
 
-def record_and_report_restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
+def record_and_report_restart(launch: Launch, failure: SessionFailure, restarts: RestartPolicy) -> None:
     """Report and record a restart, with its reason and the checkpoint to resume from."""
     saved = saved_step(launch.folder)
     source = f"checkpoint {saved}" if saved else "the start"
@@ -164,11 +164,11 @@ def record_and_report_restart(launch: Launch, failure: Failure, restarts: Restar
         console.log(f"steps {saved + 1:,} to {failure.step:,} are repeated, and not printed again")
 
 
-def conclude_session(
+def summarize_session(
     launch: Launch, session: Session, forwarder: Forwarder, verdict: Mapping[str, Any] | None = None
 ) -> Summary:
     """Summarize the last session from its files, or from the launcher's verdict."""
-    ending = conclude(
+    ending = summarize_run(
         launch.folder,
         session.trainer_code,
         forwarder.seen,
@@ -187,15 +187,15 @@ def conclude_session(
     return ending
 
 
-def conclude_failed(
-    launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
+def summarize_failed_run(
+    launch: Launch, session: Session, forwarder: Forwarder, failure: SessionFailure, verdict: RestartDecision
 ) -> Summary:
     """Write the failure and the reason against a restart to outcome.json, and summarize the run.
 
     On a worker node, nothing is written.
     """
     if not launch.owns_run:
-        return conclude_session(launch, session, forwarder)
+        return summarize_session(launch, session, forwarder)
     outcome = {
         "status": "failed",
         "exit_code": verdict.exit_code,
@@ -208,7 +208,7 @@ def conclude_failed(
     # The summary prefers the error file, which does not hold the launcher's verdict.
     if failure.kind != "reported" or verdict.reason:
         launch.error_file.unlink(missing_ok=True)
-    return conclude_session(launch, session, forwarder, outcome)
+    return summarize_session(launch, session, forwarder, outcome)
 
 
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
@@ -231,7 +231,7 @@ def _was_stopped(forwarder: Forwarder) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SessionFailure:
     """Failure of a session.
 
     Attributes:
@@ -247,18 +247,18 @@ class Failure:
     is_transient: bool
     hint: str = ""
 
-    def is_like(self, other: Failure) -> bool:
+    def is_like(self, other: SessionFailure) -> bool:
         """Return whether both failures have the same kind, cause and step."""
         return (self.kind, self.cause, self.step) == (other.kind, other.cause, other.step)
 
 
-def failure_from_stall(stall: Stall, step: int) -> Failure:
+def failure_from_stall(stall: Stall, step: int) -> SessionFailure:
     """Return the failure of a session that hung."""
     is_transient = stall.phase in PASSING_PHASES
-    return Failure("stall", stall.phase, step, str(stall), is_transient=is_transient)
+    return SessionFailure("stall", stall.phase, step, str(stall), is_transient=is_transient)
 
 
-def failure_from_lost_rank(rank: int | None, number: int, step: int) -> Failure:
+def failure_from_lost_rank(rank: int | None, number: int, step: int) -> SessionFailure:
     """Return the failure of a session in which a signal killed a rank, or torchrun (rank None).
 
     Args:
@@ -268,17 +268,19 @@ def failure_from_lost_rank(rank: int | None, number: int, step: int) -> Failure:
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
     process = "torchrun" if rank is None else f"rank {rank}"
     message = f"{process} was killed by {name}{hint}"
-    return Failure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
+    return SessionFailure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
 
 
-def failure_from_error(error: ProjectError, step: int) -> Failure:
+def failure_from_error(error: ProjectError, step: int) -> SessionFailure:
     """Return the failure of a session that reported an error."""
     is_transient = error.code in PASSING_CODES
-    return Failure("reported", error.code, step, error.message, is_transient=is_transient, hint=error.hint)
+    return SessionFailure(
+        "reported", error.code, step, error.message, is_transient=is_transient, hint=error.hint
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RestartDecision:
     """Decision about a failed run: restart it, or end it with this exit code and reason."""
 
     restarts: bool
@@ -287,15 +289,15 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Restarts:
+class RestartPolicy:
     """Failures of one launch, and its restarts since the newest checkpoint (`in_a_row`, at most `most`)."""
 
     most: int
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[SessionFailure] = field(default_factory=list)
     in_a_row: int = 0
     _saved_step: int = -1
 
-    def judge(self, failure: Failure, saved_step: int) -> Verdict:
+    def judge(self, failure: SessionFailure, saved_step: int) -> RestartDecision:
         """Record a failure and decide whether to restart.
 
         Args:
@@ -305,12 +307,12 @@ class Restarts:
         self.failures.append(failure)
         if before is not None and failure.is_like(before) and not failure.is_transient:
             reason = f"same failure twice at step {failure.step}: not retrying"
-            return Verdict(restarts=False, exit_code=EXIT_DO_NOT_REQUEUE, reason=reason)
+            return RestartDecision(restarts=False, exit_code=EXIT_DO_NOT_REQUEUE, reason=reason)
         # A newer checkpoint is progress, so earlier restarts no longer count.
         if saved_step > self._saved_step:
             self.in_a_row, self._saved_step = 0, saved_step
         if self.in_a_row >= self.most:
             limit = f"no new checkpoint after {counted(self.most, 'restart')}: not retrying"
-            return Verdict(restarts=False, reason=limit if self.most else "")
+            return RestartDecision(restarts=False, reason=limit if self.most else "")
         self.in_a_row += 1
-        return Verdict(restarts=True)
+        return RestartDecision(restarts=True)

@@ -148,8 +148,8 @@ def _lock_with_retries(descriptor: int, folder: Path, *, is_lost: bool) -> None:
     """Lock the folder, with retries: a launch that was just stopped may still be saving.
 
     Args:
-        is_lost: whether the lock may be that of an attempt that was replaced, which changes nothing any more:
-            after the retries, this launch continues without the lock.
+        is_lost: whether the lock may belong to a replaced attempt, which writes nothing any more: after the
+            retries, this launch continues without the lock.
     """
     start_s, is_waiting = time.monotonic(), False
     while True:
@@ -248,7 +248,7 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
     """
     if run.config.trainer.resume_from_checkpoint not in NEWEST or not _is_same_run(run, folder):
         return False
-    return read_outcome(folder).get("status") == "finished" or _is_saved_to_the_end(run, folder)
+    return read_outcome(folder).get("status") == "finished" or _has_final_checkpoint(run, folder)
 
 
 def continues_run(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
@@ -263,7 +263,7 @@ def continues_run(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) ->
 
 
 def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
-    """Return whether the config of a run directory is that of this run, with paths as written or as meant.
+    """Return whether a run directory has the config of this run, with paths as written or resolved.
 
     The same command in another working directory has other relative paths.
     """
@@ -297,7 +297,7 @@ def _identifying_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return without_effects(DEFAULTS | flatten(without_removed(config, keep_set=True)), ("start",))
 
 
-def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
+def _has_final_checkpoint(run: ResolvedRun, folder: Path) -> bool:
     """Return whether there is a verified checkpoint of the last step, saved after its evaluation.
 
     The trainer may have been killed after this save, before it wrote its outcome. A damaged checkpoint counts

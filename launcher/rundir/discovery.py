@@ -18,7 +18,7 @@ from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 
 TRACES = (RESOLVED, METRICS)
-"""A folder with one of these is or was a run directory. A manifest alone may be that of `encode`."""
+"""Files that mark a current or former run directory. A manifest alone may belong to `encode`."""
 DEEPEST = 4
 MAX_FOLDERS = 20_000
 """Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""

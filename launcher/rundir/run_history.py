@@ -36,7 +36,7 @@ class Series:
         values = self.values[bisect_right(self.positions, after) : bisect_right(self.positions, upto)]
         return sum(values) / len(values) if values else None
 
-    def at(self, position: int) -> tuple[float | None, bool]:
+    def value_at(self, position: int) -> tuple[float | None, bool]:
         """Return the value at a position, and whether it is interpolated; None outside the series."""
         index = bisect_right(self.positions, position)
         if index and self.positions[index - 1] == position:
@@ -65,7 +65,7 @@ class RunHistory:
         history, records = cls(), _sample_records(path)
         tokens = _tokens_by_step(records)
         for record in records:
-            position = record["step"] if axis == "step" else tokens.at(record["step"])[0]
+            position = record["step"] if axis == "step" else tokens.value_at(record["step"])[0]
             if position is not None:
                 history.add(record, round(position))
         return history

@@ -83,8 +83,8 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
-def accept_any_text() -> None:
-    """Make stdout and stderr escape characters that their encoding lacks: file names may be any bytes."""
+def escape_unencodable_text() -> None:
+    """Make stdout and stderr escape characters that their encoding lacks: file names may have any bytes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -110,7 +110,7 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def supports_blocks(stream: TextIO) -> bool:
+def supports_block_characters(stream: TextIO) -> bool:
     """Return whether a stream's encoding has block characters and the ellipsis."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
@@ -120,7 +120,7 @@ def supports_blocks(stream: TextIO) -> bool:
 
 def cut_name(name: str, width: int) -> str:
     """Shorten a run's name to `width` columns at its start: names of runs in a sweep differ at the end."""
-    return cut_start(name, width, ELLIPSIS if supports_blocks(sys.stdout) else "~")
+    return cut_start(name, width, ELLIPSIS if supports_block_characters(sys.stdout) else "~")
 
 
 def has_colour(stream: TextIO) -> bool:

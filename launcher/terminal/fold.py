@@ -34,14 +34,14 @@ def fold(text: str, columns: int, separator: str = " ", *, hanging: str = HANGIN
 
 
 def _wrap_line(line: str, width: int, separator: str, hanging: str) -> Iterator[str]:
-    if shown_width(line) <= width or EXCERPT.match(line):
+    if display_width(line) <= width or EXCERPT.match(line):
         yield line
         return
     indent = line[: len(line) - len(line.lstrip(" "))]
     first, *words = line[len(indent) :].split(separator)
     begun = indent + first
     for word in words:
-        if shown_width(begun) + len(separator) + shown_width(word) > width:
+        if display_width(begun) + len(separator) + display_width(word) > width:
             yield begun.rstrip()
             begun = hanging + word
         else:
@@ -65,7 +65,7 @@ def _fill_paragraph(paragraph: str, width: int) -> str:
     return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
 
 
-def shown_width(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the number of columns that a text takes, without its colors."""
     plain = ANSI.sub("", text)
     return len(plain) if plain.isascii() else sum(map(_char_width, plain))
@@ -79,27 +79,27 @@ def _char_width(char: str) -> int:
 
 def align_left(text: str, width: int) -> str:
     """Pad a text on its right to `width` columns."""
-    return text + " " * (width - shown_width(text))
+    return text + " " * (width - display_width(text))
 
 
 def align_right(text: str, width: int) -> str:
     """Pad a text on its left to `width` columns."""
-    return " " * (width - shown_width(text)) + text
+    return " " * (width - display_width(text)) + text
 
 
 def cut_end(text: str, width: int, mark: str = ELLIPSIS) -> str:
     """Shorten a text without colors to `width` columns, with a mark in place of its end."""
-    if shown_width(text) <= width:
+    if display_width(text) <= width:
         return text
-    room = width - shown_width(mark)
+    room = width - display_width(mark)
     return _fitting_start(text, room) + mark if room >= 0 else ""
 
 
 def cut_start(text: str, width: int, mark: str = ELLIPSIS) -> str:
     """Shorten a text without colors to `width` columns, with a mark in place of its start."""
-    if shown_width(text) <= width:
+    if display_width(text) <= width:
         return text
-    room = width - shown_width(mark)
+    room = width - display_width(mark)
     return mark + _fitting_start(text[::-1], room)[::-1] if room >= 0 else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from launcher.terminal import console
-from launcher.terminal.fold import HANGING, align_left, fold, shown_width
+from launcher.terminal.fold import HANGING, align_left, display_width, fold
 from neobert.printable import printable
 
 NARROWEST = 28
@@ -20,7 +20,7 @@ def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(display_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     terminal = console.terminal_width()
     return "\n".join(line for row in rows for line in _row_lines(row, widths, indent, terminal))
 
@@ -28,7 +28,7 @@ def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
 def _row_lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
     cells = [align_left(cell, width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
     line = indent + "  ".join([*cells, row[-1]]).rstrip()
-    if not terminal or shown_width(line) <= terminal or len(row) == 1:
+    if not terminal or display_width(line) <= terminal or len(row) == 1:
         yield line
         return
     ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]

@@ -32,7 +32,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         tasks = {name: prepare_task(TASKS[name], content["data"], output / name) for name in content["tasks"]}
         return {"tasks": tasks, "weights": "digest"}
 
-    def run(request: evaluate_glue.train.Request, output_format: str) -> int:
+    def run(request: evaluate_glue.train.TrainRequest, output_format: str) -> int:
         content = json.loads(request.selection.files[0].read_text())
         settings.append(content)
         folder = Path(content["trainer"]["output_dir"])
@@ -224,7 +224,7 @@ def test_findings_point_at_the_arguments_and_not_at_the_generated_file(
 ):
     runs = []
 
-    def refuse(request: evaluate_glue.train.Request, output_format: str) -> int:
+    def refuse(request: evaluate_glue.train.TrainRequest, output_format: str) -> int:
         runs.append(request.selection.require())
         return 1
 

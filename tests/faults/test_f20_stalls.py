@@ -2,7 +2,7 @@
 
 import pytest
 
-from launcher.process.process_tree import end_orphans
+from launcher.process.process_tree import stop_orphaned_ranks
 from launcher.rundir.records import read_json
 from neobert.runfiles.checkpoint.folders import find
 
@@ -41,7 +41,7 @@ def test_ranks_outlive_no_torchrun_and_the_run_goes_on(launch, exact):
     # Request to end, both save the step on which they agree.
     assert 7 <= int(lost["from"].removeprefix("checkpoint ")) < 100
     assert [row["step"] for row in exact(run_dir)] == list(range(101))
-    assert end_orphans(run_dir / "resolved.json", 0.0) == (0, 0)
+    assert stop_orphaned_ranks(run_dir / "resolved.json", 0.0) == (0, 0)
 
 
 def test_held_interpreters_and_absent_data_are_ended(launch, exact):

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.commands.status import read_status
 from launcher.run.launch_context import deadline_environment
-from launcher.run.summary import conclude
+from launcher.run.summary import summarize_run
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.training.loop.hooks import Hook
@@ -130,5 +130,5 @@ def test_nothing_is_launched_beside_a_halt_file(command, monkeypatch):
     assert f"rm {halt}, then repeat this command" in " ".join(answer.err.split())
     assert [*halt.parent.iterdir()] == [halt]
     monkeypatch.setattr(sys, "argv", ["neobert-launch", *TRAIN])
-    ending = conclude(halt.parent, 130, (), None, verdict={"status": "interrupted", "exit_code": 130})
+    ending = summarize_run(halt.parent, 130, (), None, verdict={"status": "interrupted", "exit_code": 130})
     assert ending.next_command.startswith(f"rm {halt} && neobert-launch ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.summary import conclude
+from launcher.run.summary import summarize_run
 from launcher.rundir.records import MetricsTail
 from neobert.training.telemetry.jsonl_writer import Row, keep_rows
 
@@ -42,7 +42,7 @@ def peak_bytes() -> Callable[[Callable[[], Any]], tuple[Any, int]]:
 
 
 def test_the_end_of_a_long_run_is_read_in_constant_memory(run_dir, peak_bytes):
-    ending, peak = peak_bytes(lambda: conclude(run_dir, 0, (), None, verdict={"exit_code": 0}))
+    ending, peak = peak_bytes(lambda: summarize_run(run_dir, 0, (), None, verdict={"exit_code": 0}))
     assert (ending.first_eval_step, ending.last_eval_step) == (500, NUM_STEPS - 500)
     assert peak < LIMIT_BYTES
 

@@ -11,7 +11,7 @@ import pytest
 
 import launcher.commands.train as train_command
 from launcher.cli import app
-from launcher.run.summary import conclude
+from launcher.run.summary import summarize_run
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, _digest_of
@@ -35,7 +35,7 @@ def supervise_here(launch, forwarder, on_tick):
     except ProjectError as error:
         code, message = error.exit_code, str(error)
     verdict = {"status": "failed" if code else "finished", "exit_code": code, "step": 0, "message": message}
-    return conclude(
+    return summarize_run(
         launch.folder, code, forwarder.seen, launch.error_file, has_begun=not code, verdict=verdict
     )
 

@@ -156,7 +156,7 @@ def test_positions_are_few_ascending_and_within_every_run(steps, last, most):
 
 @given(sorted_steps.filter(len), st.integers(0, 60))
 def test_a_straight_line_is_interpolated_exactly(steps, position):
-    value, is_estimate = Series(steps, [3.0 * step for step in steps]).at(position)
+    value, is_estimate = Series(steps, [3.0 * step for step in steps]).value_at(position)
     if steps[0] <= position <= steps[-1]:
         assert value == pytest.approx(3 * position)
         assert is_estimate == (position not in steps)

@@ -74,7 +74,7 @@ def is_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "reason"),
     [
-        (others_may_write, r"can be written to by others \(mode 770\)"),
+        (others_may_write, r"can be written to by other users \(mode 770\)"),
         (is_a_link, "is not a folder"),
         (is_of_another_user, r"belongs to user \d+, not to \d+"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.commands import export
-from launcher.commands.export import Arguments, choose_folders, steps_to_average
+from launcher.commands.export import ExportArguments, choose_folders, steps_to_average
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, ExportFormat
 from neobert.runfiles.checkpoint.manifest import seal
@@ -27,9 +27,9 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def arguments(source: Path, *formats: str, average: str = "") -> Arguments:
+def arguments(source: Path, *formats: str, average: str = "") -> ExportArguments:
     output = source.parent / "out"
-    return Arguments(source=source, formats=formats, output=output, average=average, pooling=None)
+    return ExportArguments(source=source, formats=formats, output=output, average=average, pooling=None)
 
 
 def names(folders: list[Path]) -> list[str]:

@@ -271,7 +271,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
         ),
         (["--from", "bert", "--task", "dpo"], "TRL trains on preferences"),
         (["--from", "bert", "--size", "tiny"], "--size applies to new models only"),
-        (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
+        (["--task", "classification", "--dataset", "a/b"], "reads its columns from local files"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(arguments, problem, command):

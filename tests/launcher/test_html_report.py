@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher.htmlreport import reader
-from launcher.htmlreport.overview import heading, launches, results
+from launcher.htmlreport.overview import heading_html, launches_html, results_html
 from launcher.htmlreport.page import write_page
 from launcher.htmlreport.reader import ONE_RANK, Decimator, read_history
 from launcher.htmlreport.run_record import read_run
@@ -159,8 +159,8 @@ def test_a_run_without_an_outcome_is_running_or_not(hostname, pid, shown, of_lau
     trainer = {"hostname": hostname, "trainer_pid": pid, "trainer_started_after_boot_s": started_s}
     write(run_dir, manifest={"argv": ["x", "train"], **trainer})
     run = read_run(run_dir)
-    assert shown in heading(run)
-    assert f">{of_launch}</td>" in launches(run)
+    assert shown in heading_html(run)
+    assert f">{of_launch}</td>" in launches_html(run)
 
 
 def test_the_page_shows_the_run(command, run_dir):
@@ -201,7 +201,7 @@ def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir, *, has_eva
         assert points == [(1000, 100_000, 5.0), (1010, 101_000, 905.0), (1020, 102_000, 1805.0)]
     else:
         assert points == [(1010, 101_000, 900.0), (1020, 102_000, 1800.0)]
-    assert "<dt>mean throughput</dt><dd>1.11 tokens/s</dd>" in heading(run)
+    assert "<dt>mean throughput</dt><dd>1.11 tokens/s</dd>" in heading_html(run)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir, *, has_eva
 def test_an_unguarded_launch_is_shown_with_its_verdict(run_dir, verdict, shown):
     write(run_dir, manifest={"argv": ["x", "train"], "unguarded": "why"})
     write(run_dir, preflight={"verdict": verdict})
-    assert f">{shown}<" in heading(read_run(run_dir))
+    assert f">{shown}<" in heading_html(read_run(run_dir))
 
 
 def test_nothing_is_loaded_and_only_the_own_script_may_run(command, run_dir):
@@ -273,7 +273,7 @@ def test_the_page_shows_guesses_at_masked_words(command, run_dir):
 def test_a_best_accuracy_in_the_first_steps_is_explained(run_dir, accuracy, *, is_shown):
     write(run_dir, resolved={"task": "pretrain"})
     write_rows(run_dir, [{"step": 10 * at, "eval/accuracy": value} for at, value in enumerate(accuracy)])
-    assert ("accuracy falls before it rises" in results(read_run(run_dir))) is is_shown
+    assert ("accuracy falls before it rises" in results_html(read_run(run_dir))) is is_shown
 
 
 def test_the_folder_of_a_sweep_is_compared(command, run_dir):
@@ -385,7 +385,7 @@ def test_each_launch_is_priced_with_its_own_ranks(run_dir, launches, cost):
             for step, ranks in launches
         ]
         write(run_dir, manifest={**entries[-1], "earlier": entries[:-1]})
-        assert f"<dd>{cost}</dd>" in heading(read_run(run_dir))
+        assert f"<dd>{cost}</dd>" in heading_html(read_run(run_dir))
 
 
 @pytest.mark.parametrize(

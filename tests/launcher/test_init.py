@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.commands.starter_file import SIZES, Starter, starter_yaml
+from launcher.commands.starter_file import SIZES, StarterInputs, starter_yaml
 from neobert.config.document import load_document
 from neobert.config.nodes import to_plain_value
 from neobert.data.sources.corpus import open_corpus
@@ -190,7 +190,7 @@ NAME = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_charac
 
 @given(st.text(NAME, min_size=1, max_size=20))
 def test_any_name_is_read_back_as_it_was(name):
-    source = starter_yaml(Starter(name, "", "tiny", "cpu", None), Path(f"{name}.yaml"))
+    source = starter_yaml(StarterInputs(name, "", "tiny", "cpu", None), Path(f"{name}.yaml"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "run.yaml")
         file.write_text(source, encoding="utf-8")
@@ -267,4 +267,6 @@ def test_conversations_need_a_model_that_predicts_the_next_token(text, command):
 @pytest.mark.parametrize("option", ["--output", "-o"])
 def test_the_file_to_write_needs_no_option(option, command):
     """The most similar name is that of the output format."""
-    command("init", option, "run.yaml", "--dataset", "builtin:python-docs").refused(2, "write `init FILE`")
+    command("init", option, "run.yaml", "--dataset", "builtin:python-docs").refused(
+        2, "without an option: `init FILE`"
+    )

@@ -18,7 +18,7 @@ from launcher.commands import parallel_points
 from launcher.commands.parallel_points import divide_into_slots, make_slots, train_points
 from launcher.commands.selection import Selection
 from launcher.commands.sweep import ListedPoints, make_candidate
-from launcher.commands.train import Request
+from launcher.commands.train import TrainRequest
 from launcher.process.trainer_process import Topology
 from launcher.run.sweep_points import expand, parse_axes
 from neobert.errors import ProjectError
@@ -84,7 +84,7 @@ def test_a_launcher_sees_its_devices_and_cores_alone(tmp_path, monkeypatch):
     candidates = [make_candidate(selection, point, tmp_path) for point in points]
     cores = sorted(os.sched_getaffinity(0))
     slots = divide_into_slots(["GPU-a", "GPU-b"], 1, cores, 2)
-    request = Request(selection, Topology(), dry_run=False, strict=False)
+    request = TrainRequest(selection, Topology(), dry_run=False, strict=False)
     assert train_points(ListedPoints(candidates, tmp_path), request, "text", slots) == 0
     held = [json.loads(Path(f"{point.folder}.json").read_text()) for point in points]
     assert {each["devices"] for each in held[:2]} == {"GPU-a", "GPU-b"}

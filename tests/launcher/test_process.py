@@ -13,7 +13,7 @@ import pytest
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
 from launcher.run.next_command import resume_command
-from launcher.run.summary import conclude, summary_text
+from launcher.run.summary import summarize_run, summary_text
 from neobert.errors import ProjectError
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
@@ -101,7 +101,7 @@ ERROR = ProjectError("DAT004", "no text is left", "check the source", "corpus.tx
 )
 def test_what_an_end_means(outcome, error, code, signals, expected, tmp_path):
     leave(tmp_path, {"status": outcome[0], "exit_code": outcome[1], "step": 3} if outcome else None, error)
-    ending = conclude(tmp_path, code, signals, tmp_path / "error.json")
+    ending = summarize_run(tmp_path, code, signals, tmp_path / "error.json")
     assert (ending.status, ending.exit_code) == expected
     assert bool(ending.message) == (expected[0] == "failed")
 
@@ -125,14 +125,14 @@ def test_a_trainer_that_had_no_room_for_its_last_word_is_taken_by_what_it_saved(
     (tmp_path / "heartbeat_rank0.jsonl").write_text('{"step": 7, "max_steps": 7}\n', encoding="utf-8")
     if saved is not None:
         (tmp_path / "checkpoints" / str(saved)).mkdir(parents=True)
-    ending = conclude(tmp_path, code, [], tmp_path / "error.json", has_begun=has_begun)
+    ending = summarize_run(tmp_path, code, [], tmp_path / "error.json", has_begun=has_begun)
     assert (ending.status, ending.exit_code) == expected
 
 
 def test_an_error_of_the_child_is_told_once(tmp_path):
     leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
     (tmp_path / "metrics.jsonl").write_text('{"step": 0, "eval/loss": 8.25}\n', encoding="utf-8")
-    text = summary_text(conclude(tmp_path, 4, [], tmp_path / "error.json"))
+    text = summary_text(summarize_run(tmp_path, 4, [], tmp_path / "error.json"))
     assert "eval loss: 8.2500 at step 0" in text.splitlines()
     assert text.count("no text is left") == 1
     assert "hint: check the source" in text
@@ -156,17 +156,17 @@ def test_the_best_evaluation_is_named_with_its_checkpoint(tmp_path, step, best, 
         (checkpoints / str(saved)).mkdir(parents=True)
     if best:
         (checkpoints / "best").symlink_to(best)
-    text = summary_text(conclude(tmp_path, 0, [], None)).replace("\n    ", " ")
+    text = summary_text(summarize_run(tmp_path, 0, [], None)).replace("\n    ", " ")
     assert f"best: eval loss 2.5000 at step {step}{expected.format(checkpoints)}" in text.splitlines()
 
 
 def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path):
     folder = tmp_path / "a run"
     folder.mkdir()
-    assert "charts:" not in summary_text(conclude(folder, 0, [], None))
+    assert "charts:" not in summary_text(summarize_run(folder, 0, [], None))
     beat = '{"step": 7, "max_steps": 7, "tokens_total": 70}\n'
     (folder / "heartbeat_rank0.jsonl").write_text(beat, encoding="utf-8")
-    text = summary_text(conclude(folder, 0, [], None))
+    text = summary_text(summarize_run(folder, 0, [], None))
     assert f"charts: neobert-launch report '{folder}'" in text.splitlines()
 
 
@@ -178,7 +178,7 @@ def test_checkpoints_that_will_be_removed_are_not_named(tmp_path):
         (tmp_path / "checkpoints" / step).mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("8")
     leave(tmp_path, {"status": "finished", "exit_code": 0, "step": 8}, None)
-    ending = conclude(tmp_path, 0, [], None)
+    ending = summarize_run(tmp_path, 0, [], None)
     assert summary_text(ending).count("checkpoints/") == 3
     text = summary_text(ending, keeps_checkpoints=False)
     assert "checkpoints/" not in text
@@ -191,7 +191,7 @@ def test_checkpoints_that_will_be_removed_are_not_named(tmp_path):
 def test_a_crash_shows_its_last_line_and_the_log(log, tmp_path):
     leave(tmp_path, None, None)
     (tmp_path / "logs" / "rank_0.log").rename(tmp_path / "logs" / log)
-    message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
+    message = summarize_run(tmp_path, 1, [], tmp_path / "error.json").message
     assert "RuntimeError: a fault" in message
     assert log in message
 
@@ -202,13 +202,13 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path, monkeypatc
     (tmp_path / "checkpoints" / "latest").symlink_to("5")
     refused = ProjectError("CKP007", "the checkpoint is another run's", "give the run back what it had")
     leave(tmp_path, None, refused)
-    ending = conclude(tmp_path, 1, [], tmp_path / "error.json")
+    ending = summarize_run(tmp_path, 1, [], tmp_path / "error.json")
     assert (ending.exit_code, ending.next_command) == (1, "")
     text = summary_text(ending)
     assert "give the run back what it had" in text
     assert "next:" not in text
     leave_error(tmp_path, ERROR)
-    failed = conclude(tmp_path, 1, [], tmp_path / "error.json")
+    failed = summarize_run(tmp_path, 1, [], tmp_path / "error.json")
     assert f"after the fix: {failed.next_command}" in summary_text(failed)
     assert "after the fix: " in summary_text(replace(failed, exit_code=93))
     assert "next: " in summary_text(replace(failed, exit_code=75))
@@ -223,7 +223,7 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
     for link, loaded in ((None, "10"), ("5", "5")):
         if link:
             (tmp_path / "checkpoints" / "best").symlink_to(link)
-        ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
+        ending = summarize_run(tmp_path, 0, [], tmp_path / "error.json")
         assert ending.next_command.endswith(f"from_pretrained('{tmp_path}/checkpoints/{loaded}')")
     for task, command in (
         ("classification", f"predict {tmp_path}/checkpoints/5 FILE"),
@@ -231,13 +231,13 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
         ("sft", f"chat {tmp_path}/checkpoints/5"),
     ):
         (tmp_path / "resolved.json").write_text(json.dumps({"task": task}))
-        ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
+        ending = summarize_run(tmp_path, 0, [], tmp_path / "error.json")
         assert ending.next_command == f"neobert-launch {command}"
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path):
     (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
-    assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
+    assert summarize_run(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from launcher.preflight import driver_memory, rehearsal, rehearsal_children
 from launcher.preflight.driver_memory import externally_reported_memory, subtract_earlier_memory
-from launcher.preflight.rehearsal import earlier_pace, probe_rehearsal, remove_abandoned, watch_stall
+from launcher.preflight.rehearsal import detect_stall, earlier_pace, probe_rehearsal, remove_abandoned
 from launcher.preflight.rehearsal_children import RehearsalState
 from launcher.preflight.rehearsal_facts import combine_records, compare_with_uninterrupted
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
@@ -184,7 +184,7 @@ def test_a_child_is_given_up_for_its_want_of_progress(stage, monkeypatch, gets_f
     )
     while not beats.stat().st_size:
         time.sleep(0.01)
-    found = watch_stall(stage, child)
+    found = detect_stall(stage, child)
     assert (found.detected_s is None) == gets_further
     assert found.survivors == 0
     assert child.poll() is not None

@@ -4,7 +4,12 @@ import signal
 
 import pytest
 
-from launcher.run.supervision import Restarts, failure_from_error, failure_from_lost_rank, failure_from_stall
+from launcher.run.supervision import (
+    RestartPolicy,
+    failure_from_error,
+    failure_from_lost_rank,
+    failure_from_stall,
+)
 from launcher.rundir.stalls import Stall
 from neobert.errors import ProjectError
 
@@ -36,7 +41,7 @@ def test_a_signal_without_a_name_is_told_by_its_number():
 
 @pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
 def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure):
-    restarts = Restarts(most=5)
+    restarts = RestartPolicy(most=5)
     assert restarts.judge(failure, 0).restarts
     verdict = restarts.judge(failure, 0)
     assert (verdict.restarts, verdict.exit_code) == (False, 93)
@@ -45,23 +50,23 @@ def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure):
 
 @pytest.mark.parametrize("failure", MAY_PASS, ids=str)
 def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure):
-    restarts = Restarts(most=2)
+    restarts = RestartPolicy(most=2)
     assert [restarts.judge(failure, 0).restarts for _ in range(2)] == [True, True]
     verdict = restarts.judge(failure, 0)
     assert (verdict.restarts, verdict.exit_code) == (False, 4)
 
 
 def test_the_same_failure_elsewhere_is_another_one():
-    restarts = Restarts(most=5)
+    restarts = RestartPolicy(most=5)
     assert all(restarts.judge(failure_from_error(NAN, step), 0).restarts for step in (7, 8, 9))
 
 
 def test_another_checkpoint_makes_them_few_again():
-    restarts, lost = Restarts(most=1), failure_from_lost_rank(0, signal.SIGKILL, 7)
+    restarts, lost = RestartPolicy(most=1), failure_from_lost_rank(0, signal.SIGKILL, 7)
     assert all(restarts.judge(lost, saved).restarts for saved in (0, 10, 20, 30))
     assert not restarts.judge(lost, 30).restarts
 
 
 def test_none_is_none():
-    verdict = Restarts(most=0).judge(MAY_PASS[0], 0)
+    verdict = RestartPolicy(most=0).judge(MAY_PASS[0], 0)
     assert (verdict.restarts, verdict.exit_code, verdict.reason) == (False, 4, "")

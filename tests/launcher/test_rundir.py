@@ -108,7 +108,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
 
-    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
+    def be_slow(_: train.TrainRequest, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
         examination = examine(resolved, (Level.STATIC,), folder=staging)
         earlier_run(folder)
         holds.enter_context(lock_run_directory(folder))
@@ -116,7 +116,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
 
     monkeypatch.setattr(train, "_run_checks", be_slow)
     monkeypatch.setattr(train, "supervise", lambda *_: pytest.fail("a trainer was started"))
-    requested = train.Request(
+    requested = train.TrainRequest(
         Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
     )
     with holds, pytest.raises(ProjectError) as caught:

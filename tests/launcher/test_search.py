@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launcher.commands.sweep import make_candidate
-from launcher.commands.train import Request
+from launcher.commands.train import TrainRequest
 from launcher.run import study as studies
-from launcher.run.study import CHOICE, FILE, Parameter, Study, corners, own_values, parse_space
+from launcher.run.study import CHOICE, FILE, SearchParameter, Study, corners, own_values, parse_space
 from launcher.rundir.directory import run_directory
 from neobert.config import to_dict
 from neobert.errors import ProjectError
@@ -24,7 +24,10 @@ TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=found")
 RATE = "optimizer.lr=log(1e-4,3e-2)"
 SEARCH = (*TRAIN, "--search", RATE)
 JOURNAL = Path("found") / FILE
-SPACE = [Parameter("optimizer.lr", "log", ("1e-4", "3e-2")), Parameter("seed", CHOICE, ("1", "2"))]
+SPACE = [
+    SearchParameter("optimizer.lr", "log", ("1e-4", "3e-2")),
+    SearchParameter("seed", CHOICE, ("1", "2")),
+]
 BEST = 2e-3
 """Rate at which the planted loss is lowest."""
 
@@ -32,13 +35,13 @@ BEST = 2e-3
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [
-        ("optimizer.lr=log(1e-4, 3e-3)", Parameter("optimizer.lr", "log", ("1e-4", "3e-3"))),
+        ("optimizer.lr=log(1e-4, 3e-3)", SearchParameter("optimizer.lr", "log", ("1e-4", "3e-3"))),
         ("datacollator.mlm_probability=uniform(0.1,0.4)",
-         Parameter("datacollator.mlm_probability", "uniform", ("0.1", "0.4"))),
-        ("scheduler.warmup_steps=int(10,50)", Parameter("scheduler.warmup_steps", "int", ("10", "50"))),
-        ("optimizer.name=adamw,muon", Parameter("optimizer.name", CHOICE, ("adamw", "muon"))),
+         SearchParameter("datacollator.mlm_probability", "uniform", ("0.1", "0.4"))),
+        ("scheduler.warmup_steps=int(10,50)", SearchParameter("scheduler.warmup_steps", "int", ("10", "50"))),
+        ("optimizer.name=adamw,muon", SearchParameter("optimizer.name", CHOICE, ("adamw", "muon"))),
         ("optimizer.betas=[0.9, 0.95],[0.9, 0.98]",
-         Parameter("optimizer.betas", CHOICE, ("[0.9, 0.95]", "[0.9, 0.98]"))),
+         SearchParameter("optimizer.betas", CHOICE, ("[0.9, 0.95]", "[0.9, 0.98]"))),
     ],
 )  # fmt: skip
 def test_range_or_choices_of_a_key(argument, expected):
@@ -113,7 +116,7 @@ def test_tasks_that_ask_at_the_same_moment_get_other_values(tmp_path, monkeypatc
 
 
 def test_no_task_trains_more_than_the_trials(command, monkeypatch):
-    real, trained = Study.ask, list[Request]()
+    real, trained = Study.ask, list[TrainRequest]()
 
     def second(study: Study) -> studies.Trial:
         real(study)  # by another task, at the same moment
@@ -162,7 +165,7 @@ def test_a_line_that_a_crash_cut_short_is_removed(tmp_path):
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):
     open_study(tmp_path / FILE)
-    with pytest.raises(ProjectError, match="begun with other --search or --metric options"):
+    with pytest.raises(ProjectError, match="started with other --search or --metric options"):
         open_study(tmp_path / FILE, "eval/accuracy")
 
 
@@ -210,7 +213,7 @@ def test_sweeps_and_searches_that_are_refused(options, code, words, command):
     assert not Path("found").exists()
 
 
-def planted(request: Request, output_format: str) -> int:
+def planted(request: TrainRequest, output_format: str) -> int:
     """Pretend to train: the loss depends on the rate alone."""
     run = request.selection.resolve()
     folder, loss = run_directory(run), abs(math.log10(run.config.optimizer.lr / BEST))
@@ -233,7 +236,7 @@ def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repea
 ):
     trained: list[str] = []
 
-    def until_seventh(request: Request, output_format: str) -> int:
+    def until_seventh(request: TrainRequest, output_format: str) -> int:
         if len(trained) == 7:
             raise KeyboardInterrupt
         trained.append(run_directory(request.selection.resolve()).name)
@@ -261,7 +264,7 @@ def test_a_planted_optimum_is_found_and_a_stopped_search_continues_without_repea
 def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(command, monkeypatch):
     trained: list[int] = []
 
-    def once(request: Request, output_format: str) -> int:
+    def once(request: TrainRequest, output_format: str) -> int:
         run = request.selection.resolve()
         if run_directory(run).exists():
             return 0
@@ -293,7 +296,7 @@ def test_a_trial_without_a_valid_config_is_refused_and_left_alone(command, monke
 
 
 def test_a_trial_that_an_interrupt_left_without_values_is_not_trained(command, monkeypatch):
-    def interrupted(request: Request, output_format: str) -> int:
+    def interrupted(request: TrainRequest, output_format: str) -> int:
         raise KeyboardInterrupt
 
     search = (*SEARCH, "--search", "seed=1,2,3", "--trials", "2", "--output-format", "json")

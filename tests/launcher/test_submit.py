@@ -174,7 +174,7 @@ def test_names_are_valid_for_every_engine(folder, name, command):
 
 def test_a_task_for_a_run_that_names_no_gpu_needs_one():
     run = replace(resolve_run("h200-prod"), profile=None)
-    options = submit.Options(selection=Selection.from_options(None, None, None), engine="skypilot")
+    options = submit.SubmitOptions(selection=Selection.from_options(None, None, None), engine="skypilot")
     with pytest.raises(ProjectError, match="names no GPU"):
         submit.make_batch(run, options, Path("logs"), 0)
     assert submit.make_batch(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"

@@ -23,8 +23,8 @@ from launcher.process.process_tree import (
     AGENT,
     STARTED_BY_AGENT,
     dump_stacks,
-    end_orphans,
     kill_tree,
+    stop_orphaned_ranks,
     stop_then_kill,
 )
 from launcher.process.signal_forwarding import forward_signals
@@ -321,7 +321,7 @@ def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_wri
     )
     assert (ending.status, ending.exit_code) == ("finished", 0)
     assert others.read_text() == ""
-    assert end_orphans(tmp_path / "other" / "resolved.json", 20) == (1, 0)
+    assert stop_orphaned_ranks(tmp_path / "other" / "resolved.json", 20) == (1, 0)
 
 
 def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(orphan, tmp_path):
@@ -333,7 +333,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(orphan, tmp_path)
     with subprocess.Popen([*agent, *rank, *words], env={**os.environ, STARTED_BY_AGENT: "none"}) as parent:
         while not kept.exists():
             time.sleep(0.01)
-        assert end_orphans(tmp_path / "resolved.json", 0.1) == (0, 0)
+        assert stop_orphaned_ranks(tmp_path / "resolved.json", 0.1) == (0, 0)
         kill_tree(parent)
     assert note.read_text() == kept.read_text() == ""
     for each in psutil.process_iter():
@@ -344,7 +344,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(orphan, tmp_path)
 
 def test_beside_what_cannot_be_killed_nothing_begins(launched, monkeypatch, tmp_path):
     left = iter([(0, 0), (1, 1)])
-    monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: next(left))
+    monkeypatch.setattr("launcher.run.session.stop_orphaned_ranks", lambda *_: next(left))
     ending = launched("beat(1)\ntime.sleep(60)", limits=TIGHT)
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 4, 0)
     assert "hangs in the kernel" in ending.message
@@ -352,7 +352,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(launched, monkeypatch, tmp_
 
 
 def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(launched, monkeypatch, tmp_path):
-    monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: (1, 1))
+    monkeypatch.setattr("launcher.run.session.stop_orphaned_ranks", lambda *_: (1, 1))
     with pytest.raises(ProjectError, match="hangs in the kernel"):
         launched("end('finished', 0, 3)")
     assert not (tmp_path / "count").exists()

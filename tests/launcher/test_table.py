@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher.terminal import console
-from launcher.terminal.fold import cut_end, cut_start, fold, reflow, shown_width
+from launcher.terminal.fold import cut_end, cut_start, display_width, fold, reflow
 from launcher.terminal.table import format_columns
 
 ROWS = [
@@ -37,10 +37,10 @@ def test_wide_characters_take_two_columns(terminal):
 def test_a_text_is_cut_to_columns():
     for width in range(8):
         for cut in (cut_end, cut_start):
-            assert shown_width(cut("日本語a", width)) <= width
+            assert display_width(cut("日本語a", width)) <= width
     assert cut_end("日本語", 5) == "日本…"
     assert cut_start("日本語", 4) == "…語"
-    assert shown_width("e\N{COMBINING ACUTE ACCENT}") == 1
+    assert display_width("e\N{COMBINING ACUTE ACCENT}") == 1
 
 
 def test_the_last_column_is_broken_in_its_place(terminal):

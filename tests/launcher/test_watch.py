@@ -128,11 +128,11 @@ def test_the_least_telling_values_go_first():
         "eta": "3 s",
         "memory": "4 GiB",
     }
-    assert live_view.fitting_fields(values, 200) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s  4 GiB"
-    assert live_view.fitting_fields(values, 44) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s"
-    assert live_view.fitting_fields(values, 30) == "7/9  loss 1  eval 2  eta 3 s"
-    assert live_view.fitting_fields(values, 12) == "7/9  eval 2"
-    assert live_view.fitting_fields(values, 4) == "7/9"
+    assert live_view.join_fitting_fields(values, 200) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s  4 GiB"
+    assert live_view.join_fitting_fields(values, 44) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s"
+    assert live_view.join_fitting_fields(values, 30) == "7/9  loss 1  eval 2  eta 3 s"
+    assert live_view.join_fitting_fields(values, 12) == "7/9  eval 2"
+    assert live_view.join_fitting_fields(values, 4) == "7/9"
 
 
 def test_a_classifier_shows_its_metrics_at_80_columns(tmp_path, terminal):

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.report.run_view import Terminal, bucket_means, draw_columns, page_lines
+from launcher.report.run_view import TerminalSize, bucket_means, draw_columns, page_lines
 from launcher.rundir.directory import lock_run_directory
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
-from launcher.terminal.fold import shown_width
+from launcher.terminal.fold import display_width
 from tests.launcher.test_runs import records
 
-WIDE = Terminal(120, 40, is_unicode=True)
+WIDE = TerminalSize(120, 40, is_unicode=True)
 CONFIG = {
     "task": "classification",
     "trainer": {"metric_for_best_model": "eval/mcc"},
@@ -68,7 +68,7 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def shown(folder: Path, terminal: Terminal = WIDE) -> str:
+def shown(folder: Path, terminal: TerminalSize = WIDE) -> str:
     return "\n".join(page_lines(RunReader(folder).read(), terminal))
 
 
@@ -92,7 +92,7 @@ def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir):
     (line,) = (line for line in shown(run_dir).splitlines() if line.startswith("masked"))
     assert " [word] end " in line
     assert line.endswith(': "the" 50%, "word" 31%, "\N{REPLACEMENT CHARACTER}" 2%')
-    assert 110 < shown_width(line) <= 120
+    assert 110 < display_width(line) <= 120
 
 
 def test_a_rank_that_is_silent_is_an_alert(run_dir):
@@ -113,7 +113,7 @@ def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir):
 @pytest.mark.parametrize("loss", [0.00039932, -0.00039932, 6.395e-05, 12345678.9, 1e300])
 def test_a_value_of_any_size_fits_its_column(run_dir, loss):
     append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": loss})
-    lines = shown(run_dir, Terminal(80, 24, is_unicode=True)).splitlines()
+    lines = shown(run_dir, TerminalSize(80, 24, is_unicode=True)).splitlines()
     assert max(map(len, lines)) <= 80
     (line,) = (line for line in lines if line.startswith("loss "))
     assert line[18:20] == "  ", line
@@ -125,7 +125,7 @@ def test_the_hint_of_a_failure_is_shown_whole_at_80_by_24(run_dir):
         "status": "failed", "exit_code": 93, "message": "loss spike " * 9, "code": "SPK001", "hint": hint
     }  # fmt: skip
     (run_dir / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
-    text = shown(run_dir, Terminal(80, 24, is_unicode=True)).replace("\n    ", " ")
+    text = shown(run_dir, TerminalSize(80, 24, is_unicode=True)).replace("\n    ", " ")
     assert f"! hint: {hint}" in text
 
 
@@ -155,14 +155,14 @@ def big_run(run_dir: Path) -> RunReader:
 @given(size=sizes)
 def test_the_page_fits_every_terminal(size, big_run):
     width, height, is_unicode = size
-    lines = page_lines(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
+    lines = page_lines(big_run.read(), TerminalSize(width, height, is_unicode=is_unicode))
     assert len(lines) <= height
-    assert max(map(shown_width, lines)) <= width
+    assert max(map(display_width, lines)) <= width
     assert is_unicode or all(line.isascii() for line in lines)
 
 
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run):
-    text = "\n".join(page_lines(big_run.read(), Terminal(80, 24, is_unicode=True)))
+    text = "\n".join(page_lines(big_run.read(), TerminalSize(80, 24, is_unicode=True)))
     assert re.search(r"rank 1   train       step 9  memory 1001 MiB \(1%\)  heartbeat \d s ago", text)
     assert "58 more ranks, memory 1001 MiB to 12.5 GiB" in text
     assert "loss" in text

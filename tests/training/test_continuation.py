@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from launcher.run.summary import conclude, summary_text
+from launcher.run.summary import summarize_run, summary_text
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.restore import refuse_other_data
 from tests.killed_run import killed_before
@@ -64,7 +64,7 @@ def test_weights_step_and_schedule_are_the_sources_and_the_data_begins(continued
     assert mine[12]["train/learning_rate"] == first[12]["train/learning_rate"]
     assert mine[9]["train/tokens_total"] > first[PLATEAU].get("train/tokens_total", 0)
     assert mine[9]["train/epoch"] < 0.5
-    ending = summary_text(conclude(run_dir, 0, (), None))
+    ending = summary_text(summarize_run(run_dir, 0, (), None))
     assert f"source_loss: {mine[8]['eval/source_loss']:.4f} -> {mine[12]['eval/source_loss']:.4f}" in ending
     # It learned the new text, and the old one less.
     assert mine[12]["eval/loss"] < mine[PLATEAU]["eval/loss"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launcher.run.summary import conclude, summary_text
+from launcher.run.summary import summarize_run, summary_text
 from neobert.config.schema import TrainerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files
@@ -312,6 +312,6 @@ def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(
     drawn = [[line[name] for name in names] for line in metrics(killed) if "train/loss" in line]
     assert drawn == [[line[name] for name in names] for line in metrics(whole) if "train/loss" in line]
     assert drawn[-1] == pytest.approx([0.75, 0.25], abs=0.1)
-    summary = conclude(killed, 0, (), None)
+    summary = summarize_run(killed, 0, (), None)
     assert list(summary.corpus_shares.values()) == drawn[-1]
     assert re.search(r"tokens by corpus: text.jsonl 1 7\d.\d%, text.jsonl 2 2\d.\d%", summary_text(summary))

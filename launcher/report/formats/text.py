@@ -11,7 +11,7 @@ from typing import TextIO
 from launcher.report.report import Report
 from launcher.terminal import console
 from launcher.terminal.console import paint
-from launcher.terminal.fold import fold, shown_width
+from launcher.terminal.fold import display_width, fold
 from neobert.config import COMMAND_LINE
 from neobert.plurals import counted
 from neobert.printable import printable
@@ -154,7 +154,10 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
         source = f"{CUT}{source[left_out:]}"
         start, stop = (place - left_out + len(CUT) for place in (start, stop))
     yield number, source[:room]
-    yield "", _as_blanks(source[:start]) + "^" * shown_width(source[start : max(start + 1, min(stop, room))])
+    yield (
+        "",
+        _as_blanks(source[:start]) + "^" * display_width(source[start : max(start + 1, min(stop, room))]),
+    )
 
 
 def token_end(source: str, start: int) -> int:
@@ -186,4 +189,4 @@ def _is_in_flow(before: str) -> bool:
 
 
 def _as_blanks(text: str) -> str:
-    return "".join("\t" if char == "\t" else " " * shown_width(char) for char in text)
+    return "".join("\t" if char == "\t" else " " * display_width(char) for char in text)
